@@ -1,0 +1,5 @@
+"""`python -m memlint`."""
+
+from memlint.cli import main
+
+main()

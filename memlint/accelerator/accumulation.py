@@ -1,0 +1,82 @@
+"""Sums of gradients that reach one tensor by several ways: in place, as on a device whose storages Python never saw.
+
+Autograd adds into a gradient in place if nobody else holds it. It counts the holders of the storage, and the Python
+object that carries a storage's ledger entry is one, so on the virtual device it always asks for a new tensor
+(torch/csrc/autograd/input_buffer.cpp). The kernel here recognises that question by the very same counts, measured once
+on a sum that is known to be of this kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from memlint.accelerator.device import NAME, State, real_device_of
+from memlint.accelerator.kernels import kernel_of, run
+from memlint.accelerator.ledger import Ledger
+
+Tensor = torch.Tensor
+aten = torch.ops.aten
+_ADD, _ADD_IN_PLACE = kernel_of(aten.add.Tensor), kernel_of(aten.add_.Tensor)
+_in_backward = torch._C._current_graph_task_id
+_storage_holders = torch._C._storage_Use_Count
+
+
+class _Unshared:
+    """Holders of a tensor and of its storage when autograd alone has it; None until measured."""
+
+    counts: tuple[int, int] | None = None
+    measuring: list[tuple[int, int]] | None = None
+
+
+def _counts(x: Tensor) -> tuple[int, int]:
+    return x._use_count(), _storage_holders(x.untyped_storage()._cdata)  # type: ignore[attr-defined]
+
+
+def add(*args: Any, **kwargs: Any) -> Any:
+    """`aten::add.Tensor`."""
+    if _in_backward() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
+        x, y = args
+        counts = _counts(x)
+        if _Unshared.measuring is not None:
+            _Unshared.measuring.append(counts)
+        elif (
+            _Unshared.counts is not None
+            and counts[0] == _Unshared.counts[0]
+            and counts[1] <= _Unshared.counts[1]
+            and x.shape == y.shape
+            and x.dtype == y.dtype
+            and real_device_of(x).type == NAME
+            and x.layout is torch.strided
+            and _is_dense(x)
+        ):
+            return run(_ADD_IN_PLACE, args, kwargs)
+    return run(_ADD, args, kwargs)
+
+
+def _is_dense(x: Tensor) -> bool:
+    """Whether `x` covers its memory without gaps or overlaps, in any order of dimensions."""
+    step = 1
+    for stride, size in sorted((s, n) for s, n in zip(x.stride(), x.shape, strict=True) if n != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True
+
+
+def measure() -> None:
+    """Add two gradients that nobody else holds and remember how many holders that makes."""
+    _Unshared.measuring = []
+    ledger, State.ledger = State.ledger, Ledger()
+    multithreading = torch.autograd.is_multithreading_enabled()
+    torch.autograd.set_multithreading_enabled(False)
+    try:
+        with torch.enable_grad():
+            x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
+            (x.mul(2) + x.mul(3)).sum().backward()
+        _Unshared.counts = _Unshared.measuring[0] if _Unshared.measuring else None
+    finally:
+        _Unshared.measuring = None
+        State.ledger = ledger
+        torch.autograd.set_multithreading_enabled(multithreading)

@@ -1,0 +1,219 @@
+"""Ops whose result depends on values: exact where these are known, else the upper bound, noted as an assumption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from memlint.accelerator import values
+from memlint.accelerator.choices import count_true
+from memlint.accelerator.device import META_KEYS, NAME, State, allocate, real, real_device_of, reshape_storage
+from memlint.accelerator.kernels import _infer_anew, explicit, geometries, kernel_of, materialize
+from memlint.accelerator.shapes import contiguous
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+
+@explicit("aten._local_scalar_dense.default")
+def _local_scalar_dense(x: Tensor) -> Any:
+    return values.read_scalar(x)
+
+
+@explicit("aten.equal.default")
+def _equal(a: Tensor, b: Tensor) -> bool:
+    known_a, known_b = values.content(a), values.content(b)
+    if known_a is not None and known_b is not None:
+        return torch.equal(known_a, known_b)
+    State.assume("two tensors compared with torch.equal are taken as different")
+    return False
+
+
+@explicit("aten.is_nonzero.default")
+def _is_nonzero(x: Tensor) -> bool:
+    return bool(values.read_scalar(x))
+
+
+@explicit("aten.nonzero.default")
+def _nonzero(x: Tensor) -> Tensor:
+    count = count_true(x, "nonzero()")
+    # CUDA writes the indices one dimension after the other.
+    out = allocate((count, x.dim()), (1, max(count, 1)), torch.int64)
+    known = values.content(x)
+    if known is not None:
+        values.remember(out, torch.nonzero(known))
+    return out
+
+
+@explicit("aten.masked_select.default")
+def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    count = count_true(mask, "masked_select()") * (torch.Size(shape).numel() // max(mask.numel(), 1))
+    return allocate((count,), (1,), x.dtype)
+
+
+def index_with_masks(indices: list[Tensor | None]) -> list[Tensor | None]:
+    """Replace boolean masks by the index tensors that CUDA makes of them."""
+    expanded: list[Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            positions = aten.nonzero(index)
+            expanded.extend(positions.select(1, d) for d in range(index.dim()))
+        else:
+            expanded.append(index)
+    return expanded
+
+
+@explicit("aten.index.Tensor")
+def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
+    indices = index_with_masks(indices)
+    return materialize(_infer_anew(kernel_of(aten.index.Tensor), (x, indices), {}))
+
+
+def _unique(op: Any, *, dimension: int | None = None) -> None:
+    """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
+
+    def kernel(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        known = values.content(x)
+        if known is not None:
+            results = op(known, *args, **kwargs)
+            made = tuple(allocate(r.shape, r.stride(), r.dtype) for r in results)
+            for t, value in zip(made, results, strict=True):
+                values.remember(t, value)
+            return made
+        State.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep every element")
+        dim = None if dimension is None else args[dimension - 1] if len(args) >= dimension else kwargs.get("dim")
+        shape = (x.numel(),) if dim is None else tuple(x.shape)
+        count = x.numel() if dim is None else x.shape[dim]
+        out = contiguous(shape, x.dtype)
+        inverse = contiguous(x.shape if dim is None else (count,), torch.int64)
+        return (out, inverse) if len(op._schema.returns) == 2 else (out, inverse, contiguous((count,), torch.int64))
+
+    explicit(f"aten.{op._schema.name.split('::')[-1]}.{op._overloadname}")(kernel)
+
+
+_unique(aten._unique.default)
+_unique(aten._unique2.default)
+_unique(aten.unique_dim.default, dimension=1)
+_unique(aten.unique_dim_consecutive.default, dimension=1)
+_unique(aten.unique_consecutive.default, dimension=3)
+
+
+@explicit("aten.repeat_interleave.Tensor")
+def _repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
+    known = values.content(repeats)
+    if output_size is None:
+        if known is None:
+            State.assume("repeat_interleave() with unknown counts is taken to repeat each element once")
+        output_size = int(known.sum()) if known is not None else repeats.numel()
+    return allocate((output_size,), (1,), repeats.dtype)
+
+
+@explicit("aten.bincount.default")
+def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    known = values.content(x)
+    if known is None:
+        State.assume("bincount() of unknown values is taken to need only minlength bins")
+    size = max(int(known.max()) + 1 if known is not None and known.numel() else 0, minlength)
+    dtype = torch.int64 if weights is None else weights.dtype
+    out = allocate((size,), (1,), dtype)
+    if known is not None and weights is None:
+        values.remember(out, torch.bincount(known, minlength=minlength))
+    return out
+
+
+@explicit("aten.resize_.default")
+def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> Tensor:
+    if memory_format is None and tuple(size) == x.shape:
+        return x  # with the strides it has
+    shape = real.empty(size, device="meta", memory_format=memory_format or torch.contiguous_format)
+    reshape_storage(x, shape.shape, shape.stride())
+    return x
+
+
+@explicit("aten._copy_from.default")
+def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
+    if real_device_of(target).type != NAME:
+        target.detach().copy_(values.real_copy(source))
+    return target
+
+
+@explicit("aten._copy_from_and_resize.default")
+def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
+    return target
+
+
+@explicit("aten.multinomial.default")
+def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
+    return allocate(
+        (*x.shape[:-1], num_samples),
+        geometries(real.empty((*x.shape[:-1], num_samples), device="meta")).stride,
+        torch.int64,
+    )
+
+
+_SET_GEOMETRY = aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
+
+
+@explicit("aten.set_.source_Storage_storage_offset")
+def _set_geometry(x: Tensor, storage: torch.UntypedStorage, offset: int, size: Any, stride: Any = ()) -> Tensor:
+    _SET_GEOMETRY(META_KEYS, x, storage, offset, size, stride)
+    return x
+
+
+@explicit("aten.set_.source_Tensor")
+def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
+    _SET_GEOMETRY(META_KEYS, x, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
+    return x
+
+
+@explicit("aten.set_.source_Storage")
+def _set_storage(x: Tensor, storage: torch.UntypedStorage) -> Tensor:
+    _SET_GEOMETRY(META_KEYS, x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
+    return x
+
+
+@explicit("aten.set_.default")
+def _set_empty(x: Tensor) -> Tensor:
+    _SET_GEOMETRY(META_KEYS, x, allocate((0,), (1,), x.dtype).untyped_storage(), 0, (0,), (1,))
+    return x
+
+
+@explicit("aten._ctc_loss.default", "aten._ctc_loss.Tensor")
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    zero_infinity: bool = False,
+) -> tuple[Tensor, Tensor]:
+    steps, batch = log_probs.shape[:2]
+    if isinstance(target_lengths, Tensor):
+        known = values.content(target_lengths)
+        longest = int(known.max()) if known is not None else targets.shape[-1]
+    else:
+        longest = max(target_lengths, default=0)
+    states = 2 * longest + 1
+    # LossCTC.cu keeps alpha over every step and state for the backward.
+    alpha = allocate((batch, steps, states), (steps * states, states, 1), log_probs.dtype)
+    return allocate((batch,), (1,), log_probs.dtype), alpha
+
+
+@explicit("aten._ctc_loss_backward.default", "aten._ctc_loss_backward.Tensor")
+def _ctc_loss_backward(
+    grad: Tensor,
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    loss: Tensor,
+    alpha: Tensor,
+    blank: int,
+    zero_infinity: bool = False,
+) -> Tensor:
+    beta = allocate(alpha.shape, alpha.stride(), alpha.dtype)
+    grad_input = allocate(log_probs.shape, real.empty(log_probs.shape, device="meta").stride(), log_probs.dtype)
+    del beta
+    return grad_input

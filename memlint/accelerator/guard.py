@@ -1,0 +1,69 @@
+"""Exceptions that leave a backward on the virtual device.
+
+PyTorch switches streams back while such an exception passes through its C++ engine, and for a device made in Python it
+asks a Python method for the device type then. Python takes an answer given while an exception is pending for a mistake,
+and PyTorch ends the process. The guard here takes the pending exception away and the engine raises it in the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch.autograd.variable import Variable
+
+_TYPE, _VALUE, _TRACEBACK = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+_PENDING = (ctypes.byref(_TYPE), ctypes.byref(_VALUE), ctypes.byref(_TRACEBACK))
+_fetch = ctypes.pythonapi.PyErr_Fetch
+_normalize = ctypes.pythonapi.PyErr_NormalizeException
+_fetch.restype = _normalize.restype = None  # no argtypes: ctypes would call into CPython to convert
+
+_taken: list[BaseException] = []
+_DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
+
+
+class DeviceGuard(torch._C._acc.DeviceGuard):
+    """What PyTorch asks about the virtual device while it changes devices and streams."""
+
+    def type_(self) -> Any:
+        """The device type; called for every node of a backward, so it only does what it must."""
+        _fetch(*_PENDING)  # nothing else may run before: CPython calls with an exception pending fail
+        if _TYPE.value is not None:
+            _taken.append(_exception())
+        return _DEVICE_TYPE
+
+
+def _exception() -> BaseException:
+    """The exception that was just fetched."""
+    _normalize(*_PENDING)
+    exception: BaseException = ctypes.cast(_VALUE, ctypes.py_object).value
+    if _TRACEBACK.value is not None:
+        exception.__traceback__ = ctypes.cast(_TRACEBACK, ctypes.py_object).value
+    for reference in (_TYPE, _VALUE, _TRACEBACK):  # PyErr_Fetch gave them to us
+        if reference.value is not None:
+            ctypes.pythonapi.Py_DecRef(reference)
+            reference.value = None
+    return exception
+
+
+class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
+    """Autograd's engine, which raises the exceptions that the guard took away."""
+
+    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a backward."""
+        before = len(_taken)
+        try:
+            return super().run_backward(*args, **kwargs)
+        except SystemError:
+            if len(_taken) == before:
+                raise
+            exception = _taken[before]
+        finally:
+            del _taken[before:]
+        raise exception  # here, where it keeps its own cause and context
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """What is replaced while a device is simulated: owner, name, replacement."""
+    return [(Variable, "_execution_engine", _Engine())]

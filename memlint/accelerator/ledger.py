@@ -1,0 +1,115 @@
+"""The births and deaths of storages on the virtual accelerator, in order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Birth(NamedTuple):
+    """What is known of a storage when it is created; shape and dtype are those of its first tensor."""
+
+    nbytes: int
+    shape: tuple[int, ...]
+    dtype: Any
+    node: int
+    event: int
+    host: bool
+
+
+class Ledger:
+    """An append-only record. Storages of the host and empty ones are births too, but make no event."""
+
+    def __init__(self) -> None:
+        self.births: list[Birth] = []
+        self.events: list[int] = []
+        self.event_nodes: list[int] = []
+        self.node = -1
+        """Index of the kernel that is running or ran last."""
+        self.nonzeros: dict[int, int] = {}
+        """Upper bounds on the elements of a storage that are not zero, as they were at its death or at the end."""
+        self.doubts: dict[int, tuple[int, int]] = {}
+        """Bounds of storages whose size nobody can know exactly."""
+        self._frozen = False
+
+    def open(
+        self, nbytes: int, shape: tuple[int, ...], dtype: Any, *, host: bool, doubt: tuple[int, int] | None = None
+    ) -> Entry:
+        """Record the birth of a storage of `nbytes` bytes, or, in `doubt`, of anything between two numbers of them."""
+        number = len(self.births)
+        self.births.append(Birth(nbytes, shape, dtype, self.node, len(self.events), host))
+        counted = (nbytes > 0 or doubt is not None) and not host
+        if doubt is not None:
+            self.doubts[number] = doubt
+        if counted:
+            self.events.append(number)
+            self.event_nodes.append(self.node)
+        return Entry(self, number, host=host, counted=counted)
+
+    def freeze(self) -> None:
+        """Record nothing more: what dies from now on outlived the program."""
+        self.events, self.event_nodes = tuple(self.events), tuple(self.event_nodes)  # type: ignore[assignment]
+        self._frozen = True
+
+    def close(self, number: int) -> None:
+        """Record the death of device storage `number`."""
+        if self._frozen:
+            return
+        self.events.append(~number)
+        self.event_nodes.append(self.node)
+
+
+class Entry:
+    """One storage's line in a Ledger. It hangs on the Python object of the storage and dies with it.
+
+    PyTorch keeps that object for as long as the C++ storage lives, so deletion of the entry is the storage's death.
+    """
+
+    __slots__ = (
+        "_nonzeros",
+        "choices",
+        "counted",
+        "expected",
+        "host",
+        "ledger",
+        "likely",
+        "number",
+        "shadow",
+        "uniform",
+        "uniform_dtype",
+    )
+
+    def __init__(self, ledger: Ledger, number: int, *, host: bool, counted: bool) -> None:
+        self.ledger = ledger
+        self.number = number
+        self.host = host
+        self.counted = counted
+        self.shadow: Any = None
+        """The storage's real content as a CPU tensor of bytes, where it is known and small."""
+        self.uniform: Any = None
+        """The number that every element has, where one is known."""
+        self.uniform_dtype: Any = None
+        """The dtype of those elements; a view may read the same bytes as another."""
+        self.likely: Any = None
+        """What a read gives in an ordinary run although the value is not known."""
+        self._nonzeros: int | None = None
+        self.choices: int | None = None
+        """How many values the elements have, where they are indices picked among so many entries."""
+        self.expected: int | None = None
+        """How many elements of a mask are taken to be true."""
+
+    @property
+    def nonzeros(self) -> int | None:
+        """Upper bound on elements that are not zero, where one is known."""
+        return self._nonzeros
+
+    @nonzeros.setter
+    def nonzeros(self, bound: int | None) -> None:
+        self._nonzeros = bound
+        if bound is not None:
+            self.ledger.nonzeros[self.number] = bound
+        else:
+            self.ledger.nonzeros.pop(self.number, None)
+
+    def __del__(self) -> None:
+        if self.counted:
+            self.ledger.close(self.number)

@@ -1,0 +1,263 @@
+"""How what is known of values passes through kernels: whole contents, one value for all elements, sparsity.
+
+Small operands with known content are computed for real on the CPU. Elementwise ops on operands that hold one value
+each give one value. Zeros with a few elements written keep a bound on how many are not zero. `isnan`, `isinf` and
+`isfinite` are answered as in a healthy run.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.choices import follow_choices
+from memlint.accelerator.device import entry_of, real
+from memlint.accelerator.values import (
+    MAX_SHADOW,
+    content,
+    covers_storage,
+    forget,
+    is_known_kind,
+    make_uniform,
+    nonzero_bound,
+    remember,
+    uniform_value,
+)
+
+if TYPE_CHECKING:
+    from memlint.accelerator.kernels import Kernel
+
+Tensor = torch.Tensor
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+_OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
+"""In-place ops whose result does not depend on what was there."""
+_KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_",))
+"""Ops that write a flag which stays as it is in a healthy run."""
+_MOVES_VALUES = frozenset(
+    ("clone", "_to_copy", "copy_", "_copy_from", "cat", "stack", "index_select", "gather", "index", "repeat")
+)
+_READ_FIRST_ONLY = frozenset(("_copy_from", "index_select", "gather", "index"))
+_SUMMARIES = frozenset(("all", "any", "amax", "amin", "max", "min", "mean"))
+"""Ops that give the value that all elements share."""
+
+
+def follow(  # noqa: C901, PLR0912  (one case after another, in the order of their cost)
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], outputs: list[Tensor]
+) -> None:
+    """Keep track of what is known after `kernel` has read `inputs` and made or written `outputs`."""
+    if kernel.packet in _KEEPS or kernel.packet.startswith(("empty", "new_empty")):
+        return
+    made = [t for t in outputs if is_known_kind(t)]
+    if not made:
+        return
+    follow_choices(kernel, args, inputs, made)
+    written = bool(kernel.written) or kernel.packet == "_copy_from"
+    if kernel.is_random:
+        if written:
+            for t in made:
+                forget(t)
+                entry_of(t).nonzeros = None
+        return
+    partly = written and not covers_storage(made[0])
+    bound = _bound_after_part(made[0]) if partly else _bound_after(kernel, args, inputs, made[0])
+    _note_nonzeros(made[0], bound, written=written)
+    value = _shared_value(kernel, args, kwargs, inputs, made)
+    if partly and value is not None and value != uniform_value(made[0]):
+        _spell_out(made[0])
+    if value is not None and make_uniform(made[0], value):
+        return
+    if value is None and written:
+        for t in made:
+            _spell_out(t)
+    if value is None and not _compute(kernel, (args, kwargs), made):
+        if written:
+            for t in made:
+                forget(t)
+        if kernel.packet == "all":  # programs ask this to stop where it is false
+            entry_of(made[0]).likely = True
+
+
+def _spell_out(tensor: Tensor) -> None:
+    """Before a write that differs from element to element: one shared value becomes a shadow, or is forgotten."""
+    entry = entry_of(tensor)
+    if entry.uniform is not None and entry.shadow is None:
+        nbytes, dtype = tensor.untyped_storage().nbytes(), entry.uniform_dtype
+        if nbytes <= MAX_SHADOW:
+            filled = real.full((nbytes // dtype.itemsize,), entry.uniform, dtype=dtype, device="cpu")
+            entry.shadow = filled.untyped_storage()
+    entry.uniform = None
+
+
+# --- one value for all elements -------------------------------------------------------------------------------------
+
+
+def _shared_value(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], made: list[Tensor]
+) -> Any:
+    """The value that all elements of the one output have now, or None."""
+    packet = kernel.packet
+    if packet in ("eq", "ne", "isnan") and (not isinstance(args[0], Tensor) or content(args[0]) is None):
+        answer = _healthy(packet, args)
+        if answer is not None:
+            return answer
+    if packet in ("zero_", "new_zeros"):
+        return False if made[0].dtype is torch.bool else 0
+    if packet in ("fill_", "fill"):
+        return uniform_value(args[1]) if isinstance(args[1], Tensor) else args[1]
+    if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):
+        return None
+    reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
+    found = [uniform_value(t) for t in reads]
+    if not found or None in found:
+        return None
+    if packet in _MOVES_VALUES:
+        return found[0] if all(v == found[0] for v in found) else None
+    if packet == "sum":
+        return found[0] * (reads[0].numel() // max(made[0].numel(), 1))
+    if packet in _SUMMARIES:
+        return bool(found[0]) if made[0].dtype is torch.bool else found[0]
+    return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), found, strict=True)))
+
+
+def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:
+    """What `isnan`, `isinf` and `isfinite` are made of, answered as in a run where nothing overflows."""
+    if packet == "isnan":
+        return False
+    if isinstance(args[1], Tensor):
+        return packet == "eq" if args[0] is args[1] else None
+    return packet == "ne" if isinstance(args[1], float) and math.isinf(args[1]) else None
+
+
+def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], values: dict[int, Any]) -> Any:
+    """Run an elementwise op on one element; `values` are those of the tensors by identity."""
+
+    def stand_in(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return real.full((), values[id(value)], dtype=value.dtype, device="cpu")
+        if isinstance(value, (list, tuple)):
+            return [stand_in(v) for v in value]
+        return torch.device("cpu") if isinstance(value, torch.device) else value
+
+    try:
+        result = kernel.op(*[stand_in(a) for a in args], **{k: stand_in(v) for k, v in kwargs.items()})
+    except (RuntimeError, NotImplementedError):
+        return None  # no CPU kernel for these operands
+    return result.item() if isinstance(result, Tensor) and result.numel() == 1 else None
+
+
+# --- whole contents --------------------------------------------------------------------------------------------------
+
+
+class _Unknown(Exception):  # noqa: N818 - not an error, but the end of a search
+    """An operand's value is not known."""
+
+
+def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
+    """Carry the op out on known operands and remember the result; false where that cannot be done."""
+    if any(t.untyped_storage().nbytes() > MAX_SHADOW for t in made):
+        return False
+    args, kwargs = arguments
+    targets = {name for _, name in kernel.written} if kernel.packet != "_copy_from" else {"dst"}
+    overwrites = kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out")
+    names = [a.name for a in kernel.op._schema.arguments]
+    try:
+        host_args = [_on_host(a, blank=overwrites and n in targets) for n, a in zip(names, args, strict=False)]
+        host_kwargs = {n: _on_host(a, blank=overwrites and n in targets) for n, a in kwargs.items()}
+        if kernel.packet == "_copy_from":
+            result: Any = [host_args[0].to(made[0].dtype)]
+        else:
+            result = kernel.op(*host_args, **host_kwargs)
+    except (_Unknown, RuntimeError, NotImplementedError):
+        return False  # not known, no CPU kernel, or data that an earlier assumption made impossible
+    if kernel.written and kernel.packet != "_copy_from":
+        result = [host_args[i] if i < len(host_args) else host_kwargs.get(n) for i, n in kernel.written]
+    for t, value in zip(made, _flat(result), strict=False):
+        if t.shape == value.shape:
+            remember(t, value)
+        else:
+            forget(t)
+    return True
+
+
+def _on_host(value: Any, *, blank: bool) -> Any:
+    """An argument with its known value, in memory of its own; what will be overwritten need not be known."""
+    if isinstance(value, Tensor):
+        known = content(value)
+        if known is not None:
+            return known.clone() if is_known_kind(value) else known
+        if not blank:
+            raise _Unknown
+        return real.empty(value.shape, dtype=value.dtype, device="cpu")
+    if isinstance(value, (list, tuple)):
+        return [_on_host(v, blank=blank) for v in value]
+    return torch.device("cpu") if isinstance(value, torch.device) else value
+
+
+def _flat(value: Any) -> list[Tensor]:
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _flat(v)]
+    return [value] if isinstance(value, Tensor) else []
+
+
+# --- sparsity --------------------------------------------------------------------------------------------------------
+
+_KEEPS_ZEROS = frozenset(("clone", "_to_copy", "neg", "div", "div_", "tril", "triu", "relu", "abs", "sqrt"))
+
+
+def _bound_after(  # noqa: C901  (one case for each kind of op)
+    kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], target: Tensor
+) -> int | None:
+    """A bound on the nonzero elements of `target`, through the ways in which sparse data is written densely."""
+    packet = kernel.packet
+    if packet == "zero_":
+        return 0
+    if packet == "eye":
+        return min(target.shape)
+    if not inputs:
+        return None
+    if packet in ("mul", "mul_"):
+        bounds = [b for t in inputs if t.numel() == target.numel() and (b := nonzero_bound(t)) is not None]
+        return min(bounds, default=None)
+    if packet == "copy_":
+        return nonzero_bound(inputs[1]) if len(inputs) > 1 and inputs[1].shape == target.shape else None
+    before = nonzero_bound(inputs[0])
+    if before is None or (inputs[0].numel() != target.numel() and packet != "fill_diagonal_"):
+        return None
+    if packet in _KEEPS_ZEROS or packet == "_copy_from":
+        return before
+    if packet in ("add", "add_", "sub", "sub_", "maximum"):
+        others = [nonzero_bound(t) for t in inputs[1:]]
+        return before + sum(b for b in others if b is not None) if others and None not in others else None
+    if packet == "fill_diagonal_":
+        return before + min(target.shape)
+    if packet in ("index_put", "index_put_", "_index_put_impl_"):
+        return before + _indexed(target, args[1])
+    if packet in ("scatter", "scatter_", "scatter_add", "scatter_add_", "scatter_reduce", "scatter_reduce_"):
+        return before + int(args[2].numel())
+    return before + int(args[3].numel()) if packet in ("index_add", "index_add_", "index_copy", "index_copy_") else None
+
+
+def _note_nonzeros(target: Tensor, bound: int | None, *, written: bool) -> None:
+    if bound is not None and bound < target.untyped_storage().nbytes() // target.element_size():
+        entry_of(target).nonzeros = bound
+    elif written:
+        entry_of(target).nonzeros = None
+
+
+def _bound_after_part(target: Tensor) -> int | None:
+    """A bound on the nonzero elements of a storage after `target`, a part of it, is written."""
+    before = nonzero_bound(target)
+    return None if before is None else before + target.numel()
+
+
+def _indexed(target: Tensor, indices: list[Tensor | None]) -> int:
+    """How many elements `target[indices] = ...` writes at most."""
+    given = [i for i in indices if i is not None]
+    if any(i.dtype in (torch.bool, torch.uint8) for i in given):
+        return target.numel()
+    elements: int = math.prod(torch.broadcast_shapes(*[i.shape for i in given]))
+    rest: list[int] = [n for d, n in enumerate(target.shape) if d >= len(indices) or indices[d] is None]
+    return elements * math.prod(rest)

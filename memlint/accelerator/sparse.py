@@ -1,0 +1,285 @@
+"""Sparse tensors on the virtual device: nothing but their parts, virtual tensors with entries in the ledger.
+
+A COO tensor is int64 indices (sparse dimensions x elements) and values; CSR, CSC, BSR and BSC tensors are compressed
+indices, plain indices and values. Most of PyTorch's sparse kernels are one C++ function for CPU and CUDA that composes
+dense kernels, and run here as they are; the others are in `sparse_kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from memlint.accelerator.device import DEVICE, NAME, State, entry_of, real_device_of
+from memlint.accelerator.kernels import Kernel, kernel_of, observers, run
+from memlint.accelerator.registration import KEY, everything, implement, overload
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from torch._ops import OpOverload
+
+Tensor = torch.Tensor
+TensorBase = torch._C.TensorBase
+aten = torch.ops.aten
+DispatchKey = torch._C.DispatchKey
+
+ROW_COMPRESSED = (torch.sparse_csr, torch.sparse_bsr)
+COLUMN_COMPRESSED = (torch.sparse_csc, torch.sparse_bsc)
+
+
+class Family(NamedTuple):
+    """A kind of sparse tensor that PyTorch dispatches by itself."""
+
+    key: str
+    like: DispatchKey
+    title: str
+
+
+COO = Family("SparsePrivateUse1", DispatchKey.SparseCPU, "sparse COO")
+COMPRESSED = Family("SparseCsrPrivateUse1", DispatchKey.SparseCsrCPU, "sparse CSR, CSC, BSR or BSC")
+
+_NAMES = """
+    _coalesced_ _conj_physical _dimI _dimV _indices _nnz _sparse_broadcast_to _sparse_coo_tensor_with_dims
+    _sparse_coo_tensor_with_dims_and_tensors _to_dense _to_sparse _to_sparse_csc _to_sparse_csr _values abs add
+    addmm angle any asin asinh atan atanh cat ccol_indices ceil clone col_indices conj_physical copy_
+    copy_sparse_to_sparse_ crow_indices deg2rad dense_dim div empty empty_like erf erfinv expm1 fill_ floor
+    floor_divide frac indices is_coalesced isinf isnan isneginf isposinf log1p mm mul mv nan_to_num narrow_copy
+    native_norm neg norm normal_ permute pow rad2deg relu resize_ resize_as_sparse_ round row_indices select
+    select_copy sgn sign signbit sin sinh sparse_dim sparse_mask sparse_resize_ sparse_resize_and_clear_ sqrt sub
+    sum tan tanh threshold_backward trunc unsqueeze values view_as_complex view_as_real zero_ zeros
+"""
+COMPOSED = frozenset(_NAMES.split())
+"""Ops whose sparse kernels for CPU and CUDA are one function in aten/src/ATen/native/native_functions.yaml (torch 2.13)
+and look at no values themselves. An in-place op goes with its functional form."""
+
+FROM_DENSE = (
+    "_to_sparse",
+    "_to_sparse.sparse_dim",
+    "_to_sparse_csr",
+    "_to_sparse_csc",
+    "_to_sparse_bsr",
+    "_to_sparse_bsc",
+)
+"""Ops on dense tensors that compose others in the same way."""
+
+EXPLICIT: dict[tuple[str, str], Callable[..., Any]] = {}
+"""Kernels written by hand, by dispatch key and overload name."""
+
+
+def explicit(family: Family, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a hand-written kernel of `family` for these overloads, given as `addmm.default`."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name in names:
+            EXPLICIT[family.key, name] = function
+        return function
+
+    return register
+
+
+# --- tensors and their parts
+
+
+def _getter(op: OpOverload, key: DispatchKey) -> Callable[[Tensor], Tensor]:
+    keys = torch._C.DispatchKeySet(key)
+    get = op._handle.redispatch_boxed
+    return lambda tensor: get(keys, tensor)
+
+
+_indices = _getter(aten._indices.default, DispatchKey.SparseMeta)
+_values = _getter(aten._values.default, DispatchKey.SparseMeta)
+_crow = _getter(aten.crow_indices.default, DispatchKey.SparseCsrMeta)
+_col = _getter(aten.col_indices.default, DispatchKey.SparseCsrMeta)
+_ccol = _getter(aten.ccol_indices.default, DispatchKey.SparseCsrMeta)
+_row = _getter(aten.row_indices.default, DispatchKey.SparseCsrMeta)
+_compressed_values = _getter(aten.values.default, DispatchKey.SparseCsrMeta)
+
+
+def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The strided tensors that `tensor` is made of, its values last; `tensor` itself if it is strided."""
+    layout = tensor.layout
+    if layout is torch.strided:
+        return (tensor,)
+    if layout is torch.sparse_coo:
+        return _indices(tensor), _values(tensor)
+    if layout in ROW_COMPRESSED:
+        return _crow(tensor), _col(tensor), _compressed_values(tensor)
+    if layout in COLUMN_COMPRESSED:
+        return _ccol(tensor), _row(tensor), _compressed_values(tensor)
+    raise NotImplementedError(f"memlint knows no tensors of layout {layout}; convert it with .to_dense() first")
+
+
+def is_host(tensor: Tensor) -> bool:
+    """Whether a virtual tensor of any layout is the host's."""
+    return entry_of(parts_of(tensor)[-1]).host
+
+
+def coo(indices: Tensor, values: Tensor, size: Sequence[int], *, coalesced: bool) -> Tensor:
+    """A COO tensor of these very parts."""
+    sparse_dim = indices.shape[0]
+    made: Tensor = aten._sparse_coo_tensor_with_dims_and_tensors.default(
+        sparse_dim,
+        len(size) - sparse_dim,
+        size,
+        indices,
+        values,
+        dtype=values.dtype,
+        layout=torch.sparse_coo,
+        device=DEVICE,
+        is_coalesced=coalesced,
+    )
+    return made
+
+
+def compressed(layout: torch.layout, parts: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+    """A compressed tensor of these very parts: compressed indices, plain indices, values."""
+    made: Tensor = aten._sparse_compressed_tensor_unsafe.default(
+        *parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE
+    )
+    return made
+
+
+_set_data = torch.Tensor.data.__set__  # type: ignore[attr-defined]  # the facade replaces the attribute
+
+
+def become(tensor: Tensor, other: Tensor) -> Tensor:
+    """Give `tensor` the parts and shape of `other`, as kernels that write into a sparse tensor do."""
+    if tensor.layout is torch.sparse_coo:
+        _set_data(tensor, other)
+        return tensor
+    aten.resize_as_sparse_.default(tensor, other)
+    return aten.copy_.default(tensor, other)  # type: ignore[no-any-return]
+
+
+# --- kernels
+
+
+def launch(op: OpOverload, inputs: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
+    """Show the observers one kernel, `make`, that reads `inputs`; its parts stand for a sparse tensor."""
+    kernel = _kernel_of(op)
+    for observer in observers:
+        observer.started(kernel)
+    try:
+        result = make()
+    except BaseException:
+        for observer in observers:
+            observer.failed()
+        raise
+    read = [part for t in inputs for part in parts_of(t)]
+    for observer in observers:
+        observer.finished(read, list(parts_of(result)))
+    return result
+
+
+_sparse_kernels: dict[OpOverload, Kernel] = {}
+
+
+def _kernel_of(op: OpOverload) -> Kernel:
+    kernel = _sparse_kernels.get(op)
+    if kernel is None:
+        kernel = _sparse_kernels[op] = Kernel(op)
+        kernel.packet = f"sparse {kernel.packet}"  # not a kernel of cuBLAS
+    return kernel
+
+
+def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
+    for a in args:
+        if isinstance(a, TensorBase):
+            yield a  # type: ignore[misc]
+        elif isinstance(a, (list, tuple)):
+            yield from _tensors(a)
+
+
+_MIXES_DEVICES = frozenset(
+    ["copy_", "copy_sparse_to_sparse_", "_sparse_coo_tensor_with_dims_and_tensors", "resize_as_sparse_"]
+)
+
+
+def _enter(op: OpOverload, args: Sequence[Any]) -> None:
+    """Results go where the operands are; operands of host and device do not meet."""
+    first: bool | None = None
+    mixed = False
+    for t in _tensors(args):
+        host = is_host(t) if real_device_of(t).type == NAME else not t.dim() or None
+        if host is None:
+            mixed = mixed or State.cuda
+        elif real_device_of(t).type == NAME:
+            mixed = mixed or (first is not None and host != first and t.dim() > 0)
+            first = host if first is None else first
+    packet = op._schema.name.split("::")[-1]
+    if mixed and packet not in _MIXES_DEVICES:
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+            f"(when checking arguments of aten::{packet})"
+        )
+    if first is not None:
+        State.last_host = first
+
+
+def _composed(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _enter(op, args)
+        return op._op_dk(key, *args, **kwargs)
+
+    return call
+
+
+def _explicit(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _enter(op, args)
+        with torch._C.DisableTorchFunction():
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _unsupported(family: Family) -> Callable[..., Any]:
+    def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(
+            f"{op.name()} on {family.title} tensors cannot be traced: what CUDA allocates in it is not known. "
+            "Convert the tensor with .to_dense() before this call, or report the operator."
+        )
+
+    return fallback
+
+
+def _refused(op: OpOverload, family: Family) -> Callable[..., Any]:
+    refuse = _unsupported(family)
+    return lambda *args, **kwargs: refuse(op, *args, **kwargs)
+
+
+def register() -> None:
+    """Put every sparse kernel in PyTorch's dispatcher."""
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    for family in (COO, COMPRESSED):
+        everything.fallback(_unsupported(family), family.key)
+    for name in torch._C._dispatch_get_all_op_names():
+        if not name.startswith("aten::"):
+            continue
+        for family in (COO, COMPRESSED):
+            if not has_kernel(name, family.like.name):
+                continue
+            op = overload(name)
+            packet = op._schema.name.split("::")[-1]
+            written = EXPLICIT.get((family.key, f"{packet}.{op._overloadname}"))
+            if written is not None:
+                implement(op, family.key, _explicit(op, written))
+            elif packet in COMPOSED or packet.rstrip("_") in COMPOSED:
+                implement(op, family.key, _composed(op, family.like))
+            else:
+                implement(op, family.key, _refused(op, family))
+    for name in FROM_DENSE:
+        op = overload(name)
+        implement(op, KEY, _composed(op, DispatchKey.CPU))
+    implement(_BAG.op, KEY, _embedding_bag_backward)
+
+
+_BAG = kernel_of(aten._embedding_bag_backward.default)
+
+
+def _embedding_bag_backward(*args: Any) -> Any:
+    """PyTorch's meta kernel knows no sparse gradient; its kernel for devices composes one."""
+    sparse = args[9]
+    return _composed(_BAG.op, DispatchKey.CPU)(*args) if sparse else run(_BAG, args, {})

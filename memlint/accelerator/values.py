@@ -1,0 +1,135 @@
+"""Values of device tensors that are known although no device computes them.
+
+A small storage made from known numbers keeps them in a CPU shadow. A storage of any size whose elements all equal one
+number keeps that number. For the rest reads give zero, and each such read is an assumption. How knowledge passes
+through kernels is in `propagation`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import NAME, State, entry_of, real, real_device_of
+
+if TYPE_CHECKING:
+    from memlint.accelerator.ledger import Entry
+
+Tensor = torch.Tensor
+MAX_SHADOW = 1 << 18
+"""Bytes up to which the content of a storage is kept: enough for the index tables that models compute."""
+
+
+def is_known_kind(tensor: Tensor) -> bool:
+    """Whether `tensor` has a storage on the virtual device whose content could be known."""
+    return tensor.layout is torch.strided and real_device_of(tensor).type == NAME
+
+
+def covers_storage(tensor: Tensor) -> bool:
+    """Whether `tensor` has as many bytes as its storage."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
+def content(tensor: Tensor) -> Tensor | None:
+    """The real value of `tensor` as a CPU tensor, or None where it is not known. Writing to a shadow's changes it."""
+    if not is_known_kind(tensor):
+        return tensor if tensor.layout is torch.strided else None
+    entry = entry_of(tensor)
+    if entry.shadow is not None:
+        size, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+        return real.empty(0, dtype=tensor.dtype, device="cpu").set_(entry.shadow, offset, size, stride)
+    shared = _shared(tensor, entry)
+    if shared is not None and tensor.numel() * tensor.element_size() <= MAX_SHADOW:
+        return real.full(tensor.shape, shared, dtype=tensor.dtype, device="cpu")
+    return None
+
+
+def _shared(tensor: Tensor, entry: Entry) -> Any:
+    """The number that all elements of a storage equal, as `tensor` reads its bytes."""
+    if entry.uniform is None or entry.uniform_dtype is tensor.dtype:
+        return entry.uniform
+    return 0 if entry.uniform == 0 and not str(entry.uniform).startswith("-") else None
+
+
+def remember(tensor: Tensor, value: Tensor) -> None:
+    """Make `value`, a CPU tensor of the same shape, the known content of `tensor`.
+
+    Does nothing where `tensor` is too large, or covers a part only of a storage whose rest is unknown.
+    """
+    entry = entry_of(tensor)
+    if entry.shadow is None:
+        nbytes = tensor.untyped_storage().nbytes()
+        if nbytes > MAX_SHADOW or not covers_storage(tensor):
+            return
+        entry.shadow = torch.UntypedStorage(nbytes, device="cpu")
+    shadow = content(tensor)
+    assert shadow is not None
+    shadow.copy_(value)
+
+
+def forget(tensor: Tensor) -> None:
+    """The content of this tensor's storage is no longer known."""
+    entry = entry_of(tensor)
+    entry.shadow = entry.uniform = entry.likely = None
+
+
+def uniform_value(tensor: Tensor) -> Any:
+    """The number all elements equal, or None."""
+    if not is_known_kind(tensor):
+        return tensor.item() if tensor.layout is torch.strided and tensor.numel() == 1 else None
+    entry = entry_of(tensor)
+    shared = _shared(tensor, entry)
+    if shared is None and entry.shadow is not None and tensor.numel() == 1:
+        known = content(tensor)
+        return None if known is None else known.item()
+    return shared
+
+
+def make_uniform(tensor: Tensor, value: Any) -> bool:
+    """All elements of `tensor` now equal `value`; false where that says nothing about the rest of its storage."""
+    entry = entry_of(tensor)
+    value = real.full((), value, dtype=tensor.dtype, device="cpu").item()  # rounded, or cut off
+    if entry.shadow is not None:
+        shadow = content(tensor)
+        assert shadow is not None
+        shadow.fill_(value)
+    if covers_storage(tensor) or _shared(tensor, entry) == value:
+        entry.uniform, entry.uniform_dtype = value, tensor.dtype
+        return True
+    entry.uniform = None
+    return False
+
+
+def nonzero_bound(tensor: Tensor) -> int | None:
+    """An upper bound on the elements of `tensor` that are not zero, where one below their number is known."""
+    if not is_known_kind(tensor):
+        small = tensor.layout is torch.strided and 1 < tensor.numel() <= MAX_SHADOW
+        return int(torch.count_nonzero(tensor)) if small else None
+    entry = entry_of(tensor)
+    return 0 if entry.uniform == 0 else entry.nonzeros
+
+
+def read_scalar(tensor: Tensor) -> Any:
+    """What `.item()` gives; an unknown value is zero and noted as an assumption."""
+    known = content(tensor)
+    if known is not None:
+        return known.item()
+    entry = entry_of(tensor)
+    shared = _shared(tensor, entry)
+    if shared is not None:
+        return shared
+    if entry.likely is not None:
+        State.assume("all() of values that are not known is taken as true")
+        return entry.likely
+    zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
+    State.assume(f"a value read from the device is taken as {zero}")
+    return zero
+
+
+def real_copy(tensor: Tensor) -> Tensor:
+    """A real CPU tensor with the value of a virtual one, zero where it is not known; that takes no memory."""
+    known = content(tensor)
+    if known is not None:
+        return known.clone()
+    return real.full((), _shared(tensor, entry_of(tensor)) or 0, dtype=tensor.dtype, device="cpu").expand(tensor.shape)

@@ -1,0 +1,292 @@
+"""`memlint check`: from targets to a Report. Sources are read here, user code runs only in workers."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlint import __version__
+from memlint.choice import Choice, choose
+from memlint.cuda.devices import device_named
+from memlint.errors import MemlintError, TargetError
+from memlint.lint.baseline import Baseline
+from memlint.lint.fixes import fix_file
+from memlint.lint.suppression import unsuppressed
+from memlint.report.model import Baseline as KnownFindings
+from memlint.report.model import Error, Finding, Report, Settings, Skipped, Workload
+from memlint.settle import keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
+from memlint.settle import statistics as count_findings
+from memlint.source import Source, Unreadable
+from memlint.targets import distinct, resolve
+from memlint.worker.answer import Limits
+from memlint.worker.parent import ANALYSE, ask
+from memlint.workload.target import SEPARATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memlint import config
+    from memlint.lint import rule
+    from memlint.lint.fixes import Fixed
+    from memlint.targets import Targets
+    from memlint.worker.protocol import Request
+
+_INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
+_PATIENCE_FOR_PLANS = 5
+"""A plan traces many programs: it may take this many times the time limit."""
+_KINDS = ("usage", "target", "workload", "trace", "worker", "rule")
+
+
+@dataclass(slots=True)
+class Run:
+    """What a run gathered so far; `report` is what it says at the end."""
+
+    settings: Settings = field(default_factory=Settings)
+    torch: str | None = None
+    workloads: list[Workload] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    declarations: list[str] = field(default_factory=list)
+    """With `init`: what to add to the configuration."""
+    outputs: list[tuple[str, str, str]] = field(default_factory=list)
+    """For each target whose code ran: its name, stdout and stderr."""
+    empty: list[tuple[Request, list[Skipped]]] = field(default_factory=list)
+    """Files that were named and gave no Workload, with what was left out of each."""
+    traced: list[Finding] = field(default_factory=list)
+    """Everything that rules of traced steps found, suppressed or not."""
+    traced_lines: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """By absolute path: the lines those rules have seen at work."""
+    files: list[Path] = field(default_factory=list)
+    """The Python files that were named, or found in directories that were."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Of the rules, by code."""
+    correctable: Counter[rule.Applicability] = field(default_factory=Counter)
+    """How many of the source rules' findings have a Correction."""
+    baseline: KnownFindings | None = None
+    executed: bool = False
+    """Whether Workloads could be run."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether every Workload was run and analysed."""
+        return self.executed and not any(workload.error for workload in self.workloads)
+
+    def report(self, *, statistics: bool = False) -> Report:
+        """Everything in a fixed order, with paths below the current directory written relative to it."""
+        below = _below(Path.cwd())
+        found = [Finding.model_validate(_relative(finding.model_dump(), below)) for finding in self.findings]
+        found.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
+        report = Report(
+            tool=f"memlint {__version__}",
+            torch=self.torch,
+            settings=self.settings,
+            workloads=self.workloads,
+            findings=once_per_rule(dict.fromkeys(found)),
+            skipped=self.skipped,
+            baseline=self.baseline,
+            statistics=count_findings(found, self.names) if statistics else None,
+        )
+        return Report.model_validate(_relative(report.model_dump(), below))
+
+
+def check(
+    arguments: Sequence[str],
+    options: Mapping[str, object],
+    *,
+    execute: bool = True,
+    init: bool = False,
+    plan: bool = False,
+    allow_dynamics: bool = False,
+    thorough: bool = False,
+    baseline: Path | None = None,
+    cache: bool = True,
+    on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+) -> Run:
+    """Run the source rules over `arguments`, and unless `execute` is off the Workloads in them.
+
+    `options` are those of Settings that the command line gave; with `plan` the changes are found that bring each
+    Workload below its limit, with `allow_dynamics` also those that change the course of training; with `thorough` rules
+    simulate alternatives as well; findings in the file `baseline` are left out; with `cache` findings of source rules
+    are kept from run to run; `on_wait` is called with the target and the seconds it has taken so far. Raises
+    MemlintError for arguments and configuration that make no sense; what goes wrong with a single target stands in the
+    Report.
+    """
+    known = Baseline.read(baseline) if baseline is not None else None
+    targets = list(distinct([resolve(argument, options, init=init) for argument in arguments]))
+    asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough}
+    chosen = choose(targets, execute=execute)
+    run = Run()
+    for target, choice in zip(targets, chosen, strict=True):
+        device_named(target.settings.gpu or "cpu")
+        run.settings = _settings(target.settings, execute=execute)
+        _lint(target, choice, run, cache=cache)
+    requests = [request for target in targets for request in target.requests]
+    unreadable = {workload.target for workload in run.workloads}
+    if not execute:
+        run.skipped += [Skipped(reason="no model was built, because of --no-exec")] if requests else []
+    elif importlib.util.find_spec("torch") is None:
+        _without_torch(requests, run)
+    else:
+        for target, choice in zip(targets, chosen, strict=True):
+            for request in target.requests:
+                if request.target not in unreadable:
+                    _analyse(request.model_copy(update=asked), choice, run, on_wait)
+        for target, choice in zip(targets, chosen, strict=True):
+            run.findings += unused_in_traces(target, choice, run)
+    run.executed = execute and importlib.util.find_spec("torch") is not None
+    keep_needed_comments(chosen, run)
+    if not execute and any(target.settings.rule_paths for target in targets):
+        run.skipped.append(Skipped(reason="the rules in rule-paths were not loaded, because of --no-exec"))
+    _tell_empty(run)
+    if known is not None:
+        leave_out(known, targets, chosen, run)
+    return run
+
+
+def corrections(
+    arguments: Sequence[str],
+    options: Mapping[str, object],
+    *,
+    execute: bool = True,
+    cache: bool = True,
+    unsafe: bool = False,
+) -> list[Fixed]:
+    """What source rules would do to each file in `arguments`; nothing is written. `unsafe`: also what may change more.
+
+    Raises MemlintError for arguments and configuration that make no sense.
+    """
+    targets = list(distinct([resolve(argument, options) for argument in arguments]))
+    fixed = []
+    for target, choice in zip(targets, choose(targets, execute=execute), strict=True):
+        concerned = {found.path for found in choice.findings(target, target.files, cache=cache) if found.correction}
+        done = (fix_file(path, choice.findings_in, unsafe=unsafe) for path in sorted(concerned))
+        fixed += [each for each in done if each is not None]
+    return fixed
+
+
+def exit_status(report: Report) -> int:
+    """0: clean; 1: a finding above a note, or a limit exceeded; 2: a target that could not be analysed."""
+    if any(workload.error is not None for workload in report.workloads):
+        return 2
+    verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
+    exceeded = any(verdict.outcome == "does not fit" and verdict.level == "error" for verdict in verdicts)
+    return int(exceeded or any(finding.severity in ("error", "warning") for finding in report.findings))
+
+
+def _lint(target: Targets, choice: Choice, run: Run, *, cache: bool) -> None:
+    """Source rules over the files of one target. A file that was named and cannot be read is an error."""
+    files = list(target.files)
+    for request in target.requests:
+        if request.named and request.path and request.path.endswith(".py"):
+            try:
+                Source.read(request.path)
+            except Unreadable as error:
+                wrong = TargetError(f"{error.reason} (line {error.line})", "Correct the file.")
+                run.workloads.append(_failed(request.target, wrong))
+                files = []
+    registry = choice.registry
+    found = choice.findings(target, files, cache=cache)
+    run.findings += [reported(finding) for finding in (*choice.wanted(registry.problems), *found)]
+    run.correctable.update(finding.correction.applicability for finding in found if finding.correction)
+    run.files += target.files
+    run.names |= {rule.code: rule.name for rule in registry.rules}
+
+
+def _without_torch(requests: Sequence[Request], run: Run) -> None:
+    by_name = [request for request in requests if request.qualname or request.module or not _is_python(request)]
+    error = TargetError("PyTorch is not installed, so no model can be built", _INSTALL)
+    run.workloads += [_failed(request.target, error) for request in by_name]
+    if len(requests) > len(by_name):
+        reason = "PyTorch is not installed: only the source rules ran, no model was built"
+        run.skipped.append(Skipped(reason=reason, hint=_INSTALL))
+
+
+def _is_python(request: Request) -> bool:
+    return request.path is not None and request.path.endswith(".py")
+
+
+def _analyse(request: Request, choice: Choice, run: Run, on_wait: Callable[[str, float], None]) -> None:
+    settings = request.settings
+    limits = Limits(
+        seconds=settings.timeout * (_PATIENCE_FOR_PLANS if request.plan else 1), nbytes=settings.memory_limit
+    )
+    answer = ask(request, limits, analyse=ANALYSE, on_wait=lambda seconds: on_wait(request.target, seconds))
+    run.outputs.append((request.target, answer.stdout, answer.stderr))
+    if answer.error is not None:
+        run.workloads.append(_failed(request.target, answer.error, answer.traceback))
+        return
+    result = answer.result
+    assert result is not None
+    run.torch = result.torch or run.torch
+    run.workloads += result.workloads
+    run.findings += choice.wanted(unsuppressed(result.findings))
+    run.traced += result.findings
+    for path, lines in result.traced_lines.items():
+        run.traced_lines[path].update(lines)
+    run.declarations += result.declarations
+    if request.named and not result.workloads:
+        run.empty.append((request, result.skipped))
+    else:
+        run.skipped += result.skipped
+
+
+def _tell_empty(run: Run) -> None:
+    """Files that were named and gave no Workload: an error if nothing else was analysed, else only skipped."""
+    hint = "Name the class or function that gives the model, as in model.py::build, or declare a memlint_workload."
+    analysed = any(workload.error is None for workload in run.workloads)
+    for request, left_out in run.empty:
+        if analysed:
+            run.skipped += left_out or [Skipped(path=request.path, reason="no torch.nn.Module found", hint=hint)]
+            continue
+        reasons = "; ".join(entry.reason for entry in left_out)
+        message = f"no model in it can be built: {reasons}" if left_out else "no torch.nn.Module found"
+        run.workloads.append(_failed(request.target, TargetError(message, hint)))
+
+
+def _failed(target: str, error: MemlintError, traceback: tuple[str, ...] = ()) -> Workload:
+    kind = type(error).__name__.removesuffix("Error").lower()
+    file = str(Path(target.partition(SEPARATOR)[0]).resolve())
+    return Workload(
+        name=target,
+        target=target,
+        error=Error(
+            kind=kind if kind in _KINDS else "internal",  # type: ignore[arg-type]
+            message=error.message.removeprefix(f"{file} "),  # which the target says already
+            hint=error.hint or "See the whole traceback with -v.",
+            traceback=list(traceback),
+        ),
+    )
+
+
+def _settings(settings: config.Settings, *, execute: bool) -> Settings:
+    budget = settings.budget.get("*")
+    return Settings(
+        batch=settings.batch,
+        dtype=settings.dtype,
+        mode=settings.mode,
+        optimizer=settings.optimizer,
+        gpu=settings.gpu,
+        budget=budget.max if budget else None,
+        select=list(settings.select),
+        extend_select=list(settings.extend_select),
+        ignore=list(settings.ignore),
+        no_exec=not execute,
+    )
+
+
+def _below(directory: Path) -> re.Pattern[str]:
+    """Matches the beginning of paths below `directory`."""
+    return re.compile(r"(?<![\w./-])" + re.escape(f"{directory}/".replace("//", "/")))
+
+
+def _relative(value: Any, below: re.Pattern[str]) -> Any:
+    """`value` with every text in it freed of `below`."""
+    if isinstance(value, str):
+        return below.sub("", value)
+    if isinstance(value, dict):
+        return {key: _relative(item, below) for key, item in value.items()}
+    return [_relative(item, below) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,205 @@
+"""`[tool.memlint]` of the closest pyproject.toml, or memlint.toml, as frozen Settings.
+
+As with ruff the closest file wins and nothing is merged; a pyproject.toml without `[tool.memlint]` is passed over, and
+memlint.toml goes before pyproject.toml in the same directory. Options of the command line win over both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from memlint.errors import UsageError
+from memlint.lint.selection import normal
+from memlint.units import parse_nbytes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic.fields import FieldInfo
+
+Dtype = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
+Mode = Literal["train", "inference"]
+
+_PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
+
+
+def _size(value: object) -> object:
+    """A size as text becomes bytes; pydantic says what is wrong with anything else."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_nbytes(value)
+    except UsageError as error:
+        raise ValueError(error.message) from error
+
+
+def _one_or_many(value: object) -> object:
+    """`select = "MEM1"` is short for `select = ["MEM1"]`."""
+    return [value] if isinstance(value, str) else value
+
+
+def _sizes_by_name(value: object) -> object:
+    """One size for every Workload becomes a table with the name `*`."""
+    if isinstance(value, str | int):
+        return {"*": {"max": _size(value)}}
+    return value
+
+
+Count = Annotated[int, Field(gt=0, strict=True)]
+NBytes = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_size)]
+Codes = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, alias_generator=lambda name: name.replace("_", "-")
+    )
+
+
+class Budget(_Table):
+    """`[tool.memlint.budget.NAME]`: the most a Workload may take, on its own or against an earlier Report."""
+
+    max: NBytes | None = None
+    max_increase: NBytes | None = None
+    max_increase_percent: Annotated[float, Field(ge=0)] | None = None
+    level: Literal["error", "warning"] = "error"
+
+
+class Settings(_Table):
+    """What memlint is to do. None means that nobody said."""
+
+    batch: Count | None = None
+    dtype: Dtype | None = None
+    mode: Mode | None = None
+    optimizer: str | None = None
+    gpu: str | None = None
+    budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}
+    """By name of the Workload; `*` stands for those that have none. `budget = "24GiB"` is short for `*`."""
+    select: Codes = ("ALL",)
+    """Codes of rules, or their beginnings; the longest one that matches decides, `ignore` among equals."""
+    extend_select: Codes = ()
+    """More of them."""
+    ignore: Codes = ()
+    per_file_ignores: dict[str, Codes] = {}
+    """Codes not to report, by pattern of the file's name or of its path below the project."""
+    rule_paths: Codes = ()
+    """Folders or files of the project with rules of its own; their code is run."""
+    exclude: Codes = ()
+    """Patterns of paths, as in .gitignore's simplest form, that directories are searched without."""
+    workload: tuple[dict[str, Any], ...] = ()
+    """Tables as they stand; `memlint.workload.pyproject` reads them."""
+    timeout: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds for the Workloads of one file."""
+    memory_limit: NBytes = 8 * 2**30
+    """Resident bytes of the child and everything it started."""
+    rules: dict[str, dict[str, Any]] = {}
+    """Options of rules by code."""
+
+    def budget_of(self, workload: str) -> Budget | None:
+        """The budget that holds for the Workload of that name."""
+        return self.budget.get(workload) or self.budget.get("*")
+
+
+def find_settings(start: Path) -> tuple[Settings, Path]:
+    """Settings for files in the directory `start`, and the absolute root of the project they belong to.
+
+    Raises UsageError, naming the file and the key, if the configuration is wrong.
+    """
+    start = start.resolve()
+    for directory in (start, *start.parents):
+        for name in ("memlint.toml", "pyproject.toml"):
+            file = directory / name
+            table = _table_of(file) if file.is_file() else None
+            if table is not None:
+                return _parse(table, file), directory
+    marked = (parent for parent in (start, *start.parents) if any((parent / mark).exists() for mark in _PROJECT_MARKS))
+    return Settings(), next(marked, start)
+
+
+def override(settings: Settings, **options: object) -> Settings:
+    """Settings with those options of the command line that were given (neither None nor empty).
+
+    As with ruff, `select` replaces the configuration's whole choice of rules, while `extend_select` and `ignore` change
+    it: each takes back what the configuration says of the same codes. Raises UsageError, naming the option, if one
+    makes no sense.
+    """
+    given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, ())}
+    extended, ignored = given.get("extend_select", ()), given.get("ignore", ())
+    if "select" in given:
+        given = {"extend_select": (), "ignore": (), **given}
+    else:
+        given["select"] = _without(settings.select, ignored)
+        given["extend_select"] = (*_without(settings.extend_select, ignored), *extended)
+        given["ignore"] = (*_without(settings.ignore, extended), *ignored)
+    try:
+        return Settings.model_validate({**settings.model_dump(), **given})
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise UsageError(f"--{key.replace('_', '-')}: {_reason(error)}", "See `memlint check --help`.") from error
+
+
+def _without(codes: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, ...]:
+    """`codes` without those that begin with one of `taken_back`."""
+    beginnings = tuple(normal(code) for code in taken_back)
+    return tuple(code for code in codes if not normal(code).startswith(beginnings))
+
+
+def _table_of(file: Path) -> dict[str, Any] | None:
+    """The table of memlint in `file`, None if a pyproject.toml has none."""
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", "Correct the file.") from error
+    if file.name != "pyproject.toml":
+        return document
+    tool = document.get("tool")
+    table = tool.get("memlint") if isinstance(tool, dict) else None
+    return table if isinstance(table, dict) else None
+
+
+def _parse(table: dict[str, Any], file: Path) -> Settings:
+    prefix = "tool.memlint." if file.name == "pyproject.toml" else ""
+    try:
+        return Settings.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = [key for key in first["loc"] if key not in ("int", "float", "str")]  # a union's branches are no keys
+        if "*" in keys and not isinstance(table["budget"], dict):
+            keys = keys[: keys.index("*")]
+        name = prefix + ".".join(str(key + 1) if isinstance(key, int) else key for key in keys)
+        if first["type"] == "extra_forbidden":
+            raise UsageError(f"{file}: unknown key {name}", _did_you_mean(keys)) from error
+        raise UsageError(f"{file}: {name}: {_reason(error)}", "Correct the value.") from error
+
+
+def _reason(error: ValidationError) -> str:
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    return message if first["type"] in ("missing", "value_error") else f"{message} (got {first['input']!r})"
+
+
+def _did_you_mean(keys: list[int | str]) -> str:
+    """A hint for the last of `keys`, from the keys that its table knows."""
+    table: type[BaseModel] = Settings
+    for key in keys[:-1]:
+        field = next((f for f in table.model_fields.values() if f.alias == key), None)
+        table = _table_type(field) if field else table
+    known = [field.alias or name for name, field in table.model_fields.items()]
+    close = get_close_matches(str(keys[-1]), known, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
+
+
+def _table_type(field: FieldInfo) -> type[BaseModel]:
+    """The table within an annotation such as `dict[str, Budget]`."""
+    pending: list[Any] = [field.annotation]
+    while pending:
+        annotation = pending.pop()
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            return annotation
+        pending += get_args(annotation)
+    return Settings

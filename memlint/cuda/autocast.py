@@ -1,0 +1,309 @@
+"""`torch.autocast("cuda")` on the virtual device: CUDA's op lists and its cache of cast weights.
+
+Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.11 and 2.13, which agree but for
+`rms_norm`, cast to float32 from 2.12 on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import NAME, real_device_of
+from memlint.accelerator.registration import implement
+from memlint.accelerator.sparse import is_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch._ops import OpOverload
+
+aten = torch.ops.aten
+KEY = "AutocastPrivateUse1"
+BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
+
+LOWER_PRECISION = [
+    "_convolution",
+    "_convolution.deprecated",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "conv_tbc",
+    "conv_transpose1d",
+    "conv_transpose2d.input",
+    "conv_transpose3d.input",
+    "convolution",
+    "prelu",
+    "addmm",
+    "addmv",
+    "addr",
+    "matmul",
+    "einsum",
+    "mm",
+    "mv",
+    "linalg_vecdot",
+    "linear",
+    "addbmm",
+    "baddbmm",
+    "bmm",
+    "chain_matmul",
+    "linalg_multi_dot",
+    "_thnn_fused_lstm_cell",
+    "_thnn_fused_gru_cell",
+    "lstm_cell",
+    "gru_cell",
+    "rnn_tanh_cell",
+    "rnn_relu_cell",
+    "_scaled_dot_product_flash_attention",
+    "scaled_dot_product_attention",
+]
+FLOAT32 = [
+    "acos",
+    "asin",
+    "cosh",
+    "erfinv",
+    "exp",
+    "expm1",
+    "log",
+    "log10",
+    "log2",
+    "log1p",
+    "reciprocal",
+    "rsqrt",
+    "sinh",
+    "tan",
+    "pow.Tensor_Scalar",
+    "pow.Tensor_Tensor",
+    "pow.Scalar",
+    "softplus",
+    "layer_norm",
+    "native_layer_norm",
+    "group_norm",
+    "frobenius_norm.dim",
+    "nuclear_norm",
+    "nuclear_norm.dim",
+    "cosine_similarity",
+    "poisson_nll_loss",
+    "cosine_embedding_loss",
+    "nll_loss",
+    "nll_loss2d",
+    "hinge_embedding_loss",
+    "kl_div",
+    "l1_loss",
+    "smooth_l1_loss",
+    "huber_loss",
+    "mse_loss",
+    "margin_ranking_loss",
+    "multilabel_margin_loss",
+    "soft_margin_loss",
+    "triplet_margin_loss",
+    "multi_margin_loss",
+    "binary_cross_entropy_with_logits",
+    "dist",
+    "pdist",
+    "cdist",
+    "renorm",
+    "logsumexp",
+    "upsample_nearest1d",
+    "upsample_nearest2d",
+    "upsample_nearest3d",
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "_upsample_bilinear2d_aa",
+    "upsample_trilinear3d",
+    "upsample_bicubic2d",
+    "_upsample_bicubic2d_aa",
+]
+if tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 12):
+    FLOAT32.append("rms_norm")
+FLOAT32_OUTPUT = [
+    "prod",
+    "prod.dim_int",
+    "softmax.int",
+    "log_softmax.int",
+    "cumprod",
+    "cumsum",
+    "linalg_vector_norm",
+    "linalg_matrix_norm",
+    "linalg_matrix_norm.str_ord",
+    "sum",
+    "sum.dim_IntList",
+]
+PROMOTE = [
+    "addcdiv",
+    "addcmul",
+    "atan2",
+    "bilinear",
+    "cross",
+    "dot",
+    "vdot",
+    "grid_sampler",
+    "index_put",
+    "tensordot",
+    "scatter_add",
+]
+BANNED = ("binary_cross_entropy",)
+
+_cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+
+
+def clear_cache() -> None:
+    """Forget the cast weights, as leaving the outermost autocast does."""
+    _cache.clear()
+
+
+def _eligible(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.is_floating_point()
+        and value.dtype is not torch.float64
+        and real_device_of(value).type == NAME
+        and not is_host(value)
+    )
+
+
+def lower(value: Any) -> Any:
+    """`value` in autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
+    if isinstance(value, (list, tuple)):
+        return [lower(v) for v in value]
+    if not _eligible(value):
+        return value
+    dtype = torch.get_autocast_dtype("cuda")
+    if value.dtype is dtype:
+        return value
+    cacheable = (
+        value.dtype is torch.float32
+        and value.requires_grad
+        and value.is_leaf
+        and not value._is_view()
+        and torch.is_autocast_cache_enabled()
+        and not torch.is_inference_mode_enabled()  # recorded runs free each cast at once there
+    )
+    if not cacheable:
+        return value.to(dtype)
+    kept = _cache.get(id(value))
+    if kept is None or kept[0]() is not value:
+        kept = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
+    return kept[1]
+
+
+def _float32(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_float32(v) for v in value]
+    return value.float() if _eligible(value) else value
+
+
+def _casting(op: OpOverload, cast: Callable[[Any], Any]) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(BELOW):
+            casts = [cast(a) for a in args]
+            result = op(*casts, **{k: cast(v) for k, v in kwargs.items()})
+            while casts:  # C++ drops them in this order, the last first
+                casts.pop()
+            return result
+
+    return kernel
+
+
+def _float32_output(op: OpOverload) -> Callable[..., Any]:
+    names = [a.name for a in op._schema.arguments]
+    position = names.index("dtype")
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(BELOW):
+            given = args[position] if len(args) > position else kwargs.get("dtype")
+            if given is None and _eligible(args[0]):
+                args = args[:position]
+                kwargs["dtype"] = torch.float32
+            return op(*args, **kwargs)
+
+    return kernel
+
+
+def _promoting(op: OpOverload) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        found: list[torch.Tensor] = []
+        for a in (*args, *kwargs.values()):
+            found.extend(t for t in (a if isinstance(a, (list, tuple)) else [a]) if _eligible(t))
+        widest = torch.float32 if any(t.dtype is torch.float32 for t in found) else None
+
+        def cast(a: Any) -> Any:
+            if isinstance(a, (list, tuple)):
+                return [cast(v) for v in a]
+            return a.to(widest) if widest is not None and _eligible(a) else a
+
+        with torch._C._ExcludeDispatchKeyGuard(BELOW):
+            return op(*[cast(a) for a in args], **{k: cast(v) for k, v in kwargs.items()})
+
+    return kernel
+
+
+def _banned(op: OpOverload) -> Callable[..., Any]:
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError(
+            f"torch.nn.functional.{op._schema.name.split('::')[-1]} and torch.nn.BCELoss are unsafe to autocast. "
+            "Use binary_cross_entropy_with_logits instead."
+        )
+
+    return kernel
+
+
+def _overload(name: str) -> OpOverload | None:
+    packet, _, overload_name = name.partition(".")
+    found: OpOverload | None = getattr(getattr(aten, packet, None), overload_name or "default", None)
+    return found
+
+
+def _register() -> None:
+    for names, wrap in (
+        (LOWER_PRECISION, lambda op: _casting(op, lower)),
+        (FLOAT32, lambda op: _casting(op, _float32)),
+        (FLOAT32_OUTPUT, _float32_output),
+        (PROMOTE, _promoting),
+        (BANNED, _banned),
+    ):
+        for name in names:
+            op = _overload(name)
+            if op is not None:
+                implement(op, KEY, wrap(op))
+    _everything.fallback(torch.library.fallthrough_kernel, KEY)
+
+
+_everything = torch.library.Library("_", "IMPL")
+_set_enabled = torch.set_autocast_enabled
+_set_dtype = torch.set_autocast_dtype
+_clear = torch.clear_autocast_cache
+
+
+def _set_autocast_enabled(*args: Any) -> None:
+    _set_enabled(*args)
+    if len(args) == 1 or args[0] == "cuda":
+        _set_enabled(NAME, args[-1])
+
+
+def _set_autocast_dtype(device_type: str, dtype: torch.dtype) -> None:
+    _set_dtype(device_type, dtype)
+    if device_type == "cuda":
+        _set_dtype(NAME, dtype)
+
+
+def _clear_autocast_cache() -> None:
+    _clear()
+    clear_cache()
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """The switches of autocast that concern the virtual device as well: owner, name, replacement."""
+    return [
+        (torch, "set_autocast_enabled", _set_autocast_enabled),
+        (torch, "set_autocast_dtype", _set_autocast_dtype),
+        (torch, "clear_autocast_cache", _clear_autocast_cache),
+    ]
+
+
+_register()

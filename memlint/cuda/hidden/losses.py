@@ -1,0 +1,84 @@
+"""Losses whose kernels hold a loss of every element; some of them keep it alive in the scalar they return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import allocate
+from memlint.accelerator.kernels import check_devices, explicit, infer, kernel_of, materialize
+from memlint.cuda.hidden.reductions import stage
+from memlint.cuda.hidden.table import Steps, hidden, scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+NONE = 0
+"""`at::Reduction::None`."""
+
+
+def _broadcast(x: Tensor, target: Tensor) -> Tensor:
+    """What the loss of every element looks like, without memory."""
+    shape = torch.broadcast_shapes(x.shape, target.shape)
+    return torch.empty(shape, dtype=torch.promote_types(x.dtype, target.dtype), device="meta")
+
+
+def _reduce(elements: Tensor, reduction: int) -> None:
+    if reduction != NONE:
+        stage(elements, None, max(elements.element_size(), 4), (elements.element_size(),))
+
+
+@hidden("mse_loss", "smooth_l1_loss", source="Loss.cpp")
+def _through_iterator(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) -> Steps:
+    """The loss of every element, then staging of its mean."""
+    yield
+    if reduction != NONE:
+        elements = _broadcast(x, target)
+        taken = scratch(elements.numel() * elements.element_size())
+        _reduce(elements, reduction)
+        del taken
+
+
+@hidden("huber_loss", source="Loss.cpp")
+def _huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Steps:
+    """The loss of every element, then staging of its mean."""
+    elements = _broadcast(x, target)
+    taken = scratch(elements.numel() * elements.element_size()) if reduction != NONE else None
+    yield
+    _reduce(elements, reduction)
+    del taken
+
+
+@hidden("binary_cross_entropy", source="Loss.cu")
+def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1) -> Steps:
+    """The reduced loss beside the loss of every element, and staging."""
+    yield
+    if reduction != NONE:
+        reduced = scratch(x.element_size())
+        _reduce(_broadcast(x, target), reduction)
+        del reduced
+
+
+def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
+    """A kernel that shrinks the loss of every element to a scalar; the storage stays as large (on the CPU as well)."""
+    kernel = kernel_of(op)
+
+    def call(*args: Any, **kwargs: Any) -> Tensor:
+        check_devices(kernel, [a for a in args if isinstance(a, Tensor)])
+        reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
+        if reduction == NONE:
+            result: Tensor = materialize(infer(kernel, args, kwargs))
+            return result
+        x, target = args[:2]
+        shape = torch.broadcast_shapes(x.shape, target.shape)
+        strides = torch.empty(shape, device="meta").stride()
+        return allocate(shape, strides, torch.promote_types(x.dtype, target.dtype)).as_strided((), ())
+
+    return call
+
+
+for _name, _position in (("mse_loss", 2), ("smooth_l1_loss", 2), ("binary_cross_entropy", 3)):
+    explicit(f"aten.{_name}.default")(_keeping_elements(getattr(aten, _name).default, _position))

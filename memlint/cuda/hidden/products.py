@@ -1,0 +1,83 @@
+"""Rows of matrix products: copies of operands that cuBLAS cannot read as they lie, and its workspaces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import State
+from memlint.cuda.hidden.table import Steps, copy_of, hidden
+
+if TYPE_CHECKING:
+    from memlint.accelerator.ledger import Entry
+
+Tensor = torch.Tensor
+LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def _matrix_copy(x: Tensor) -> Entry | None:
+    """The copy of a matrix, or of matrices in a batch, of which neither dimension is the fastest; else None."""
+    rows, columns = x.shape[-2:]
+    by_row, by_column = x.stride()[-2:]
+    if (by_column == 1 and by_row >= max(1, columns)) or (by_row == 1 and by_column >= max(1, rows)):
+        return None
+    if x.is_contiguous() and (x.dim() == 2 or (by_row and by_column)):
+        return None
+    return copy_of(x)
+
+
+@hidden("mm", source="Blas.cpp, cuBlasCommonArgs.h; recorded", versions="2.1 to 2.13")
+def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
+    """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
+    yield
+    copies = _matrix_copy(b), _matrix_copy(a)
+    State.workspaces.product()
+    del copies
+
+
+@hidden("bmm", source="Blas.cpp (prepare_batch_matrix_for_cublas); recorded", versions="2.1 to 2.13")
+def _bmm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
+    """As mm."""
+    return _mm(a, b)
+
+
+@hidden("baddbmm", "baddbmm_", source="Blas.cpp", versions="2.1 to 2.13")
+def _baddbmm(c: Tensor, a: Tensor, b: Tensor, **_: Any) -> Steps:
+    """As mm."""
+    return _mm(a, b)
+
+
+@hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions="2.1 to 2.13")
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, **_: Any) -> Steps:
+    """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
+    yield
+    copies = _matrix_copy(b), _matrix_copy(a)
+    fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
+    if fused and bias.shape[0] == b.shape[1]:
+        State.workspaces.product_with_bias()
+    else:
+        State.workspaces.product()
+    del copies
+
+
+@hidden("mv", source="Blas.cpp", versions="2.1 to 2.13")
+def _mv(a: Tensor, x: Tensor, **_: Any) -> Steps:
+    """As mm."""
+    yield
+    copy = _matrix_copy(a)
+    State.workspaces.product()
+    del copy
+
+
+@hidden("addmv", "addmv_", source="Blas.cpp", versions="2.1 to 2.13")
+def _addmv(c: Tensor, a: Tensor, x: Tensor, **_: Any) -> Steps:
+    """As mm."""
+    return _mv(a, x)
+
+
+@hidden("dot", "vdot", source="Blas.cpp", versions="2.1 to 2.13")
+def _dot(*_: Any) -> Steps:
+    """The workspace of cuBLAS."""
+    yield
+    State.workspaces.product()

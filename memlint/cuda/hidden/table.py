@@ -1,0 +1,89 @@
+"""The table that says which op takes hidden memory, how much, and how that is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from memlint.accelerator.device import NAME, State, entry_of, real_device_of
+from memlint.accelerator.kernels import Temporaries, temporaries
+
+if TYPE_CHECKING:
+    from memlint.accelerator.ledger import Entry
+
+Tensor = torch.Tensor
+
+
+class Row(NamedTuple):
+    """What one kernel takes for itself."""
+
+    ops: tuple[str, ...]
+    what: str
+    source: str
+    versions: str
+    """PyTorch versions that the formula was read from or recorded with."""
+
+
+ROWS: list[Row] = []
+
+
+def hidden(*ops: str, source: str, versions: str = "2.10 to 2.13") -> Callable[[Temporaries], Temporaries]:
+    """Enter the decorated generator in the table for `ops`; its docstring says what is taken."""
+
+    def enter(function: Temporaries) -> Temporaries:
+        ROWS.append(Row(ops, " ".join((function.__doc__ or "").split()), source, versions))
+        return temporaries(*ops)(function)
+
+    return enter
+
+
+def scratch(nbytes: int) -> Entry:
+    """Take bytes on the simulated GPU; dropping the result gives them back."""
+    return State.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
+
+
+def copy_of(x: Tensor, itemsize: int | None = None) -> Entry:
+    """A dense copy of `x`, in its own dtype unless `itemsize` says otherwise."""
+    return scratch(x.numel() * (itemsize or x.element_size()))
+
+
+def on_host(x: Tensor) -> bool:
+    """Whether `x` is in the host's memory."""
+    return real_device_of(x).type != NAME or entry_of(x).host
+
+
+def contiguous(x: Tensor) -> Entry | None:
+    """The copy a kernel makes of an operand that is not contiguous; None where it needs none."""
+    return None if x.is_contiguous() else copy_of(x)
+
+
+Steps = Iterator[None]
+"""What a row is: a generator that yields once, where the kernel makes its outputs."""
+
+
+_major, _minor = torch.__version__.split(".")[:2]
+
+
+class _Simulated:
+    torch = (int(_major), int(_minor))
+
+
+def torch_version() -> tuple[int, int]:
+    """Major and minor version of the PyTorch simulated: the running one, or that of `simulated_torch`."""
+    return _Simulated.torch
+
+
+@contextmanager
+def simulated_torch(version: tuple[int, int]) -> Iterator[None]:
+    """Inside, hidden memory and workspaces are those of this major and minor version of PyTorch.
+
+    Which operators run, and what they save for backward, stays as in the running version.
+    """
+    before, _Simulated.torch = _Simulated.torch, version
+    try:
+        yield
+    finally:
+        _Simulated.torch = before

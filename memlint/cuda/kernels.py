@@ -1,0 +1,405 @@
+"""Kernels that CUDA has and PyTorch would not pick for another device, with what they allocate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import State, allocate, entry_of, real
+from memlint.accelerator.kernels import Shape, explicit, infer, kernel_of, materialize
+from memlint.accelerator.registration import overload, replace_composite
+from memlint.accelerator.sparse import is_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+CUDNN_BATCH_NORM_MAX_ROWS = 880_801
+"""Largest batch times positions that cuDNN normalises in training (aten/src/ATen/native/Normalization.cpp)."""
+CUDNN_BATCH_NORM_MAX_ROWS_EVAL = 65_535
+
+
+def temporary(nbytes: int) -> Tensor:
+    """Bytes that a kernel takes from the allocator for itself; they are given back when the result is dropped."""
+    return allocate((nbytes,), (1,), torch.uint8)
+
+
+# --- softmax -------------------------------------------------------------------------------------------------------
+
+
+def _softmax_like(kernel: Any) -> Any:
+    def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+        if State.cuda and x.dtype is torch.float16 and dtype is torch.float32:
+            fused: Tensor = kernel(x, dim, True)  # CUDA casts inside the kernel, for float16 only
+            return fused
+        plain: Tensor = kernel(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
+        return plain
+
+    return call
+
+
+replace_composite("softmax.int", _softmax_like(aten._softmax.default))
+replace_composite("log_softmax.int", _softmax_like(aten._log_softmax.default))
+
+
+# --- dropout -------------------------------------------------------------------------------------------------------
+
+
+@explicit("aten.native_dropout.default")
+def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+    shape = infer(kernel_of(aten.empty_like.default), (x,), {})
+    mask = allocate(shape.shape, shape.stride, torch.bool)
+    return materialize(shape), mask
+
+
+def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
+    if not train or p == 0 or x.numel() == 0:
+        return x
+    if p == 1:
+        return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
+    if State.cuda:
+        out: Tensor = aten.native_dropout(x, p, True)[0]
+        return out
+    return x.mul(torch.empty_like(x).bernoulli_(1 - p).div_(1 - p))
+
+
+replace_composite("dropout", _dropout)
+
+
+# --- normalisation -------------------------------------------------------------------------------------------------
+
+
+def _rms_norm(
+    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    fused = (
+        State.cuda
+        and hasattr(aten, "_fused_rms_norm")
+        and not x.is_complex()
+        and (weight is None or weight.dtype is x.dtype)
+        and suggested_format(x) is torch.contiguous_format
+    )
+    if fused:
+        out: Tensor = aten._fused_rms_norm(x, normalized_shape, weight, eps)[0]
+        return out
+    if hasattr(aten, "_fused_rms_norm"):
+        composite: Tensor = overload("_fused_rms_norm").decompose(x, normalized_shape, weight, eps)[0]
+        return composite
+    older: Tensor = overload("rms_norm").decompose(x, normalized_shape, weight, eps)
+    return older
+
+
+replace_composite("rms_norm", _rms_norm)
+
+
+def _group_norm(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """On CUDA of a contiguous copy, which is kept for backward.
+
+    For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
+    """
+    if State.cuda and not is_host(x):
+        x = x.contiguous()
+    out: Tensor = overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
+    return out
+
+
+replace_composite("group_norm", _group_norm)
+
+
+def strides(shape: Sequence[int], layout: torch.memory_format) -> tuple[int, ...]:
+    """Of a tensor of this shape without gaps in this layout, in elements."""
+    if layout is not torch.contiguous_format:
+        return real.empty(shape, device="meta", memory_format=layout).stride()
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def suggested_format(x: Tensor) -> torch.memory_format:
+    """The layout that `Tensor::suggest_memory_format` reads from the strides."""
+    if x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    if x.dim() == 5 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last_3d):
+        return torch.channels_last_3d
+    return torch.contiguous_format
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    rows = x.numel() // max(x.shape[1], 1)
+    on_cudnn = (
+        State.cuda
+        and cudnn_enabled
+        and x.dtype is not torch.bfloat16
+        and weight is not None
+        and bias is not None
+        and x.dim() >= 3
+        and (x.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and (training or (running_mean is not None and running_var is not None))
+        and rows <= (CUDNN_BATCH_NORM_MAX_ROWS if training else CUDNN_BATCH_NORM_MAX_ROWS_EVAL)
+        and eps >= 1e-5
+        and x.numel() < 2**31
+    )
+    if on_cudnn:
+        x = x.contiguous(memory_format=suggested_format(x))
+        on_gpu: Tensor = aten.cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+        return on_gpu
+    native: Tensor = aten.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    return native
+
+
+replace_composite("batch_norm", _batch_norm)
+
+
+@explicit("aten.cudnn_batch_norm.default")
+def _cudnn_batch_norm(
+    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, ...]:
+    # Recorded runs show no reserve for contiguous input; the buffer is there, empty.
+    out = allocate(x.shape, x.stride(), x.dtype)
+    channels = x.shape[1] if training else 0
+    statistics = [allocate((channels,), (1,), weight.dtype) for _ in range(2)]
+    return out, *statistics, allocate((0,), (1,), torch.uint8)
+
+
+@explicit("aten.cudnn_batch_norm_backward.default")
+def _cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    layout = suggested_format(x)
+    copy = None if grad.is_contiguous(memory_format=layout) else allocate(x.shape, x.stride(), grad.dtype)
+    grads = (
+        allocate(x.shape, x.stride(), x.dtype),
+        *(allocate(weight.shape, weight.stride(), weight.dtype) for _ in range(2)),
+    )
+    del copy
+    return grads
+
+
+@explicit("aten.native_group_norm.default")
+def _native_group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, group: int, eps: float
+) -> tuple[Tensor, ...]:
+    statistics_dtype = torch.float32 if weight is not None and weight.dtype is torch.float32 else x.dtype
+    out = allocate(x.shape, strides(x.shape, _group_norm_format(x)), x.dtype)
+    mean, rstd = (allocate((n, group), (group, 1), statistics_dtype) for _ in range(2))
+    if State.cuda:
+        affine = [temporary(4 * n * c) for _ in range(2)]  # group_norm_kernel.cu: a and b of [N, C]
+        del affine
+    return out, mean, rstd
+
+
+def _group_norm_format(x: Tensor) -> torch.memory_format:
+    """CUDA's kernels give contiguous results, the host's keep the layout (aten/src/ATen/native/group_norm.cpp)."""
+    return torch.contiguous_format if State.cuda else suggested_format(x)
+
+
+def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of a normalisation's backward, that of its input in `layout`.
+
+    PyTorch's meta kernels lay it out like the gradient they are given.
+    """
+    shapes = infer(kernel_of(op), args, {})
+    first = shapes[0]
+    if isinstance(first, Shape):
+        first = Shape(first.shape, strides(first.shape, layout), first.dtype)
+    results: tuple[Any, ...] = materialize([first, *shapes[1:]])
+    return results
+
+
+@explicit("aten.native_layer_norm_backward.default")
+def _native_layer_norm_backward(*args: Any) -> tuple[Any, ...]:
+    return _with_gradient_in(torch.contiguous_format, aten.native_layer_norm_backward.default, args)
+
+
+@explicit("aten.native_group_norm_backward.default")
+def _native_group_norm_backward(*args: Any) -> tuple[Any, ...]:
+    return _with_gradient_in(_group_norm_format(args[1]), aten.native_group_norm_backward.default, args)
+
+
+@explicit("aten.native_batch_norm_backward.default")
+def _native_batch_norm_backward(*args: Any) -> tuple[Any, ...]:
+    return _with_gradient_in(suggested_format(args[1]), aten.native_batch_norm_backward.default, args)
+
+
+# --- recurrent layers ----------------------------------------------------------------------------------------------
+
+_GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+_CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+
+
+def _recurrent(mode: str) -> Any:
+    op = overload(f"{mode}.input")
+
+    def call(
+        x: Tensor,
+        hx: Any,
+        params: Sequence[Tensor],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        if not State.cuda:
+            return op.decompose(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        h, c = hx if mode == "lstm" else (hx, None)
+        hidden = h.shape[2]
+        per_layer = len(params) // (num_layers * (2 if bidirectional else 1))
+        projected = hidden if per_layer in (3, 5) else 0
+        cell = c.shape[2] if projected and c is not None else hidden
+        out, hy, cy, _, _ = aten._cudnn_rnn(
+            x,
+            list(params),
+            per_layer,
+            None,
+            h,
+            c,
+            _CUDNN_MODES[mode],
+            cell,
+            projected,
+            num_layers,
+            batch_first,
+            dropout,
+            train,
+            bidirectional,
+            [],
+            None,
+        )
+        return (out, hy, cy) if mode == "lstm" else (out, hy)
+
+    return call
+
+
+for _mode in _GATES:
+    replace_composite(f"{_mode}.input", _recurrent(_mode))
+
+
+@explicit("aten._cudnn_rnn.default")
+def _cudnn_rnn(
+    x: Tensor,
+    weight: Sequence[Tensor],
+    weight_stride0: int,
+    weight_buf: Tensor | None,
+    hx: Tensor,
+    cx: Tensor | None,
+    mode: int,
+    hidden: int,
+    projected: int,
+    num_layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    dropout_state: Tensor | None,
+) -> tuple[Tensor, ...]:
+    directions = 2 if bidirectional else 1
+    width = projected or hidden
+    if batch_sizes:
+        steps, batch = len(batch_sizes), batch_sizes[0]
+        shape: tuple[int, ...] = (x.shape[0], directions * width)
+    else:
+        steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
+        shape = (steps, batch, directions * width)
+    rows = sum(batch_sizes) if batch_sizes else steps * batch
+    out = allocate(shape, strides(shape, torch.contiguous_format), x.dtype)
+    if batch_first and not batch_sizes:
+        out = out.transpose(0, 1)
+    state = (num_layers * directions, batch, width)
+    hy = allocate(state, strides(state, torch.contiguous_format), x.dtype)
+    cell_state = (num_layers * directions, batch, hidden)
+    cy = (
+        allocate(cell_state, strides(cell_state, torch.contiguous_format), x.dtype)
+        if cx is not None
+        else allocate((0,), (1,), x.dtype)
+    )
+    reserve = cudnn_rnn_reserve(mode, rows, hidden, num_layers, directions, x.element_size()) if train else 0
+    buffer = weight_buf if weight_buf is not None else _weight_buffer(weight, x.dtype)
+    return out, hy, cy, allocate((reserve,), (1,), torch.uint8), buffer
+
+
+def _weight_buffer(weight: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """The one chunk cuDNN wants all weights in: theirs if they were flattened, else a copy at every call."""
+    numel = sum(w.numel() for w in weight)
+    if len({entry_of(w).number for w in weight}) == 1 and weight[0].dtype is dtype:
+        return weight[0].detach().as_strided((numel,), (1,), 0)
+    return allocate((numel,), (1,), dtype)
+
+
+def cudnn_rnn_reserve(mode: int, rows: int, hidden: int, num_layers: int, directions: int, itemsize: int) -> int:
+    """Bytes that a training forward keeps for its backward, for `rows` = steps x batch.
+
+    cuDNN does not publish the layout. Modelled as what the gradient of every cell needs: the gates, the cell state and
+    its tanh, and the input of every layer but the first.
+    """
+    gates = {0: 1, 1: 1, 2: 6, 3: 5}[mode]
+    State.assume("cuDNN's reserve of a recurrent layer is modelled from what its gradient needs, not measured")
+    return rows * hidden * directions * itemsize * (gates * num_layers + num_layers - 1)
+
+
+@explicit("aten._cudnn_rnn_backward.default")
+def _cudnn_rnn_backward(
+    x: Tensor,
+    weight: Sequence[Tensor],
+    weight_stride0: int,
+    weight_buf: Tensor,
+    hx: Tensor,
+    cx: Tensor | None,
+    output: Tensor,
+    grad_output: Tensor | None,
+    grad_hy: Tensor | None,
+    grad_cy: Tensor | None,
+    mode: int,
+    hidden: int,
+    projected: int,
+    num_layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: Sequence[int],
+    dropout_state: Tensor | None,
+    reserve: Tensor,
+    output_mask: Sequence[bool],
+) -> tuple[Any, ...]:
+    grad_x = allocate(x.shape, x.stride(), x.dtype) if output_mask[0] else None
+    grad_hx = allocate(hx.shape, strides(hx.shape, torch.contiguous_format), hx.dtype)
+    grad_cx = allocate(cx.shape, strides(cx.shape, torch.contiguous_format), cx.dtype) if cx is not None else None
+    buffer = allocate((sum(w.numel() for w in weight),), (1,), x.dtype)
+    grads, offset = [], 0
+    for w in weight:
+        grads.append(buffer.as_strided(w.shape, strides(w.shape, torch.contiguous_format), offset))
+        offset += w.numel()
+    return grad_x, grad_hx, grad_cx, grads
+
+
+@explicit("aten._cudnn_rnn_flatten_weight.default")
+def _cudnn_rnn_flatten_weight(weights: Sequence[Tensor], *_: Any) -> Tensor:
+    buffer = allocate((sum(w.numel() for w in weights),), (1,), weights[0].dtype)
+    offset = 0
+    for w in weights:
+        with torch.no_grad():
+            w.set_(buffer.untyped_storage(), offset, w.shape, strides(w.shape, torch.contiguous_format))
+        offset += w.numel()
+    return buffer

@@ -1,0 +1,137 @@
+"""`torch.save`, `torch.load`, pickling and copying of tensors that have no memory.
+
+A virtual tensor is written as its geometry, its device, and its content where that is known; nothing else takes space
+in the file. Files with real tensors are read as they are and put where the program wants them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from memlint.accelerator import values
+from memlint.accelerator.device import NAME, State, allocate, entry_of, real_device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_CPU = torch.device("cpu")
+_clone: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.clone
+_copy = torch.UntypedStorage.copy_
+_reduce: Callable[..., Any] = torch.Tensor._reduce_ex_internal
+_load = torch.load
+
+
+def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """`UntypedStorage.clone`, which `copy.deepcopy` of a tensor goes through."""
+    entry = getattr(storage, "entry", None)
+    if entry is None:
+        return _clone(storage)
+    before, State.placement = State.placement, entry.host
+    try:
+        made: Any = allocate((storage.nbytes(),), (1,), torch.uint8).untyped_storage()
+    finally:
+        State.placement = before
+    made.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
+    for name in ("uniform", "uniform_dtype", "nonzeros"):
+        setattr(made.entry, name, getattr(entry, name))
+    return made  # type: ignore[no-any-return]
+
+
+def copy_storage(storage: torch.UntypedStorage, source: torch.UntypedStorage, non_blocking: bool = False) -> Any:
+    """`UntypedStorage.copy_`. What a virtual storage takes from elsewhere is not known."""
+    target, origin = getattr(storage, "entry", None), getattr(source, "entry", None)
+    if target is None and origin is None:
+        return _copy(storage, source, non_blocking)
+    if target is not None:
+        target.shadow = target.uniform = target.nonzeros = None
+    return storage
+
+
+def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
+    """How a tensor is pickled: the function that makes it anew, and its arguments."""
+    if real_device_of(tensor).type != NAME or tensor.layout is not torch.strided:
+        return _reduce(tensor, protocol)
+    known = values.content(tensor.detach())
+    entry = entry_of(tensor)
+    return rebuild, (
+        tuple(tensor.shape),
+        tensor.stride(),
+        str(tensor.dtype).removeprefix("torch."),
+        entry.host,
+        tensor.requires_grad,
+        None if known is None else known.tolist(),
+        values.uniform_value(tensor.detach()),
+    )
+
+
+_wanted: list[Callable[[bool], bool]] = []
+"""The `torch.load` that runs now: from where a tensor was saved to where it is wanted, true for the host."""
+
+
+def rebuild(
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    dtype: str,
+    host: bool,
+    requires_grad: bool,
+    known: Any,
+    uniform: Any,
+) -> torch.Tensor:
+    """A tensor as `reduce_tensor` has written it."""
+    before, State.placement = State.placement, _wanted[-1](host) if _wanted else host
+    try:
+        with torch._C.DisableTorchFunction():
+            made = allocate(shape, stride, getattr(torch, dtype))
+    finally:
+        State.placement = before
+    if known is not None:
+        values.remember(made, torch.tensor(known, dtype=made.dtype, device=_CPU))
+    elif uniform is not None:
+        values.make_uniform(made, uniform)
+    return made.requires_grad_(requires_grad)
+
+
+def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """`torch.load`: real storages are read on the host and then moved."""
+    seen_gpu = False
+
+    def to_host(storage: Any, location: str) -> Any:
+        nonlocal seen_gpu
+        seen_gpu = seen_gpu or place(location.startswith("cpu")) is False
+        return storage
+
+    place = _placing(map_location)
+    _wanted.append(place)
+    try:
+        with torch.serialization.safe_globals([rebuild]):
+            loaded = _load(f, to_host, *args, **kwargs)
+    finally:
+        _wanted.pop()
+    if not seen_gpu:
+        return loaded
+    return tree_map(lambda x: x.to("cuda") if isinstance(x, torch.Tensor) and x.is_cpu else x, loaded)
+
+
+def _placing(map_location: Any) -> Callable[[bool], bool]:
+    """Whether a tensor saved on the host (true) or the GPU (false) is wanted on the host."""
+    if map_location is None:
+        return lambda host: host
+    if isinstance(map_location, dict):
+        return lambda host: str(map_location.get(name := "cpu" if host else "cuda:0", name)).startswith("cpu")
+    if callable(map_location):  # nearly always `lambda storage, location: storage`, the way to the host
+        return lambda host: True
+    on_host = str(map_location).startswith("cpu") or str(map_location).startswith("meta")
+    return lambda host: on_host
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """What is replaced while a device is simulated: owner, name, replacement."""
+    return [
+        (torch.UntypedStorage, "clone", clone_storage),
+        (torch.UntypedStorage, "copy_", copy_storage),
+        (torch.Tensor, "_reduce_ex_internal", reduce_tensor),
+        (torch, "load", load),
+    ]

@@ -1,0 +1,95 @@
+"""Memory that CUDA libraries take for themselves, invisible to any tensor: workspaces of cuBLAS and cuBLASLt.
+
+Sizes and lifetimes from aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp of torch 2.6 to 2.13, confirmed in
+recorded allocation histories of torch 2.1 to 2.11: one workspace per thread that multiplies matrices, taken at its
+first product and kept.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from memlint.accelerator.device import State
+from memlint.cuda.hidden.table import scratch, torch_version
+
+if TYPE_CHECKING:
+    from memlint.accelerator.ledger import Entry
+    from memlint.cuda.devices import Device
+
+HOPPER_WORKSPACE: Final = 32 << 20
+"""cuBLAS on compute capability 9.0, and on 10 and 12 as well from torch 2.12 on: 4096 x 8 x 1024 bytes."""
+WORKSPACE: Final = 4096 * 1024 * 2 + 16 * 1024 * 8
+"""On any other: PyTorch's default, as if CUBLAS_WORKSPACE_CONFIG were :4096:2:16:8."""
+LT_WORKSPACE: Final = 1024 * 1024
+"""cuBLASLt, unless CUBLASLT_WORKSPACE_SIZE says otherwise in KiB."""
+
+
+def default_workspace(device: Device) -> int:
+    """Bytes of one cuBLAS workspace on `device` where nothing else is set."""
+    generations = (9, 10, 12) if torch_version() >= (2, 12) else ()
+    large = device.capability == (9, 0) or device.capability[0] in generations
+    return HOPPER_WORKSPACE if large else WORKSPACE
+
+
+def configured_workspace(configuration: str) -> int | None:
+    """Bytes that a value of CUBLAS_WORKSPACE_CONFIG asks for; None where PyTorch would warn and take the default.
+
+    The value is a row of `:SIZE:COUNT` with sizes in KiB, added up. `:0:0` is no workspace at all.
+    """
+    pairs = re.findall(r":([0-9]+):([0-9]+)", configuration)
+    return sum(int(size) * 1024 * int(count) for size, count in pairs) if pairs else None
+
+
+def cublas_workspace(device: Device) -> int:
+    """Bytes of one cuBLAS workspace on `device` as the environment has it now."""
+    configured = configured_workspace(os.environ.get("CUBLAS_WORKSPACE_CONFIG", ""))
+    return default_workspace(device) if configured is None else configured
+
+
+def cublaslt_workspace() -> int:
+    """Bytes of one cuBLASLt workspace as the environment has it now."""
+    kib = os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")
+    return int(kib) * 1024 if kib.isdecimal() else LT_WORKSPACE
+
+
+class Workspaces:
+    """What the libraries hold on one GPU: one workspace each for the main thread and for autograd's, to the end."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._nbytes: dict[str, int] = {}
+        self._open: dict[tuple[str, bool], Entry] = {}
+
+    def product(self) -> None:
+        """A thread multiplies matrices through cuBLAS."""
+        if "cublas" not in self._nbytes:  # PyTorch reads the environment once, when the first product needs it
+            self._nbytes["cublas"] = cublas_workspace(self._device)
+        self._keep("cublas")
+
+    def product_with_bias(self) -> None:
+        """A thread multiplies matrices and adds a bias through cuBLASLt.
+
+        Up to torch 2.8 each call takes a workspace of its own; up to 2.12 a thread keeps one; then it is cuBLAS's.
+        """
+        version = torch_version()
+        if "cublaslt" not in self._nbytes:
+            self._nbytes["cublaslt"] = cublaslt_workspace()
+        per_call = scratch(self._nbytes["cublaslt"] if version < (2, 9) else 0)
+        self.product()
+        if (2, 9) <= version < (2, 13):
+            self._keep("cublaslt")
+        del per_call
+
+    def _keep(self, library: str) -> None:
+        in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own
+        nbytes = self._nbytes[library]
+        if nbytes and (library, in_backward) not in self._open:
+            self._open[library, in_backward] = State.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
+
+    def owner(self, number: int) -> str | None:
+        """The library that Buffer `number` belongs to, if it is a workspace."""
+        return next((library for (library, _), e in self._open.items() if e.number == number), None)

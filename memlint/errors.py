@@ -1,0 +1,47 @@
+"""Every error a user can cause.
+
+    MemlintError
+    |- UsageError          what was typed or configured makes no sense
+    |- TargetError         a path, a name or a model that cannot be found or read
+    |- WorkloadError       the model cannot be built, called or given inputs
+    |- TraceError          the virtual accelerator cannot carry out an operation
+    |- WorkerError         the child process crashed, hung, left or ran out of memory
+    `- RuleError           a rule or a plugin is broken
+
+A message says what happened, where, and what to type next. All of them end the command with exit code 2.
+"""
+
+from __future__ import annotations
+
+
+class MemlintError(Exception):
+    """What went wrong (`message`), and what to do about it (`hint`, may be empty)."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(MemlintError):
+    """What was typed or configured makes no sense."""
+
+
+class TargetError(MemlintError):
+    """A path, a name or a model that cannot be found or read."""
+
+
+class WorkloadError(MemlintError):
+    """The model cannot be built, called or given inputs."""
+
+
+class TraceError(MemlintError):
+    """The virtual accelerator cannot carry out an operation."""
+
+
+class WorkerError(MemlintError):
+    """The child process crashed, hung, left or ran out of memory."""
+
+
+class RuleError(MemlintError):
+    """A rule or a plugin is broken."""

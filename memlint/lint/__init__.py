@@ -1,0 +1,1 @@
+"""Rules: what they are, where they come from, and how they run over sources and traces. No torch here."""

@@ -1,0 +1,157 @@
+"""Baselines: findings that were there before, and are not to be reported again.
+
+A finding is known by its file, its code and the text of its line, so that it stays known when lines are added above it.
+Each entry counts how many such findings there were: one more than that is new.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memlint.errors import UsageError
+from memlint.lint.diagnostics import BrokenRule, UnreadableFile
+from memlint.lint.suppression import Located
+from memlint.source import Unreadable, decode, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+NEVER_KNOWN = frozenset({UnreadableFile.code, BrokenRule.code})
+"""Codes that no baseline holds: a run that left something out has to say so."""
+
+F = TypeVar("F", bound=Located)
+
+
+class Entry(NamedTuple):
+    """What makes findings the same."""
+
+    path: str
+    """POSIX, relative to the folder of the baseline."""
+    code: str
+    text: str
+    """Of the line, without indentation; empty where it cannot be read."""
+
+
+class _Counted(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    path: str
+    code: str
+    text: str
+    count: int = Field(gt=0)
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    version: Literal[1]
+    findings: list[_Counted]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """The findings that are known, and how many of each."""
+
+    file: Path
+    counts: Counter[Entry]
+
+    @classmethod
+    def read(cls, file: Path) -> Baseline:
+        """Read the baseline in `file`; raises UsageError if there is none."""
+        again = f"Write it with: memlint check --write-baseline {file}"
+        try:
+            document = _Document.model_validate_json(file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UsageError(f"the baseline {file} does not exist", again) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"the baseline {file} cannot be read: {error}", again) from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            reason = f"{place}: {first['msg']}" if place else first["msg"]
+            raise UsageError(f"{file} is no baseline: {reason}", again) from error
+        counts: Counter[Entry] = Counter()
+        for known in document.findings:
+            counts[Entry(known.path, known.code, known.text)] += known.count
+        return cls(file, counts)
+
+    @classmethod
+    def of(cls, findings: Iterable[Located], file: Path) -> Baseline:
+        """Make the baseline for `findings` that belongs into `file`; paths in them count from the current directory."""
+        texts = _Texts()
+        entries = (_entry(finding, file, texts) for finding in findings if finding.code not in NEVER_KNOWN)
+        return cls(file, Counter(entries))
+
+    def write(self) -> None:
+        """Write it, sorted; raises UsageError if that fails."""
+        entries = [{**entry._asdict(), "count": count} for entry, count in sorted(self.counts.items())]
+        text = json.dumps({"version": 1, "findings": entries}, indent=2) + "\n"
+        try:
+            self.file.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{self.file} cannot be written: {error.strerror}", "Give another file.") from error
+
+    def split(self, findings: Iterable[F]) -> tuple[list[F], Counter[Entry]]:
+        """Tell new findings from known ones: the new ones, and what was known and is not among `findings`."""
+        texts = _Texts()
+        left = Counter(self.counts)
+        new = []
+        for finding in findings:
+            entry = _entry(finding, self.file, texts)
+            if left[entry] > 0 and finding.code not in NEVER_KNOWN:
+                left[entry] -= 1
+            else:
+                new.append(finding)
+        return new, +left
+
+    def stale(self, missing: Counter[Entry], judged: Callable[[str, str], bool]) -> list[tuple[Entry, int]]:
+        """Choose from what is `missing` that which is gone for certain.
+
+        That is: its file, the text of its line, or what `judged(path, code)` says was looked for.
+        """
+        texts = _Texts()
+        gone = []
+        for entry, count in sorted(missing.items()):
+            file = str(self.file.parent / entry.path)
+            lines = texts.of(file)
+            if (
+                not Path(file).exists()
+                or (entry.text and lines and entry.text not in lines)
+                or judged(file, entry.code)
+            ):
+                gone.append((entry, count))
+        return gone
+
+
+class _Texts:
+    """Lines of files without indentation, each file read once."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[str, ...]] = {}
+
+    def of(self, path: str) -> tuple[str, ...]:
+        if path not in self._lines:
+            try:
+                text = decode(read_bytes(path), path)[0]
+                self._lines[path] = tuple(line.strip() for line in re.split(r"\r\n|\r|\n", text))
+            except Unreadable:
+                self._lines[path] = ()
+        return self._lines[path]
+
+    def at(self, path: str, line: int) -> str:
+        lines = self.of(path)
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+
+def _entry(finding: Located, file: Path, texts: _Texts) -> Entry:
+    folder = os.path.realpath(file.parent)
+    path = Path(os.path.relpath(os.path.realpath(finding.path), folder)).as_posix()
+    return Entry(path, finding.code, texts.at(finding.path, finding.line))

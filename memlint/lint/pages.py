@@ -1,0 +1,125 @@
+"""The page of each rule, made from its class. `python -m memlint.lint.pages` writes those of the built-in rules.
+
+A page is never edited: the docstring, the attributes and the cases of the rule are what it is made of. The table of
+rules in the README is written too, between its two marks.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.lint.diagnostics import Diagnostic
+from memlint.lint.registry import CODE, GROUP, load_rules
+from memlint.lint.rule import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memlint.lint.rule import Case, Rule
+
+_SUPPRESSION = (
+    "Suppress one finding with `# memlint: ignore[{code}] reason` on its line, or on the line of the function or class "
+    "around it."
+)
+
+DIRECTORY = Path(__file__).parents[2] / "docs" / "rules"
+README = DIRECTORY.parents[1] / "README.md"
+_BEGIN, _END = "<!-- rules: written by python -m memlint.lint.pages -->\n", "<!-- end of rules -->\n"
+
+
+def rule_page(code: str) -> str:
+    """Make the Markdown page of the installed rule with that code or name; raises UsageError if there is none."""
+    return page(load_rules()[code])
+
+
+def page(rule: Rule) -> str:
+    """Make the Markdown page of `rule`."""
+    intro, *sections = re.split(r"^## (.+)\n", inspect.cleandoc(type(rule).__doc__ or ""), flags=re.MULTILINE)
+    bodies = dict(zip(sections[::2], (text.strip() for text in sections[1::2]), strict=True))
+    bodies["Example"] = _cases(rule.bad) or "It depends on what failed."
+    bodies["Use instead"] = _cases(rule.good) or "It depends on what failed."
+    parts = [
+        f"# {rule.code}: {rule.name}",
+        rule.summary,
+        f"Severity: {rule.severity.value}. Looks at: {looks_at(rule)}.",
+        intro.strip(),
+        *(f"## {heading}\n\n{body}" for heading, body in bodies.items()),
+        _SUPPRESSION.format(code=rule.code),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def index(rules: Iterable[Rule]) -> str:
+    """Make the Markdown page that lists `rules`."""
+    return "# Rules\n\n" + table(rules)
+
+
+def table(rules: Iterable[Rule], folder: str = "") -> str:
+    """Make a Markdown table of `rules`, whose pages are in `folder`."""
+    rows = [
+        f"| [{rule.code}]({folder}{rule.code}.md) | {rule.name} | {rule.severity.value} | {looks_at(rule)} | "
+        f"{rule.summary} |"
+        for rule in rules
+    ]
+    head = ["| code | name | severity | looks at | what it reports |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *rows]) + "\n"
+
+
+def looks_at(rule: Rule) -> str:
+    """Say what a rule needs."""
+    if isinstance(rule, Diagnostic):
+        return "memlint's own run"
+    return {
+        "Source": "source text, nothing is run",
+        "Trace": "a traced step",
+        "Timeline": "the lifetimes in a traced step",
+        "Estimate": "the estimate of a step",
+    }[kind_of(type(rule)).value]
+
+
+def built_in_pages() -> dict[str, str]:
+    """Make every page that belongs into `docs/rules`: file names and texts."""
+    rules = _built_in()
+    return {"README.md": index(rules), **{f"{rule.code}.md": page(rule) for rule in rules}}
+
+
+def with_table(readme: str) -> str:
+    """Put the table of the built-in rules, without memlint's own diagnostics, between the marks in `readme`."""
+    before, begin, rest = readme.partition(_BEGIN)
+    _old, end, after = rest.partition(_END)
+    assert end, f"the README has no {_BEGIN.strip()} followed by {_END.strip()}"
+    rules = [rule for rule in _built_in() if not isinstance(rule, Diagnostic)]
+    return f"{before}{begin}{table(rules, 'docs/rules/')}{end}{after}"
+
+
+def _built_in() -> tuple[Rule, ...]:
+    return load_rules([plugin for plugin in entry_points(group=GROUP) if plugin.value == "memlint_rules"]).rules
+
+
+def _cases(cases: Iterable[Case]) -> str:
+    texts = []
+    for case in cases:
+        title = f"{case.title}:\n\n" if case.title else ""
+        options = f"With dtype {case.dtype}:\n\n" if case.dtype != "float32" else ""
+        texts.append(f"{title}{options}```python\n{case.source.rstrip()}\n```")
+    return "\n\n".join(texts)
+
+
+def main() -> None:
+    """Write the pages, remove those of rules that are gone, and renew the README's table."""
+    pages = built_in_pages()
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for old in DIRECTORY.glob("*.md"):
+        if CODE.fullmatch(old.stem) and old.name not in pages:
+            old.unlink()
+    for name, text in pages.items():
+        (DIRECTORY / name).write_text(text, encoding="utf-8")
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

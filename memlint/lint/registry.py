@@ -1,0 +1,198 @@
+"""Which rules there are.
+
+Rules are found through the entry-point group `memlint.rules`: each entry names a module or a package, whose rules are
+those in its `RULES`, or else all subclasses of Rule defined in it and in the modules directly inside it, less those
+whose names begin with an underscore. The built-in rules are loaded in the same way. A project's own rules are the
+files of the folders in its `rule-paths`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import sys
+import zlib
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from memlint.errors import RuleError, UsageError
+from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
+from memlint.lint.rule import HEADINGS, Finding, Rule, Severity, kind_of
+from memlint.lint.selection import select_rules, unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from importlib.metadata import EntryPoint
+    from pathlib import Path
+
+    from memlint.config import Settings
+
+GROUP = "memlint.rules"
+BUILT_IN = "memlint_rules"
+CODE = re.compile(r"[A-Z]{1,5}[0-9]{3}")
+_HELPERS = ("_", "test_")
+"""How the names of files begin that are no rules, though they lie in a folder of `rule-paths`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The installed rules by code, memlint's own diagnostics included, and one Finding for everything broken."""
+
+    rules: tuple[Rule, ...]
+    problems: tuple[Finding, ...]
+    complete: bool = True
+    """Whether every rule that was asked for could be loaded; else a code that is not here may still be a rule's."""
+
+    def __getitem__(self, code: str) -> Rule:
+        """Find the rule of that code (in any case) or name; UsageError with the closest one if there is none."""
+        wanted = code.strip()
+        for rule in self.rules:
+            if wanted.upper() == rule.code or wanted.lower() == rule.name:
+                return rule
+        raise unknown(code, self.rules)
+
+    def chosen(self, settings: Settings) -> tuple[Rule, ...]:
+        """Choose the rules that `settings` ask for; raises UsageError for codes that no rule has."""
+        for code in settings.rules:
+            if not any(rule.code == code for rule in self.rules) and self.complete:
+                raise unknown(code, self.rules, "rules")
+        return select_rules(
+            self.rules, settings.select, settings.ignore, settings.extend_select, complete=self.complete
+        )
+
+
+def load_rules(
+    plugins: Iterable[EntryPoint] | None = None, paths: Sequence[Path] = (), *, left_out: bool = False
+) -> Registry:
+    """Every rule of every installed plugin (or of `plugins`) and of the files and folders `paths`, whose code is run.
+
+    Of two rules with one code the second is a problem, and the built-in ones come first. `left_out` says that there
+    are rules that are not to be loaded. Raises UsageError for a path that does not exist.
+    """
+    loading = _Loading({diagnostic.code: diagnostic for diagnostic in DIAGNOSTICS}, [])
+    installed = entry_points(group=GROUP) if plugins is None else plugins
+    for plugin in sorted(installed, key=lambda plugin: (plugin.value != BUILT_IN, plugin.value)):
+        loading.plugin(plugin)
+    with redirect_stdout(sys.stderr):  # where no report is spoilt by what a file prints
+        for path in paths:
+            loading.path(path)
+    rules = tuple(loading.rules[code] for code in sorted(loading.rules))
+    return Registry(rules, tuple(loading.problems), complete=not loading.problems and not left_out)
+
+
+def project_rules(settings: Settings, root: Path, *, execute: bool = True) -> Registry:
+    """The installed rules and those of the project at `root`, whose `rule-paths` only count if code may be executed."""
+    paths = [root / path for path in settings.rule_paths]
+    return load_rules(paths=paths if execute else (), left_out=bool(paths) and not execute)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    rules: dict[str, Rule]
+    problems: list[Finding]
+
+    def plugin(self, plugin: EntryPoint) -> None:
+        distribution = plugin.dist.name if plugin.dist else plugin.value
+
+        def broken(error: BaseException, rule: object = None) -> None:
+            self.problems.append(BrokenRule.of_plugin(plugin.name, distribution, error, rule))
+
+        try:
+            loaded = plugin.load()
+        except (Exception, SystemExit) as error:
+            broken(error)
+            return
+        if hasattr(loaded, "RULES"):
+            self._add(lambda: loaded.RULES, broken)
+        elif not hasattr(loaded, "__name__"):
+            broken(RuleError(f"{loaded!r} is not a module"))
+        else:
+            self._add(lambda: _defined_in(loaded), broken)
+            for item in pkgutil.iter_modules(getattr(loaded, "__path__", ())):
+                self._add_module(f"{loaded.__name__}.{item.name}", broken)
+
+    def path(self, path: Path) -> None:
+        """Load one file, or the files directly in a folder, which may import one another as `from .name import ...`."""
+        if not path.exists():
+            raise UsageError(f"rule-paths: {path} does not exist", "Give a folder or a Python file.")
+        folder = path if path.is_dir() else path.parent
+        package = _package(folder)
+        for item in sorted(pkgutil.iter_modules([str(folder)]), key=lambda item: item.name):
+            file = folder / (f"{item.name}/__init__.py" if item.ispkg else f"{item.name}.py")
+            if path == file or (path.is_dir() and not item.name.startswith(_HELPERS)):
+                self._add_module(
+                    f"{package}.{item.name}",
+                    lambda error, rule=None, file=file: self.problems.append(BrokenRule.of_file(file, error, rule)),
+                )
+
+    def _add_module(self, name: str, broken: Callable[..., None]) -> None:
+        try:
+            module = importlib.import_module(name)
+        except (Exception, SystemExit) as error:
+            broken(error)
+            return
+        self._add(lambda: getattr(module, "RULES", None) or _defined_in(module), broken)
+
+    def _add(self, classes: Callable[[], Iterable[type[Rule]]], broken: Callable[..., None]) -> None:
+        try:
+            found = list(classes())
+        except (Exception, SystemExit) as error:
+            broken(error)
+            return
+        for rule in found:
+            try:
+                checked = _checked(rule)
+                other = self.rules.setdefault(checked.code, checked)
+                if type(other) is not rule:
+                    raise RuleError(f"{_path(rule)} has the code {checked.code}, and so has {_path(type(other))}")
+            except (Exception, SystemExit) as error:
+                broken(error, rule)
+
+
+def _package(folder: Path) -> str:
+    """A fresh package, importable in this process, whose modules are the files of `folder`."""
+    name = f"{LOCAL}{zlib.crc32(str(folder.resolve()).encode()):08x}"
+    for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
+        del sys.modules[module]
+    package = ModuleType(name)
+    package.__path__ = [str(folder)]
+    sys.modules[name] = package
+    importlib.invalidate_caches()
+    return name
+
+
+def _defined_in(module: ModuleType) -> Iterator[type[Rule]]:
+    for value in list(vars(module).values()):
+        if not (isinstance(value, type) and issubclass(value, Rule)) or value.__name__.startswith("_"):
+            continue
+        if value.__module__ == module.__name__:
+            yield value
+
+
+def _checked(rule: type[Rule]) -> Rule:
+    """Make an instance of `rule` if it has everything a rule must have; raises RuleError."""
+    if not (isinstance(rule, type) and issubclass(rule, Rule)):
+        raise RuleError(f"{rule!r} is no subclass of memlint.lint.rule.Rule")
+    path = _path(rule)
+    for attribute in ("code", "name", "summary", "severity"):
+        if not getattr(rule, attribute, None):
+            raise RuleError(f"{path} has no {attribute}")
+    if not CODE.fullmatch(rule.code):
+        raise RuleError(f"{path}: the code {rule.code!r} is not capital letters and three digits")
+    if rule.severity not in tuple(Severity):
+        raise RuleError(f"{path}: {rule.severity!r} is no severity")
+    missing = [heading for heading in HEADINGS if f"## {heading}\n" not in f"{rule.__doc__}\n"]
+    if missing:
+        raise RuleError(f"{path}: the docstring has no heading {missing[0]!r}")
+    kind_of(rule)
+    return rule()
+
+
+def _path(rule: type[Rule]) -> str:
+    """Module and name; without the package that stands for a folder."""
+    module = rule.__module__.partition(".")[2] if rule.__module__.startswith(LOCAL) else rule.__module__
+    return f"{module}.{rule.__qualname__}"

@@ -1,0 +1,266 @@
+"""What a rule is, what it may ask, and what it says.
+
+A rule is a class: its attributes name it, its docstring is its page, `bad` and `good` are run as tests and printed in
+the page, and the annotation of the first argument of `check` says what it needs: a Source, a Trace, a Timeline or an
+Estimate. Rules of a Source take it alone, `check(self, source: Source)`; the others also take the Context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from memlint.errors import RuleError
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from memlint.cuda.devices import Device
+    from memlint.memory.estimate import Estimate
+    from memlint.memory.growth import LongRun
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Frame, Trace
+    from memlint.whatif.changes import Change
+    from memlint.whatif.simulation import WhatIf
+    from memlint.workload.records import Workload
+
+HEADINGS = (
+    "What it does",
+    "Why it costs memory",
+    "Example",
+    "Use instead",
+    "How the saving is computed",
+    "Known limits",
+    "References",
+)
+"""The headings of every rule's docstring, in this order. `Example` and `Use instead` stay empty there: the page fills
+them from `bad` and `good`."""
+
+LIBRARIES = ("torch", "lightning", "transformers", "accelerate", "diffusers", "timm", "deepspeed", "fastai")
+"""Words one of which stands in every file that has to do with PyTorch. `torch` is in `torchvision`, `pytorch_lightning`
+and the like; through the others a file can use PyTorch without ever naming it."""
+
+NOTABLE_NBYTES = 16 * 2**20
+NOTABLE_SHARE = 0.01
+"""A change of the peak below the larger of these (bytes, share of the peak) is a note."""
+MANY_NODES = 6000
+"""Kernels of a Trace from which on another one takes seconds: rules that know another way to a figure then take it."""
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+    NOTE = "note"
+
+
+class Confidence(StrEnum):
+    """Where the bytes of a finding come from."""
+
+    EXACT_RETRACE = "exact-retrace"
+    """The changed program was traced."""
+    EXACT_LIFETIME = "exact-lifetime"
+    """The lifetimes of Buffers were edited and the peak computed again."""
+    MODELLED = "modelled"
+    """Buffers were given the sizes that a formula says."""
+    ANALYTIC = "analytic"
+    """A closed formula, without any simulation."""
+    HEURISTIC = "heuristic"
+    """A pattern in the source; no bytes were computed."""
+
+
+class Kind(StrEnum):
+    """What the `check` of a rule takes first."""
+
+    SOURCE = "Source"
+    TRACE = "Trace"
+    TIMELINE = "Timeline"
+    ESTIMATE = "Estimate"
+
+
+class Applicability(StrEnum):
+    """What is known about a Correction."""
+
+    SAFE = "safe"
+    """The program computes the same numbers and objects of the same types, and cannot fail where it did not."""
+    UNSAFE = "unsafe"
+    """It most likely does, but something that cannot be seen decides."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Edit:
+    """Put `text` in the place of the characters from `start` up to `end`, counted from 0 in the text of the Source."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Edits of one file that belong together: all are made, or none."""
+
+    edits: tuple[Edit, ...]
+    """At least one; none overlaps another."""
+    applicability: Applicability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing a rule found."""
+
+    code: str
+    path: str
+    line: int
+    """From 1."""
+    column: int = 1
+    """From 1."""
+    message: str
+    severity: Severity
+    confidence: Confidence
+    nbytes: int | None
+    """Bytes attributable to what was found; None where the rule cannot know."""
+    peak_change: int | None
+    """Bytes by which the requested peak changes after the fix, negative for a fall; None where it was not computed."""
+    fix: str
+    correction: Correction | None = None
+    """What `--fix` does to the file; None where a person has to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """An example of a rule: a whole file. Cases of rules that need a Trace declare a model in it."""
+
+    source: str
+    line: int | None = None
+    """The line the finding must be on; None for any."""
+    title: str = ""
+    dtype: str = "float32"
+    """Of the Workload, as in its record."""
+    budget: int | None = None
+    """Bytes the step may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The Python variable that keeps a Buffer alive, and the line its function was at."""
+
+    variable: str
+    frame: Frame
+
+
+class Context(Protocol):
+    """What a rule may ask about the Workload that was traced."""
+
+    workload: Workload
+    device: Device
+    trace: Trace
+    timeline: Timeline
+    estimate: Estimate
+    budget: int | None
+    thorough: bool
+    """Whether to simulate alternatives to what a finding proposes, for a detailed report."""
+
+    def retrace(self, change: Change) -> Estimate | None:
+        """Trace the changed program and estimate it; None where the change does not apply to it."""
+
+    def what_if(self, *changes: Change) -> WhatIf | None:
+        """Say what the changes do together and what they cost; None where one does not apply."""
+
+    def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
+        """Which variables hold these Buffers at the peak; Buffers that no variable holds are missing."""
+
+    @property
+    def long_run(self) -> LongRun:
+        """Four steps in a row, and the variables that keep what these leave behind."""
+
+
+class Rule:
+    """Base of all rules."""
+
+    code: ClassVar[str]
+    """Letters and three digits, `MEM107`."""
+    name: ClassVar[str]
+    """Kebab-case."""
+    summary: ClassVar[str]
+    """One sentence."""
+    severity: ClassVar[Severity]
+    words: ClassVar[tuple[str, ...]] = LIBRARIES
+    """In lower case. Files without any of these words are not parsed for the rule's sake; empty for every file."""
+    bad: ClassVar[tuple[Case, ...]] = ()
+    good: ClassVar[tuple[Case, ...]] = ()
+
+    def check(self, *args: Any, **kwargs: Any) -> Iterator[Finding]:
+        """Yield what is wrong with the Source, Trace, Timeline or Estimate given."""
+        raise NotImplementedError
+
+    def check_steps(self, _timeline: Timeline, _context: Context) -> Iterator[Finding]:
+        """Yield what a rule of a Source knows better of a traced Workload: the bytes that each step adds."""
+        yield from ()
+
+    def finding(
+        self,
+        context: Context,
+        frame: Frame | None,
+        message: str,
+        *,
+        nbytes: int,
+        peak_change: int,
+        confidence: Confidence,
+        fix: str,
+    ) -> Finding:
+        """Make a Finding at `frame` whose severity follows from `peak_change`; it says so when the peak does not fall.
+
+        Without a frame the Finding stands on line 1 of the Workload's file.
+        """
+        if peak_change >= 0:
+            message = f"{message} The peak would not fall: it is {describe_peak(context.estimate)}."
+        return Finding(
+            code=self.code,
+            path=frame.path if frame else context.workload.path,
+            line=frame.line if frame else 1,
+            message=message,
+            severity=self.severity if is_notable(peak_change, context.estimate.requested.estimate) else Severity.NOTE,
+            confidence=confidence,
+            nbytes=nbytes,
+            peak_change=peak_change,
+            fix=fix,
+        )
+
+
+def is_notable(peak_change: int, peak: int) -> bool:
+    """Whether a fall of the peak, in bytes, is large enough for more than a note."""
+    return -peak_change >= max(NOTABLE_NBYTES, NOTABLE_SHARE * peak)
+
+
+def describe_peak(estimate: Estimate) -> str:
+    """Where the peak is: bytes, phase, kernel and line."""
+    place = f" at {Path(estimate.frame.path).name}:{estimate.frame.line}" if estimate.frame else ""
+    return (
+        f"{format_nbytes(estimate.requested.estimate)} in {estimate.phase.value}, {estimate.op or 'no kernel'}{place}"
+    )
+
+
+def kind_of(rule: type[Rule]) -> Kind:
+    """Read what `rule.check` takes from its annotation, without importing what that names; raises RuleError."""
+    hashable: Any = rule  # which mypy does not take type[Rule] for
+    return _kind_of(hashable)
+
+
+@cache
+def _kind_of(rule: type[Rule]) -> Kind:
+    try:
+        annotation = next((value for name, value in rule.check.__annotations__.items() if name != "return"), "")
+        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+        return Kind(name.strip("\"'").rpartition(".")[2])
+    except (ValueError, NameError):
+        raise RuleError(
+            f"{rule.__qualname__}.check does not say what it takes",
+            "Annotate its first argument with Source, Trace, Timeline or Estimate.",
+        ) from None

@@ -1,0 +1,156 @@
+"""From a Timeline to the peaks a GPU would show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from memlint.cuda.allocator import Allocator, AllocatorSettings, Block, OutOfMemory
+from memlint.memory.timeline import alive_at, by_category, live, resize
+from memlint.trace.records import Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memlint.cuda.devices import Device
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Buffer, Category, Frame, Node
+
+
+class Interval(NamedTuple):
+    """Bytes that cannot be known exactly: at least `low`, at most `high`, most likely `estimate`."""
+
+    low: int
+    estimate: int
+    high: int
+
+    @classmethod
+    def exact(cls, nbytes: int) -> Self:
+        """Bytes that are known."""
+        return cls(nbytes, nbytes, nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The peaks of a Timeline on a device, and what holds the bytes at the peak of `requested`."""
+
+    requested: Interval
+    """Bytes asked for."""
+    allocated: Interval
+    """`torch.cuda.max_memory_allocated`: blocks, with rounding and tails too small to split off."""
+    reserved: Interval
+    """`torch.cuda.max_memory_reserved`: segments."""
+    device: Interval
+    """What NVML shows: segments and the CUDA context."""
+    peak_event: int
+    """Position in the events; -1 if there are none."""
+    peak_node: int
+    """The Node running at the peak; -1 before the first."""
+    phase: Phase
+    frame: Frame | None
+    module: str
+    op: str
+    """Phase, source line, module path and kernel of that Node."""
+    categories: dict[Category, int]
+    """Requested bytes at the peak, most first."""
+    at_peak: tuple[Buffer, ...]
+    """Buffers alive at the peak, biggest first."""
+    phase_peaks: dict[Phase, int]
+    """The most requested bytes live while a Node of each phase ran."""
+
+
+def estimate(
+    timeline: Timeline, device: Device, nodes: Sequence[Node], settings: AllocatorSettings | None = None
+) -> Estimate:
+    """Fold a Timeline over `device`, whose allocator has `settings`; `nodes` are those of its Trace.
+
+    The host has neither a caching allocator nor a context: on device `cpu` all four peaks are `requested`.
+    """
+    nbytes = live(timeline)
+    event = nbytes.index(max(nbytes)) if nbytes else -1
+    node = timeline.event_nodes[event] if nbytes else -1
+    running = nodes[node] if node >= 0 else None
+    requested, allocated, reserved = _intervals(timeline, device, settings)
+    at_peak = sorted(alive_at(timeline, event), key=lambda buffer: (-buffer.nbytes, buffer.id))
+    return Estimate(
+        requested=requested,
+        allocated=allocated,
+        reserved=reserved,
+        device=Interval(
+            reserved.low + device.context_low,
+            reserved.estimate + device.context_nbytes,
+            reserved.high + device.context_high,
+        ),
+        peak_event=event,
+        peak_node=node,
+        phase=running.phase if running else Phase.OTHER,
+        frame=running.frame if running else None,
+        module=running.module if running else "",
+        op=running.op if running else "",
+        categories=by_category(at_peak),
+        at_peak=tuple(at_peak),
+        phase_peaks=_phase_peaks(timeline, nbytes, nodes),
+    )
+
+
+def _peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> tuple[int, int, int]:
+    """Requested, allocated and reserved bytes at their peaks."""
+    requested = max(live(timeline), default=0)
+    if not device.is_cuda:
+        return requested, requested, requested
+    allocator = _within_share(timeline, device, settings) or replay(timeline, settings)
+    return requested, allocator.peak_allocated, allocator.peak_reserved
+
+
+def _intervals(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> list[Interval]:
+    """The same with bounds: if every size in doubt is the lowest, and if every one is the highest."""
+    likely = _peaks(timeline, device, settings)
+    if not timeline.doubts:
+        return [Interval.exact(nbytes) for nbytes in likely]
+    lowest = resize(timeline, {doubt.buffer: doubt.low for doubt in timeline.doubts})
+    highest = resize(timeline, {doubt.buffer: doubt.high for doubt in timeline.doubts})
+    bounds = zip(_peaks(lowest, device, settings), _peaks(highest, device, settings), strict=True)
+    # Segments can fit together worse where less is taken.
+    return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
+
+
+def _within_share(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> Allocator | None:
+    """Where the process may take a share of the GPU only: the Allocator after all events, None if it is too little."""
+    if settings is None or settings.memory_fraction >= 1:
+        return None
+    try:
+        return replay(timeline, settings, int(settings.memory_fraction * device.total_nbytes))
+    except OutOfMemory:
+        return None
+
+
+def replay(timeline: Timeline, settings: AllocatorSettings | None = None, share: int | None = None) -> Allocator:
+    """Run every event through an Allocator that may reserve `share` bytes (None: has no limit).
+
+    As in PyTorch, no bytes take no block. Raises OutOfMemory.
+    """
+    allocator = Allocator(settings, share=share)
+    malloc, free = allocator.malloc, allocator.free
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    blocks: dict[int, Block] = {}
+    for event in timeline.events:
+        if event >= 0:
+            if sizes[event]:
+                blocks[event] = malloc(sizes[event])
+        elif sizes[~event]:
+            free(blocks.pop(~event))
+    return allocator
+
+
+def _phase_peaks(timeline: Timeline, nbytes: Sequence[int], nodes: Sequence[Node]) -> dict[Phase, int]:
+    """Most live bytes under the Nodes of each phase, those under which nothing opens or closes included."""
+    most: dict[int, int] = {}
+    for index, now in zip(timeline.event_nodes, nbytes, strict=True):
+        most[index] = max(most.get(index, 0), now)
+    last = dict(zip(timeline.event_nodes, nbytes, strict=True))
+    peaks: dict[Phase, int] = {Phase.OTHER: most[-1]} if -1 in most else {}
+    at_start = last.get(-1, 0)
+    for node in nodes:
+        peaks[node.phase] = max(peaks.get(node.phase, 0), most.get(node.index, 0), at_start)
+        at_start = last.get(node.index, at_start)
+    return peaks

@@ -1,0 +1,134 @@
+"""What steps leave behind: Buffers that every step adds, and Buffers that only the next step lets go of."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import TYPE_CHECKING
+
+from memlint.memory.liveness import origin
+from memlint.memory.timeline import live
+from memlint.trace.records import Category
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from memlint.memory.liveness import Origin
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Buffer, Frame
+
+_OF_THE_PROGRAM = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
+
+
+@dataclass(frozen=True, slots=True)
+class Keeper:
+    """A variable that outlives a step, and keeps a Buffer alive."""
+
+    variable: str
+    """As it would be written where it is known: `losses[0]`, `self.total`."""
+    has_graph: bool
+    """Whether the tensor there has an autograd graph."""
+    frame: Frame
+    """The function that knows the variable, at its first line."""
+
+    @property
+    def name(self) -> str:
+        """The variable without its items: `losses` of `losses[0]`."""
+        return self.variable.partition("[")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LongRun:
+    """Several steps in a row, and what keeps the Buffers that are alive after the last."""
+
+    timeline: Timeline
+    keepers: Mapping[int, Keeper]
+    """By id of the Buffer; Buffers that no variable keeps are missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Buffers that every step adds, and that are kept by one variable."""
+
+    buffers: tuple[Buffer, ...]
+    """Those of the last step but one, biggest first."""
+    keeper: Keeper | None
+
+    @property
+    def nbytes(self) -> int:
+        """Requested bytes that each step adds."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+
+def may_grow(timeline: Timeline) -> bool:
+    """Whether every step leaves Buffers behind, of which the earlier ones are not let go of by the later steps."""
+    return bool(_added_by_all(timeline))
+
+
+def growths(run: LongRun) -> tuple[Growth, ...]:
+    """Find what every step adds, most bytes first, if live bytes do grow with each of the last two steps."""
+    at_end = live_at_ends(run.timeline)
+    if not at_end[-3] < at_end[-2] < at_end[-1]:
+        return ()
+    added = _added_by_all(run.timeline)
+    groups: defaultdict[str, list[Buffer]] = defaultdict(list)
+    keepers: dict[str, Keeper] = {}
+    for buffer in _left(run.timeline, run.timeline.num_steps - 2):
+        if added[origin(buffer)]:
+            added[origin(buffer)] -= 1
+            keeper = run.keepers.get(buffer.id)
+            name = keeper.name if keeper else ""
+            groups[name].append(buffer)
+            if keeper is not None:
+                keepers.setdefault(name, keeper)
+    found = [
+        Growth(tuple(sorted(buffers, key=lambda buffer: (-buffer.nbytes, buffer.id))), keepers.get(name))
+        for name, buffers in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda growth: -growth.nbytes))
+
+
+def carried_over(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
+    """Buffers alive after `event` that the step before made, that no later step uses, and that are let go of later."""
+    step = _step_of(timeline, timeline.event_nodes[event])
+    return tuple(
+        buffer
+        for buffer in timeline.buffers
+        if buffer.step == step - 1 >= 0
+        and _counts(buffer)
+        and buffer.born <= event
+        and buffer.died is not None
+        and buffer.died > event
+        and _step_of(timeline, buffer.last_used) == buffer.step
+    )
+
+
+def live_at_ends(timeline: Timeline) -> list[int]:
+    """Requested bytes that are alive after each step."""
+    nbytes = live(timeline)
+    starts = [bisect_left(timeline.event_nodes, node) for node in timeline.step_nodes[1:]]
+    return [nbytes[end - 1] if end else 0 for end in (*starts, len(nbytes))]
+
+
+def _added_by_all(timeline: Timeline) -> Counter[Origin]:
+    """Count, by origin, what each of the steps has added and none has let go of."""
+    steps = [Counter(map(origin, _left(timeline, step))) for step in range(timeline.num_steps)]
+    return reduce(and_, steps) if steps else Counter()
+
+
+def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
+    """Yield what a step made on the device that is alive after the last step."""
+    opened = {event for event in timeline.events if event >= 0}  # Buffers of the host are in no event
+    return (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened and _counts(b))
+
+
+def _counts(buffer: Buffer) -> bool:
+    return buffer.nbytes > 0 and buffer.category not in _OF_THE_PROGRAM
+
+
+def _step_of(timeline: Timeline, node: int) -> int:
+    """The step of a Node; -1 during setup."""
+    return sum(start <= node for start in timeline.step_nodes) - 1

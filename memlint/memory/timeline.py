@@ -1,0 +1,168 @@
+"""When every Buffer opens and closes, what is live in between, and what would be if lifetimes or sizes were others.
+
+A Timeline is a value: edits give another Timeline in which Buffers keep their ids, and positions in the events are
+those of the new one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TYPE_CHECKING, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+
+    from memlint.trace.records import Buffer, Category, Doubt, Frame, Trace
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The opening and closing of Buffers in order; fields as in `Trace`."""
+
+    buffers: tuple[Buffer, ...]
+    events: tuple[int, ...]
+    event_nodes: tuple[int, ...]
+    num_steps: int
+    step_nodes: tuple[int, ...]
+    doubts: tuple[Doubt, ...] = ()
+
+    @classmethod
+    def of(cls, trace: Trace) -> Self:
+        """Take the Timeline out of a Trace."""
+        return cls(trace.buffers, trace.events, trace.event_nodes, trace.num_steps, trace.step_nodes, trace.doubts)
+
+
+def live(timeline: Timeline) -> list[int]:
+    """Count requested bytes that are live after each event."""
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    return list(accumulate(sizes[event] if event >= 0 else -sizes[~event] for event in timeline.events))
+
+
+def peak_event(timeline: Timeline) -> int:
+    """Find the first event after which most requested bytes are live; -1 if there are no events."""
+    nbytes = live(timeline)
+    return nbytes.index(max(nbytes)) if nbytes else -1
+
+
+def alive_at(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
+    """Buffers that hold bytes after `event`, in order of birth."""
+    alive: dict[int, None] = {}
+    for happened in timeline.events[: event + 1]:
+        if happened >= 0:
+            alive[happened] = None
+        else:
+            del alive[~happened]
+    return tuple(timeline.buffers[buffer] for buffer in alive if timeline.buffers[buffer].nbytes)
+
+
+def by_category(buffers: Iterable[Buffer]) -> dict[Category, int]:
+    """Bytes of each category, most first."""
+    return _sums(buffers, lambda buffer: buffer.category)
+
+
+def by_module(buffers: Iterable[Buffer]) -> dict[str, int]:
+    """Bytes of each module path, most first; the root and what lies outside the model are the empty path."""
+    return _sums(buffers, lambda buffer: buffer.module)
+
+
+def by_line(buffers: Iterable[Buffer]) -> dict[Frame | None, int]:
+    """Bytes of each source line, most first; None for Buffers no line of the program made."""
+    return _sums(buffers, lambda buffer: buffer.frame)
+
+
+def end_at(timeline: Timeline, last_nodes: Mapping[int, int]) -> Timeline:
+    """Close Buffers right after the given Node, as if the program had let go of them there.
+
+    `last_nodes` maps Buffer ids to Node indices. A Buffer that closes sooner, or that no event opens, stays as it is;
+    one that opens later closes at once.
+    """
+    moved: defaultdict[int, list[int]] = defaultdict(list)
+    dropped: set[int] = set()
+    opened = {event for event in timeline.events if event in last_nodes}
+    for buffer_id in sorted(opened):
+        buffer = timeline.buffers[buffer_id]
+        position = max(bisect_right(timeline.event_nodes, last_nodes[buffer_id]), buffer.born + 1)
+        if buffer.died is None or position <= buffer.died:
+            moved[position].append(~buffer_id)
+            dropped.add(~buffer_id)
+    return _with_events_moved(timeline, moved, dropped) if moved else timeline
+
+
+def resize(timeline: Timeline, sizes: Mapping[int, int]) -> Timeline:
+    """Give Buffers, by id, other sizes in bytes."""
+    buffers = list(timeline.buffers)
+    for buffer_id, nbytes in sizes.items():
+        buffers[buffer_id] = buffers[buffer_id]._replace(nbytes=nbytes)
+    return replace(timeline, buffers=tuple(buffers))
+
+
+def without(timeline: Timeline, buffer_ids: Collection[int]) -> Timeline:
+    """Leave Buffers out: they keep their ids and events, and hold no bytes."""
+    return resize(timeline, dict.fromkeys(buffer_ids, 0))
+
+
+def merge(timeline: Timeline, written: Mapping[int, int]) -> Timeline:
+    """Let Buffers be written over others, as an operation in place does.
+
+    `written` maps the id of the Buffer that comes not to exist to that of the one it is written over, which lives until
+    both would have closed. Sizes must agree: what is written over keeps its own.
+    """
+    lasts: dict[int, int | None] = {}
+    for buffer_id in written:
+        over = written[buffer_id]
+        while over in written:
+            over = written[over]
+        ends = (lasts.get(over, timeline.buffers[over].died), timeline.buffers[buffer_id].died)
+        lasts[over] = None if None in ends else max(end for end in ends if end is not None)
+    moved: defaultdict[int, list[int]] = defaultdict(list)
+    for over, end in lasts.items():
+        if end is not None:
+            moved[end + 1].append(~over)
+    return without(_with_events_moved(timeline, moved, {~over for over in lasts}), written)
+
+
+def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dropped: Collection[int]) -> Timeline:
+    """Leave events out and put others in before given positions, each under the Node of the event before it."""
+    events: list[int] = []
+    event_nodes: list[int] = []
+    previous_node = -1
+    for position, (event, node) in enumerate(zip((*timeline.events, None), (*timeline.event_nodes, -1), strict=True)):
+        for new in inserted.get(position, ()):
+            events.append(new)
+            event_nodes.append(previous_node)
+        if event is not None and event not in dropped:
+            events.append(event)
+            event_nodes.append(node)
+        previous_node = node
+    return replace(
+        timeline, buffers=_placed(timeline.buffers, events), events=tuple(events), event_nodes=tuple(event_nodes)
+    )
+
+
+def _placed(buffers: tuple[Buffer, ...], events: Iterable[int]) -> tuple[Buffer, ...]:
+    """Buffers with `born` and `died` as `events` have them."""
+    events = tuple(events)
+    opened = {event for event in events if event >= 0}
+    born = [buffer.born for buffer in buffers]
+    died = [None if buffer.id in opened else buffer.died for buffer in buffers]
+    for position, event in enumerate(events):
+        if event >= 0:
+            born[event] = position
+        else:
+            died[~event] = position
+    return tuple(
+        buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
+        for buffer, start, end in zip(buffers, born, died, strict=True)
+    )
+
+
+def _sums(buffers: Iterable[Buffer], key: Callable[[Buffer], Key]) -> dict[Key, int]:
+    totals: defaultdict[Key, int] = defaultdict(int)
+    for buffer in buffers:
+        totals[key(buffer)] += buffer.nbytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))

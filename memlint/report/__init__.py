@@ -1,0 +1,1 @@
+"""The Report model, and one renderer per format."""

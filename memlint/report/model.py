@@ -1,0 +1,318 @@
+"""The Report: the versioned document every renderer reads.
+
+Writing is strict: a field the model does not know is an error. Reading tolerates unknown fields, because fields may
+be added, never removed, within a version. Sizes are bytes, lines and columns count from 1, paths are POSIX paths
+relative to the directory memlint ran in, absolute where they lie outside of it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from memlint.errors import TargetError
+
+CategoryName = Literal[
+    "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
+]
+PhaseName = Literal["forward", "backward", "optimizer", "other"]
+Outcome = Literal["fits", "does not fit", "uncertain"]
+Severity = Literal["error", "warning", "info", "note"]
+Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
+ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Interval(_Record):
+    """Bytes: the best guess, and how far off it can be where something cannot be known."""
+
+    low: int
+    estimate: int
+    high: int
+
+
+class Peak(_Record):
+    """The four peaks of a step."""
+
+    requested: Interval
+    """What tensors asked for."""
+    allocated: Interval
+    """`torch.cuda.max_memory_allocated`: with the allocator's rounding."""
+    reserved: Interval
+    """`torch.cuda.max_memory_reserved`: whole segments."""
+    device: Interval
+    """What nvidia-smi shows: reserved and the CUDA context."""
+
+
+class AliveBuffer(_Record):
+    """One storage that is alive at the peak."""
+
+    nbytes: int
+    dtype: str
+    shape: tuple[int, ...]
+    category: CategoryName
+    op: str
+    """The kernel that made it."""
+    path: str | None = None
+    line: int | None = None
+    module: str = ""
+    name: str = ""
+    """Qualified name of a parameter, or of what belongs to one."""
+    why: str = ""
+    """Why it is alive: `saved for backward`, `held by a Python reference`, `in use`."""
+
+
+class ModuleBytes(_Record):
+    """What one module holds at the peak, its submodules not counted."""
+
+    module: str
+    """Path in the model, empty for what lies outside of it."""
+    type: str = ""
+    nbytes: int
+    num_buffers: int
+    categories: dict[CategoryName, int] = {}
+
+
+class LineBytes(_Record):
+    """What one source line holds at the peak."""
+
+    path: str | None
+    """None for what no user line made."""
+    line: int | None
+    source: str = ""
+    """The text of the line, without indentation."""
+    nbytes: int
+    num_buffers: int
+    dtype: str = ""
+    """Of the biggest Buffer, as is `shape`."""
+    shape: tuple[int, ...] = ()
+    categories: dict[CategoryName, int] = {}
+    module: str = ""
+    """The module all of it belongs to; repeated blocks as in `h.*.attn`."""
+    why: str = ""
+
+
+class Estimate(_Record):
+    """What a step takes, and what is alive when it takes most."""
+
+    peak: Peak
+    phase: PhaseName
+    """Of the peak, as are `op`, `path`, `line` and `module`."""
+    op: str
+    path: str | None = None
+    line: int | None = None
+    module: str = ""
+    phase_peaks: dict[PhaseName, int] = {}
+    """Highest requested bytes within each phase."""
+    categories: dict[CategoryName, int]
+    """Requested bytes at the peak."""
+    at_peak: list[AliveBuffer] = []
+    """Biggest first; may be cut, see `num_at_peak`."""
+    num_at_peak: int = 0
+    """How many Buffers are alive at the peak, listed or not."""
+    by_module: list[ModuleBytes] = []
+    by_line: list[LineBytes] = []
+
+
+class Verdict(_Record):
+    """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
+
+    outcome: Outcome
+    limit: int
+    limit_name: str
+    """What the limit is: title of a GPU, or `budget`."""
+    measure: Literal["requested", "allocated", "reserved", "device"] = "device"
+    """Which of the four peaks was compared."""
+    level: Literal["error", "warning"] = "error"
+    """Whether exceeding it fails the run."""
+
+
+class Assumption(_Record):
+    """Something that was not said or cannot be known, and what was taken instead."""
+
+    text: str
+    path: str | None = None
+    line: int | None = None
+
+
+class Change(_Record):
+    """A change of the program that was simulated."""
+
+    kind: str
+    """Name of the change in `memlint.whatif.changes`."""
+    text: str
+    """What to do."""
+    effect: Literal["exact", "numerics", "dynamics"]
+    """What it does to training: nothing, other rounding, or another course."""
+    peak: Peak
+    """With it; in a plan, with it and all before it."""
+    peak_change: int
+    """How the peak of requested bytes changes against the program as it is; negative saves."""
+    phase: PhaseName
+    """Of the new peak, as are `op`, `path`, `line` and `module`."""
+    op: str
+    path: str | None = None
+    line: int | None = None
+    module: str = ""
+    recompute_flops: int = 0
+    """Floating-point operations that a step takes more than as it is."""
+    recompute_share: float = 0.0
+    """The same as a share of those of the step as it is."""
+
+
+class Plan(_Record):
+    """Changes that bring the peak below a limit, in the order in which to make them."""
+
+    limit: int
+    limit_name: str
+    measure: Literal["requested", "allocated", "reserved", "device"] = "device"
+    """Which of the four peaks is held against the limit."""
+    met: bool
+    """Whether the limit holds after the last change; if not, this is the best that was found."""
+    changes: list[Change] = []
+    num_traces: int = 0
+    """How many programs were traced to find it."""
+
+
+class Error(_Record):
+    """Why there is no answer, and what to do about it."""
+
+    kind: ErrorKind
+    message: str
+    hint: str = ""
+    traceback: list[str] = []
+    """The user's own lines, outermost first, one `path:line in function` each."""
+
+
+class Workload(_Record):
+    """One Workload and its Estimate, or the error that stood in the way."""
+
+    name: str
+    target: str
+    """`path.py::Name`, `path.py` or `config.json`."""
+    mode: Literal["train", "inference"] | None = None
+    batch: int | None = None
+    dtype: str | None = None
+    optimizer: str | None = None
+    gpu: str | None = None
+    """Name in memlint's catalogue, or `cpu`."""
+    origin: str = ""
+    """`target`, `declared`, `config` or `discovered`."""
+    assumptions: list[Assumption] = []
+    estimate: Estimate | None = None
+    verdict: Verdict | None = None
+    """Against the GPU."""
+    budget: Verdict | None = None
+    """Against the budget, where one was given."""
+    sweep: list[dict[str, int]] | None = None
+    what_ifs: list[Change] = []
+    """Changes that rules had simulated, each made alone; those of the same kind next to each other."""
+    plan: Plan | None = None
+    """Where one was asked for."""
+    error: Error | None = None
+
+
+class Finding(_Record):
+    """Something in the code that costs memory."""
+
+    code: str
+    path: str
+    line: int
+    column: int
+    message: str
+    severity: Severity
+    confidence: Confidence
+    nbytes: int | None = None
+    """Bytes attributable."""
+    peak_change: int | None = None
+    """How the peak of requested bytes changes when the fix is made; negative saves."""
+    fix: str = ""
+    """What to do about it."""
+    workload: str | None = None
+    """Name of the Workload it was found in; None for rules that read only the source."""
+
+
+class Skipped(_Record):
+    """Something that was not analysed, and why."""
+
+    path: str | None = None
+    name: str = ""
+    reason: str
+    hint: str = ""
+
+
+class Stale(_Record):
+    """An entry of the baseline for findings that are gone."""
+
+    path: str
+    code: str
+    text: str
+    """Of the line."""
+    count: int
+    """How many of them are gone."""
+
+
+class Baseline(_Record):
+    """The findings that were known before."""
+
+    path: str
+    num_findings: int
+    """How many findings were left out because the baseline holds them."""
+    stale: list[Stale] = []
+
+
+class CodeCount(_Record):
+    """How many findings a rule has."""
+
+    code: str
+    name: str
+    count: int
+
+
+class Settings(_Record):
+    """What was asked for, on the command line or in the configuration; None where it was left to memlint."""
+
+    batch: int | None = None
+    dtype: str | None = None
+    mode: str | None = None
+    optimizer: str | None = None
+    gpu: str | None = None
+    budget: int | None = None
+    select: list[str] = []
+    extend_select: list[str] = []
+    ignore: list[str] = []
+    no_exec: bool = False
+
+
+class Report(_Record):
+    """Everything one run of memlint has to say."""
+
+    version: Literal[1] = 1
+    tool: str = Field(description="`memlint` and its version.")
+    torch: str | None = None
+    """Version of PyTorch the Workloads ran on; None if none ran."""
+    settings: Settings = Settings()
+    workloads: list[Workload] = []
+    findings: list[Finding] = []
+    skipped: list[Skipped] = []
+    baseline: Baseline | None = None
+    statistics: list[CodeCount] | None = None
+    """With `--statistics`: findings by code, most first."""
+
+    @classmethod
+    def read(cls, text: str, name: str) -> Report:
+        """The Report in JSON `text` from the file `name`, written by this memlint or by a newer one.
+
+        Raises TargetError if it is not one.
+        """
+        try:
+            return cls.model_validate_json(text, extra="ignore")
+        except ValueError as error:
+            raise TargetError(
+                f"{name} is not a memlint report: {error}",
+                "Write one with `memlint check --output-format json -o FILE`.",
+            ) from error

@@ -1,0 +1,142 @@
+"""What a trace says, as plain records: no torch objects, every size in bytes.
+
+`Node` and `Buffer` are named tuples and not dataclasses because a trace makes thousands of them and
+must cost no more than the step it observes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Phase(StrEnum):
+    """The part of a step in which something happens."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    OTHER = "other"
+
+
+class Category(StrEnum):
+    """What a Buffer is for. `ACTIVATION` means saved for backward."""
+
+    PARAMETER = "parameter"
+    BUFFER = "buffer"
+    GRADIENT = "gradient"
+    OPTIMIZER_STATE = "optimizer_state"
+    INPUT = "input"
+    ACTIVATION = "activation"
+    TEMPORARY = "temporary"
+    WORKSPACE = "workspace"
+    OTHER = "other"
+
+
+class Frame(NamedTuple):
+    """A source line: absolute path, line counted from 1, name of the function."""
+
+    path: str
+    line: int
+    function: str
+
+
+class Geometry(NamedTuple):
+    """A tensor as one kernel saw it: the Buffer it lies in (-1 for a host tensor) and its layout there."""
+
+    buffer: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    """As PyTorch prints it without the prefix: `float32`, `int64`."""
+
+
+class Node(NamedTuple):
+    """One kernel that ran. Views make no memory and are no nodes; their readers carry the viewed layout."""
+
+    index: int  # type: ignore[assignment]  # hides the method of tuples, which a record has no use for
+    """Position in `Trace.nodes`."""
+    op: str
+    """Qualified overload, e.g. `aten.addmm.default`. Out-variants whose output was made for the call are named as
+    the functional overload."""
+    phase: Phase
+    step: int
+    """-1 while the model is being set up, then 0, 1, ..."""
+    frame: Frame | None
+    """Innermost line outside PyTorch and the standard library; for backward kernels, that of their forward."""
+    module: str
+    """Path of the innermost module, e.g. `transformer.h.0.attn`; empty at the root or outside the model."""
+    inputs: tuple[Geometry, ...]
+    outputs: tuple[Geometry, ...]
+    """Tensors returned or written, new ones and those written in place."""
+    event: int
+    """Position in `Trace.events` before which this kernel started."""
+
+
+class Buffer(NamedTuple):
+    """One storage, from birth to death. Buffers of the host cost no GPU bytes and appear in no event."""
+
+    id: int
+    """Position in `Trace.buffers`."""
+    nbytes: int
+    """As requested, not rounded."""
+    shape: tuple[int, ...]
+    dtype: str
+    category: Category
+    op: str
+    """The kernel that made it, as in `Node.op`; for workspaces the library, e.g. `cublas`."""
+    phase: Phase
+    step: int
+    frame: Frame | None
+    module: str
+    name: str
+    """For parameters, buffers, their gradients and optimizer state: the qualified name; else empty."""
+    node: int
+    """The Node that made it; -1 if none was running."""
+    last_used: int
+    """The last Node that reads or writes it; equals `node` if nothing uses it again."""
+    born: int
+    """Position of its opening in `Trace.events`."""
+    died: int | None
+    """Position of its closing in `Trace.events`; None if it outlives the trace."""
+    nonzeros: int | None
+    """Upper bound on elements that are not zero, where the program's operations give one below numel."""
+
+
+class Assumption(NamedTuple):
+    """Something a machine without the GPU cannot know, and what was taken instead."""
+
+    text: str
+    frame: Frame | None
+
+
+class Doubt(NamedTuple):
+    """A Buffer whose size nobody can know exactly: its `nbytes` is the best guess between these."""
+
+    buffer: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Whole steps of a Workload as kernels and storages."""
+
+    nodes: tuple[Node, ...]
+    buffers: tuple[Buffer, ...]
+    events: tuple[int, ...]
+    """In order: `b` opens Buffer b, `~b` (that is, -b - 1) closes it."""
+    event_nodes: tuple[int, ...]
+    """For each event the Node under which it happened: the last one started, -1 before the first."""
+    num_steps: int
+    step_nodes: tuple[int, ...]
+    """The first Node of each step."""
+    assumptions: tuple[Assumption, ...]
+    modules: tuple[tuple[str, str], ...]
+    """Path and class name of every module of the model, in `named_modules` order, the root as an empty path."""
+    torch: str
+    """The PyTorch version that ran."""
+    device: str
+    """Name of the GPU asked for, or `cpu`."""
+    doubts: tuple[Doubt, ...] = ()

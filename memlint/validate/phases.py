@@ -1,0 +1,93 @@
+"""Which phase a program that runs for real is in, and what its tensors hold meanwhile."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
+
+from memlint.trace.records import Category, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+
+@contextmanager
+def watched_phases(enter: Callable[[Phase], None]) -> Iterator[None]:
+    """Call `enter` with each phase that begins: backward and optimizer, and forward again after them."""
+    backward = torch.autograd.backward
+    depth = 0
+
+    def watched_backward(*arguments: Any, **named: Any) -> None:
+        nonlocal depth
+        depth += 1  # reentrant checkpointing calls it within itself
+        if depth == 1:
+            enter(Phase.BACKWARD)
+        try:
+            backward(*arguments, **named)
+        finally:
+            depth -= 1
+            if depth == 0:
+                enter(Phase.FORWARD)
+
+    hooks = [
+        register_optimizer_step_pre_hook(lambda *_: enter(Phase.OPTIMIZER)),
+        register_optimizer_step_post_hook(lambda *_: enter(Phase.FORWARD)),
+    ]
+    torch.autograd.backward = watched_backward
+    try:
+        yield
+    finally:
+        torch.autograd.backward = backward
+        for hook in hooks:
+            hook.remove()
+
+
+class Holdings:
+    """Bytes of the tensors a program holds, by category, the most at once; host tensors of a GPU's do not count."""
+
+    def __init__(self, program: Any, device: str) -> None:
+        self.program = program
+        self.device = device
+        self.nbytes: dict[Category, int] = {}
+
+    def look(self, phase: Phase) -> None:
+        """See what is there when `phase` begins: gradients are whole when a backward has ended."""
+        model = self.program.model
+        if model is None:
+            return
+        parameters = list(model.parameters())
+        if phase is Phase.FORWARD:
+            self._note(Category.GRADIENT, (p.grad for p in parameters if p.grad is not None))
+
+    def finish(self) -> dict[Category, int]:
+        """What was seen, with what is there at the end."""
+        model, optimizer = self.program.model, self.program.optimizer
+        seen = self._note(Category.PARAMETER, model.parameters())
+        self._note(Category.BUFFER, model.buffers(), seen)
+        self._note(Category.INPUT, tree_leaves(self.program.inputs))
+        states = optimizer.state.values() if optimizer is not None else ()
+        self._note(Category.OPTIMIZER_STATE, tree_leaves([dict(state) for state in states]))
+        return self.nbytes
+
+    def _note(self, category: Category, values: Iterable[Any], seen: frozenset[int] = frozenset()) -> frozenset[int]:
+        storages = {
+            storage.data_ptr(): storage.nbytes()
+            for value in values
+            if isinstance(value, torch.Tensor) and value.device.type == self.device
+            for storage in _storages(value)
+        }
+        total = sum(nbytes for address, nbytes in storages.items() if address not in seen)
+        if total > self.nbytes.get(category, 0):
+            self.nbytes[category] = total
+        return seen | storages.keys()
+
+
+def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """Those a tensor lies in: of a sparse one, its indices' and values'."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices().untyped_storage(), tensor._values().untyped_storage()]
+    return [tensor.untyped_storage()]

@@ -1,0 +1,169 @@
+"""How far off the estimates are: per GPU and family, and the worst of them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ConfigDict
+
+from memlint.validate.compare import COMPARED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memlint.validate.compare import Comparison, Measure
+
+ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
+"""Names of lines that are no families: everything, and the two halves of the suite."""
+
+WORST = 10
+_TOLERANCE = 1e-4
+"""By how much an error may grow before a scoreboard counts as worse: what dividing bytes by bytes may round away."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Spread(_Record):
+    """Absolute errors of one peak, as shares of what was measured."""
+
+    median: float
+    p95: float
+    """The smallest error that 95 % do not exceed."""
+
+
+class Line(_Record):
+    """The errors of one group."""
+
+    family: str
+    count: int
+    spreads: dict[str, Spread]
+    """By the name of the peak, of those the device has."""
+    too_low: float
+    """The share of estimates that fall short by more than 1 %."""
+    exact: float
+    """The share of estimates that are equal to the byte."""
+
+
+class Bad(_Record):
+    """One of the worst estimates."""
+
+    name: str
+    family: str
+    holdout: bool
+    error: float
+    reason: str
+
+
+class Score(_Record):
+    """One GPU under one version of PyTorch."""
+
+    gpu: str
+    torch: str
+    lines: list[Line]
+    worst: list[Bad]
+    """Worst first; without those that are exact."""
+    failed: dict[str, str] = {}
+    """Names of Subjects without an estimate, and why."""
+
+
+class Scoreboard(_Record):
+    """All of them."""
+
+    version: int = 1
+    scores: list[Score]
+
+
+def scoreboard(comparisons: Iterable[Comparison]) -> Scoreboard:
+    """Sum `comparisons` up."""
+    groups: dict[tuple[str, str], list[Comparison]] = {}
+    for comparison in comparisons:
+        groups.setdefault(comparison.measurement.group, []).append(comparison)
+    return Scoreboard(scores=[_score(*key, group) for key, group in sorted(groups.items())])
+
+
+def worse(now: Scoreboard, before: Scoreboard) -> list[str]:
+    """What is worse now than before, one sentence each; groups that `now` does not have are left out."""
+    lines = {(score.gpu, score.torch, line.family): line for score in now.scores for line in score.lines}
+    present = {(score.gpu, score.torch) for score in now.scores}
+    found = []
+    for score in before.scores:
+        if (score.gpu, score.torch) not in present:
+            continue
+        for old in score.lines:
+            place = f"{score.gpu}, torch {score.torch}, {old.family}"
+            line = lines.get((score.gpu, score.torch, old.family))
+            if line is None or line.count < old.count:
+                found.append(f"{place}: {line.count if line else 0} workloads, were {old.count}")
+                continue
+            found += [f"{place}: {text}" for text in _worse(line, old)]
+    return found
+
+
+def _worse(line: Line, old: Line) -> Iterable[str]:
+    for name, spread in old.spreads.items():
+        for key in ("median", "p95"):
+            was, now = getattr(spread, key), getattr(line.spreads[name], key)
+            if now > was + _TOLERANCE:
+                yield f"{key} error of {name} {now:.2%}, was {was:.2%}"
+    if line.too_low > old.too_low + _TOLERANCE:
+        yield f"too low {line.too_low:.1%}, were {old.too_low:.1%}"
+
+
+def _score(gpu: str, torch: str, group: Sequence[Comparison]) -> Score:
+    known = [comparison for comparison in group if comparison.main is not None]
+    families: dict[str, list[Comparison]] = {}
+    for comparison in known:
+        families.setdefault(comparison.measurement.subject.family or "other", []).append(comparison)
+    halves = {
+        ALL: known,
+        FITTED: [c for c in known if not c.measurement.subject.holdout],
+        HELD_OUT: [c for c in known if c.measurement.subject.holdout],
+    }
+    bad = sorted((c for c in known if _error(c)), key=lambda c: (-abs(_error(c)), c.measurement.subject.name))
+    return Score(
+        gpu=gpu,
+        torch=torch,
+        lines=[_line(name, members) for name, members in (*halves.items(), *sorted(families.items())) if members],
+        worst=[_bad(comparison) for comparison in bad[:WORST]],
+        failed={c.measurement.subject.name: c.prediction.error or "" for c in group if c.main is None},
+    )
+
+
+def _line(family: str, group: Sequence[Comparison]) -> Line:
+    return Line(
+        family=family,
+        count=len(group),
+        spreads={name: spread for name in COMPARED if (spread := _spread(group, name)) is not None},
+        too_low=sum(comparison.is_too_low for comparison in group) / len(group),
+        exact=sum(not _error(comparison) for comparison in group) / len(group),
+    )
+
+
+def _spread(group: Sequence[Comparison], name: Measure) -> Spread | None:
+    errors = sorted(abs(row.error) for comparison in group if (row := comparison.row(name)) is not None)
+    if not errors:
+        return None
+    return Spread(median=_quantile(errors, 0.5), p95=_quantile(errors, 0.95))
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """The smallest of `ordered` that at least `share` of them do not exceed."""
+    return ordered[math.ceil(share * len(ordered)) - 1]
+
+
+def _error(comparison: Comparison) -> float:
+    return comparison.main.error if comparison.main is not None else 0.0
+
+
+def _bad(comparison: Comparison) -> Bad:
+    subject = comparison.measurement.subject
+    return Bad(
+        name=subject.name,
+        family=subject.family,
+        holdout=subject.holdout,
+        error=_error(comparison),
+        reason=comparison.reason(),
+    )

@@ -1,0 +1,70 @@
+"""A suite of Subjects, in a TOML file: `[[workload]]` tables in order of information."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from memlint.errors import UsageError
+from memlint.validate.measurement import Subject, plain_table
+from memlint.workload.pyproject import workload_from_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_OWN = ("family", "holdout", "cpu", "history")
+_CONDITIONS = {"matmul-precision": "matmul_precision", "cudnn-benchmark": "cudnn_benchmark"}
+
+
+class Entry(NamedTuple):
+    """One Subject of a suite."""
+
+    subject: Subject
+    cpu: bool
+    """Whether it is so small that a CPU measures it, and a GPU, on which each process takes seconds, does not."""
+    history: bool = False
+    """Whether the allocator's history is kept when histories are asked for."""
+
+
+def read_suite(file: Path, root: Path) -> tuple[Entry, ...]:
+    """The entries of `file`, in its order.
+
+    A table has the keys of `[[tool.memlint.workload]]`, its paths counting from the file's folder, and `family`,
+    `holdout`, `cpu`, `history` and those of Conditions with dashes. The Subjects' paths count from `root`. Raises
+    UsageError where a table makes no sense, TargetError where a target does not exist.
+    """
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}", "Give a TOML file with [[workload]] tables.") from error
+    entries = tuple(_entry(table, file, root) for table in document.get("workload", []))
+    if not entries:
+        raise UsageError(f"{file} has no workloads", "Write [[workload]] tables.")
+    names = [entry.subject.name for entry in entries]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{file}: two workloads are named {name}", "Give each table a name of its own.")
+    return entries
+
+
+def _entry(table: dict[str, Any], file: Path, root: Path) -> Entry:
+    where = f"{file}: workload {table.get('name', '')}"
+    if "name" not in table:
+        raise UsageError(f"{file}: a workload has no name", 'Write name = "..." in each table.')
+    conditions = {own: table[key] for key, own in _CONDITIONS.items() if key in table}
+    rest = {key: value for key, value in table.items() if key not in (*_OWN, *_CONDITIONS)}
+    settings = plain_table(workload_from_table(rest, file.parent.resolve(), where, origin="config"), root)
+    del settings["gpu"]
+    try:
+        subject = Subject.model_validate({
+            "name": settings.pop("name"),
+            "family": table.get("family", ""),
+            "holdout": table.get("holdout", False),
+            "table": settings,
+            "conditions": conditions,
+        })  # fmt: skip
+    except ValidationError as error:
+        raise UsageError(f"{where}: {error}", "Correct the table.") from error
+    return Entry(subject, bool(table.get("cpu", False)), bool(table.get("history", False)))

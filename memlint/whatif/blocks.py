@@ -1,0 +1,140 @@
+"""The repeated blocks of a model, what each saves for backward, and which of them could be checkpointed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import networkx as nx
+
+from memlint.trace.records import Category, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memlint.trace.records import Buffer, Trace
+
+MIN_BLOCKS = 3
+NEARLY = 0.8
+_PART = 0.15
+"""A part of every block is worth a try by itself if it saves at least this share of what the blocks do."""
+_CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+
+
+class Blocks(NamedTuple):
+    """Modules of one class, what is saved inside them at some time, and its bytes."""
+
+    paths: tuple[str, ...]
+    saved: tuple[Buffer, ...]
+    nbytes: int
+
+    @property
+    def num_busy(self) -> int:
+        """How many of the modules save anything."""
+        return sum(any(_is_inside(buffer.module, path) for buffer in self.saved) for path in self.paths)
+
+
+def blocks_that_save(trace: Trace, alive: Sequence[Buffer]) -> tuple[Blocks, ...]:
+    """The repeated blocks inside which Buffers of `alive` are saved for backward, those that save most first.
+
+    A block that is checkpointed already saves nothing inside itself.
+    """
+    inner = _inner_activations(trace, [buffer for buffer in alive if buffer.category is Category.ACTIVATION])
+    found = [_blocks(paths, inner) for paths in repeated(trace.modules)]
+    return tuple(sorted((each for each in found if each.saved), key=lambda blocks: -blocks.nbytes))
+
+
+def granularities(candidates: Sequence[Blocks]) -> tuple[Blocks, ...]:
+    """Those that hold most, and the most numerous ones that hold nearly as much."""
+    if not candidates:
+        return ()
+    widest = max(candidates, key=lambda blocks: blocks.nbytes)
+    nearly = [blocks for blocks in candidates if blocks.nbytes >= NEARLY * widest.nbytes]
+    finest = max(nearly, key=lambda blocks: len(blocks.paths))
+    return (widest,) if finest is widest else (widest, finest)
+
+
+def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
+    """Cheaper choices than all of `blocks`: every second one, and each part that all of them have, such as attention.
+
+    A part has children of its own or saves within itself; parts that save little are left out.
+    """
+    tree = module_tree(trace.modules)
+    parts: defaultdict[str, list[str]] = defaultdict(list)
+    for path in blocks.paths:
+        for child in tree.successors(path):
+            parts[child.rpartition(".")[2]].append(child)
+    chosen = [blocks.paths[::2]]
+    chosen += [tuple(paths) for paths in parts.values() if len(paths) == len(blocks.paths)]
+    found = [_blocks(paths, blocks.saved) for paths in chosen]
+    return tuple(each for each in found if each.nbytes >= _PART * blocks.nbytes)
+
+
+def module_tree(modules: Sequence[tuple[str, str]]) -> nx.DiGraph[str]:
+    """Paths of modules, from each to its children; `modules` as in `Trace`."""
+    tree: nx.DiGraph[str] = nx.DiGraph()
+    for path, kind in modules:
+        tree.add_node(path, kind=kind)
+        if path:
+            tree.add_edge(path.rpartition(".")[0], path)
+    return tree
+
+
+def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
+    """Paths of each class that repeats among siblings and has children, without those inside another of the class."""
+    tree = module_tree(modules)
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    siblings: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for path, kind in modules:
+        if (
+            path
+            and kind not in _CONTAINERS
+            and tree.out_degree(path)
+            and not any(_is_inside(path, outer) for outer in groups[kind])
+        ):
+            groups[kind].append(path)
+            siblings[path.rpartition(".")[0], kind] += 1
+    for kind, paths in groups.items():
+        if max((count for (_, name), count in siblings.items() if name == kind), default=0) >= 2 and (
+            len(paths) >= MIN_BLOCKS
+        ):
+            yield tuple(paths)
+
+
+def _blocks(paths: tuple[str, ...], inner: Sequence[Buffer]) -> Blocks:
+    roots = set(paths)
+    saved = tuple(buffer for buffer in inner if not roots.isdisjoint(_ancestors(buffer.module)))
+    return Blocks(paths, saved, sum(buffer.nbytes for buffer in saved))
+
+
+def _inner_activations(trace: Trace, activations: list[Buffer]) -> list[Buffer]:
+    """Place each activation in the innermost module around the one that made it and those that read it in forward.
+
+    What a block hands on to the next is its output, so it lies in neither: it stays even under checkpointing.
+    """
+    readers: defaultdict[int, set[str]] = defaultdict(set)
+    for node in trace.nodes:
+        if node.phase is Phase.FORWARD:
+            for geometry in node.inputs:
+                readers[geometry.buffer].add(node.module)
+    return [buffer._replace(module=_common([buffer.module, *sorted(readers[buffer.id])])) for buffer in activations]
+
+
+def _common(paths: list[str]) -> str:
+    """Find the innermost module around all of `paths`."""
+    common = paths[0].split(".") if paths[0] else []
+    for path in paths[1:]:
+        parts = path.split(".") if path else []
+        length = next((i for i, (a, b) in enumerate(zip(common, parts, strict=False)) if a != b), None)
+        common = common[: min(len(common), len(parts)) if length is None else length]
+    return ".".join(common)
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition(".")[0]
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}.")

@@ -1,0 +1,152 @@
+"""More steps in a row than a Trace has, and the variables that keep what these leave behind."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import State, entry_of, is_virtual
+from memlint.accelerator.sparse import parts_of
+from memlint.memory.growth import Keeper, LongRun
+from memlint.memory.timeline import Timeline
+from memlint.trace.recorder import Program, trace_program
+from memlint.trace.records import Frame
+
+if TYPE_CHECKING:
+    from memlint.cuda.devices import Device
+
+NUM_STEPS = 4
+_DEPTH = 4
+"""How far into containers and objects a variable is searched."""
+_ITEMS = 1000
+_OPAQUE = (torch.optim.Optimizer, str, bytes, int, float, type, ModuleType)
+_OF_MODULES = frozenset(vars(torch.nn.Module()))
+
+
+def run_longer(program: Program, device: Device) -> LongRun:
+    """Run NUM_STEPS steps of a fresh `program`, and search what outlives them. Raises what the program raises."""
+    keepers: dict[int, Keeper] = {}
+
+    def after_step(step: int) -> None:
+        if step == NUM_STEPS - 1:
+            for variable, value, frame in _variables(program):
+                for path, tensor in _tensors(value, variable, _DEPTH, set()):
+                    keeper = Keeper(path, tensor.grad_fn is not None, frame)
+                    for number in _numbers(tensor):
+                        keepers.setdefault(number, keeper)
+
+    trace = trace_program(program, device, num_steps=NUM_STEPS, after_step=after_step).trace
+    return LongRun(Timeline.of(trace), keepers)
+
+
+def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:
+    """Yield what the step's own function and hooks can reach, and what modules hold: name, value, who knows it."""
+    functions = [getattr(program, "own_step", None), getattr(program, "loss", None)]
+    model = getattr(program, "model", None)
+    if isinstance(model, torch.nn.Module):
+        of_model = Frame(program.workload.path, 1, "")
+        yield from ((f"{path}.grad", parameter.grad, of_model) for path, parameter in model.named_parameters())
+        for path, module in model.named_modules():
+            functions += [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+            forward = getattr(type(module), "forward", None)
+            frame = _frame(forward)
+            if frame is None or not _is_own(forward):
+                continue
+            functions.append(forward)
+            for name, value in list(vars(module).items()):
+                if name not in _OF_MODULES:
+                    yield ".".join(filter(None, ("model", path, name))), value, frame
+    yield from _of_functions(functions)
+
+
+def _of_functions(functions: list[Any]) -> Iterator[tuple[str, Any, Frame]]:
+    """Yield the variables of these functions that outlive a call, and those of the functions they name."""
+    pending, seen = deque(functions), set()
+    while pending:
+        function = pending.popleft()
+        if isinstance(function, partial):
+            function = function.func
+        if isinstance(function, MethodType):
+            frame = _frame(function.__func__)
+            if frame is not None:
+                yield "self", function.__self__, frame
+            function = function.__func__
+        frame = _frame(function)
+        if frame is None or id(function) in seen or not _is_own(function):
+            continue
+        seen.add(id(function))
+        code = function.__code__
+        named = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+            try:
+                named[name] = cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+        for name, value in named.items():
+            if isinstance(value, (FunctionType, MethodType, partial)):
+                pending.append(value)
+            else:
+                yield name, value, frame
+
+
+def _frame(function: Any) -> Frame | None:
+    if not isinstance(function, FunctionType):
+        return None
+    code = function.__code__
+    return Frame(str(Path(code.co_filename)), code.co_firstlineno, code.co_name)
+
+
+def _is_own(function: Any) -> bool:
+    """Whether the user may have written it."""
+    return str(function.__module__).partition(".")[0] not in {"torch", "memlint"}
+
+
+def _tensors(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors reachable from a variable, with how to write them."""
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    if isinstance(value, (torch.Tensor, torch.nn.Module, *_OPAQUE)) or id(value) in seen or not depth:
+        return
+    seen.add(id(value))
+    if isinstance(value, Mapping):
+        parts = [(f"{path}[{key!r}]", item) for key, item in list(value.items())[:_ITEMS]]
+    elif isinstance(value, (list, tuple, set, deque)):
+        parts = [(f"{path}[{index}]", item) for index, item in enumerate(list(value)[:_ITEMS])]
+    elif hasattr(value, "__dict__") and type(value).__module__ not in ("builtins", "types"):
+        parts = [(f"{path}.{name}", item) for name, item in list(vars(value).items())[:_ITEMS]]
+    else:
+        return
+    for name, item in parts:
+        yield from _tensors(item, name, depth - 1, seen)
+
+
+def _numbers(tensor: torch.Tensor) -> Iterator[int]:
+    """Yield the Buffers that a tensor keeps, by itself and through what its graph saved."""
+    for each in (tensor, *_saved(tensor)):
+        if is_virtual(each):
+            entries = map(entry_of, parts_of(each))
+            # Lists of the user's modules still hold what earlier runs left there.
+            yield from (entry.number for entry in entries if entry.ledger is State.ledger)
+
+
+def _saved(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    pending, seen = [tensor.grad_fn], set()
+    while pending:
+        node: Any = pending.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        pending += [following for following, _ in node.next_functions]
+        for name in dir(node):
+            if name == "saved_tensors" or (name.startswith("_saved_") and not name.startswith("_saved_tensors")):
+                try:
+                    value = getattr(node, name)
+                except RuntimeError:  # freed by a backward, or changed in place since
+                    continue
+                yield from (each for _, each in _tensors(value, "", 2, set()))

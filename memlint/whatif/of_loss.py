@@ -1,0 +1,105 @@
+"""The cross-entropy of a Linear's output, computed in chunks so that the logits never exist as a whole."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from memlint.whatif.changes import NotApplicableError
+from memlint.whatif.of_modules import model_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.whatif.changes import ChunkedCrossEntropy
+
+
+class _Waiting(NamedTuple):
+    """A call of the Linear whose product nobody has computed; `logits` stands for it and holds one element."""
+
+    logits: Tensor
+    hidden: Tensor
+
+
+class _Chunks:
+    """Puts the Linear off until the cross-entropy asks for it."""
+
+    def __init__(self, head: nn.Linear, num_chunks: int) -> None:
+        self.head = head
+        self.num_chunks = num_chunks
+        self.waiting: list[_Waiting] = []
+        self.cross_entropy = functional.cross_entropy
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Give a tensor of the logits' shape that takes no memory; float32, as losses cast to."""
+        empty = torch.empty((), device=hidden.device)
+        logits = empty.expand(*hidden.shape[:-1], self.head.out_features)
+        self.waiting.append(_Waiting(logits, hidden))
+        return logits
+
+    def loss(
+        self,
+        input: Tensor,  # noqa: A002  (the name callers give)
+        target: Tensor,
+        weight: Tensor | None = None,
+        size_average: bool | None = None,
+        ignore_index: int = -100,
+        reduce: bool | None = None,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """In the place of `torch.nn.functional.cross_entropy`."""
+        found = next((each for each in self.waiting if _share(each.logits, input)), None)
+        if found is None:
+            return self.cross_entropy(
+                input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+            )
+        hidden = found.hidden.flatten(0, -2)
+        classes_last = input.dim() == 2 and input.shape == (len(hidden), self.head.out_features)
+        if not classes_last or target.dim() != 1 or weight is not None or reduction not in {"mean", "sum"}:
+            raise NotApplicableError
+        self.waiting.remove(found)
+        of_chunk = functools.partial(self._of_chunk, ignore_index=ignore_index, label_smoothing=label_smoothing)
+        chunks = zip(hidden.chunk(self.num_chunks), target.chunk(self.num_chunks), strict=True)
+        total = torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
+        return total / (target != ignore_index).sum() if reduction == "mean" else total
+
+    def _of_chunk(self, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
+        logits = functional.linear(hidden, self.head.weight, self.head.bias).float()
+        return self.cross_entropy(
+            logits, target, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
+        )
+
+    def step(self, step: Callable[[], None]) -> None:
+        """Run a step; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
+        functional.cross_entropy = self.loss
+        try:
+            step()
+            if self.waiting:
+                raise NotApplicableError
+        finally:
+            functional.cross_entropy = self.cross_entropy
+            self.waiting.clear()
+
+
+def chunked_cross_entropy(program: Any, change: ChunkedCrossEntropy) -> None:
+    """The Linear hands on a stand-in, and the loss of it is computed in chunks."""
+    modules = dict(model_of(program).named_modules())
+    linears = {path: module for path, module in modules.items() if isinstance(module, nn.Linear)}
+    if change.head:
+        linears = {path: module for path, module in linears.items() if path == change.head}
+    if not linears or change.num_chunks < 2:
+        raise NotApplicableError
+    head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
+    chunks = _Chunks(head, change.num_chunks)
+    head.forward = chunks.forward  # type: ignore[assignment, method-assign]
+    program.step = functools.partial(chunks.step, program.step)
+
+
+def _share(a: Tensor, b: Tensor) -> bool:
+    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)

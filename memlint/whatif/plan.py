@@ -1,0 +1,195 @@
+"""A plan: the Changes that bring a peak below a limit, found one after the other.
+
+Savings do not add up, because the peak moves. So each round simulates every candidate on top of what was chosen so far,
+and keeps the one with the lowest new peak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from memlint.errors import MemlintError
+from memlint.memory.liveness import origin
+from memlint.whatif.candidates import MIN_SHARE, candidates, cheaper, dead_references, effect_in
+from memlint.whatif.changes import CheckpointModules, DropReference, Effect, NotApplicableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from memlint.lint.rule import Holder
+    from memlint.memory.liveness import Origin
+    from memlint.trace.records import Trace
+    from memlint.whatif.changes import Change
+    from memlint.whatif.simulation import Simulation, WhatIf
+    from memlint.workload.records import Workload
+
+Measure = Literal["requested", "allocated", "reserved", "device"]
+MAX_TRACES = 60
+"""Traces after which no further round begins."""
+_MAX_NODES = 200_000
+"""Kernels traced after which no further round begins: about a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One Change of a plan."""
+
+    change: Change
+    effect: Effect
+    after: WhatIf
+    """With this Change and all before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Changes in the order in which to make them; without any where the limit holds already or nothing lowers it."""
+
+    limit: int
+    """Bytes."""
+    measure: Measure
+    """Which peak is held against the limit."""
+    steps: tuple[Step, ...]
+    met: bool
+    """Whether the peak, its doubts included, stays within the limit after the last step."""
+    variables: dict[Origin, str]
+    """Who holds what is to be let go of."""
+    num_traces: int
+
+
+@dataclass
+class Planner:
+    """Finds a plan for one Workload."""
+
+    workload: Workload
+    simulation: Simulation
+    find_holders: Callable[[tuple[Change, ...], int, Collection[int]], Mapping[int, Holder]]
+    """Which variables hold Buffers of the program with some Changes, at an event of its trace."""
+    limit: int
+    measure: Measure = "device"
+    dynamics: bool = False
+    """Whether Changes of the dynamics of training are allowed."""
+    _variables: dict[Origin, str] = field(default_factory=dict)
+    _useless: set[Change] = field(default_factory=set)
+
+    def plan(self) -> Plan:
+        """Choose greedily, then leave out what is not needed and take what costs less instead."""
+        start = self.simulation.what_if()
+        assert start is not None
+        chosen: tuple[Change, ...] = ()
+        current = start
+        first = self.simulation.num_traces
+        while not self._fits(current) and not self._is_exhausted(first):
+            found = self._best(chosen, current)
+            if found is None:
+                break
+            chosen, current = found
+        if self._fits(current):
+            chosen = self._shortened(chosen)
+        return Plan(
+            limit=self.limit,
+            measure=self.measure,
+            steps=self._steps(chosen),
+            met=self._fits(current),
+            variables=self._variables,
+            num_traces=self.simulation.num_traces - first,
+        )
+
+    def _is_exhausted(self, first: int) -> bool:
+        num_traces = self.simulation.num_traces - first
+        return num_traces >= MAX_TRACES or num_traces * len(self.simulation.trace().nodes) >= _MAX_NODES
+
+    def _fits(self, answer: WhatIf) -> bool:
+        return bool(getattr(answer.estimate, self.measure).high <= self.limit)
+
+    def _peak(self, answer: WhatIf) -> int:
+        return int(getattr(answer.estimate, self.measure).estimate)
+
+    def _best(self, chosen: tuple[Change, ...], current: WhatIf) -> tuple[tuple[Change, ...], WhatIf] | None:
+        """The Changes with one more, or one in another's place, that give the lowest peak; None if none is lower."""
+        trace = self.simulation.trace(*chosen)
+        tried = list(self._dropping(chosen, current, trace))
+        for change in candidates(self.workload, trace, current.estimate, chosen, dynamics=self.dynamics):
+            if change in self._useless:
+                continue
+            changes = _with(chosen, change)
+            answer = self.simulation.what_if(*changes)
+            if answer is None:
+                self._useless.add(change)
+            else:
+                tried.append((changes, answer))
+        lower = [
+            each
+            for each in tried
+            if self._fits(each[1]) or self._peak(each[1]) <= (1 - MIN_SHARE) * self._peak(current)
+        ]
+        # Of equals the one that changes training least, and then the one that computes least.
+        return min(
+            lower, key=lambda each: (self._peak(each[1]), _severity(each[1]), each[1].recompute_flops), default=None
+        )
+
+    def _dropping(
+        self, chosen: tuple[Change, ...], current: WhatIf, trace: Trace
+    ) -> list[tuple[tuple[Change, ...], WhatIf]]:
+        """Letting go of what only variables hold at the peak, if that is worth while."""
+        node = current.estimate.peak_node
+        known = {each for change in chosen if isinstance(change, DropReference) for each in change.origins}
+        dead = [each.buffer for each in dead_references(trace, node) if origin(each.buffer) not in known]
+        if node < 0 or sum(buffer.nbytes for buffer in dead) < MIN_SHARE * self._peak(current):
+            return []
+        try:
+            holders = self.find_holders(chosen, trace.nodes[node].event, [buffer.id for buffer in dead])
+        except (MemlintError, NotApplicableError):
+            return []
+        loose = {origin(buffer): holders[buffer.id].variable for buffer in dead if buffer.id in holders}
+        self._variables.update(loose)
+        changes = _with(chosen, DropReference(tuple(dict.fromkeys((*known, *loose)))))
+        answer = self.simulation.what_if(*changes) if loose else None
+        return [(changes, answer)] if answer is not None else []
+
+    def _shortened(self, chosen: tuple[Change, ...]) -> tuple[Change, ...]:
+        """Without the Changes that are not needed, and with cheaper ones where those do."""
+        for change in chosen:
+            fewer = tuple(each for each in chosen if each != change)
+            answer = self.simulation.what_if(*fewer)
+            if answer is not None and self._fits(answer):
+                chosen = fewer
+                continue
+            if answer is None or not isinstance(change, CheckpointModules):
+                continue
+            trace = self.simulation.trace(*fewer)
+            answers = []
+            for other in cheaper(change, trace, answer.estimate):
+                changes = tuple(other if each == change else each for each in chosen)
+                tried = self.simulation.what_if(*changes)
+                if tried is not None and self._fits(tried):
+                    answers.append((tried.recompute_flops, changes))
+            chosen = min(answers, key=lambda each: each[0], default=(0, chosen))[1]
+        return chosen
+
+    def _steps(self, chosen: tuple[Change, ...]) -> tuple[Step, ...]:
+        steps = []
+        for index, change in enumerate(chosen):
+            after = self.simulation.what_if(*chosen[: index + 1])
+            if after is None:  # it means something only together with the next
+                continue
+            steps.append(Step(change, effect_in(change, self.simulation.trace()), after))
+        return tuple(steps)
+
+
+def _with(chosen: tuple[Change, ...], change: Change) -> tuple[Change, ...]:
+    """`change` after the others, in the place of one of its kind; checkpoints of other modules stay."""
+    if isinstance(change, CheckpointModules):
+        kept = [each for old in chosen if isinstance(old, CheckpointModules) for each in old.paths]
+        new = change.paths
+        kept = [old for old in kept if not any(_overlap(old, path) for path in new)]
+        change = CheckpointModules((*kept, *new))
+    return (*(each for each in chosen if type(each) is not type(change)), change)
+
+
+def _overlap(a: str, b: str) -> bool:
+    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
+
+
+def _severity(answer: WhatIf) -> int:
+    return (Effect.EXACT, Effect.NUMERICS, Effect.DYNAMICS).index(answer.effect)

@@ -1,0 +1,124 @@
+"""What Changes would do to one program: asked once each, answered by another trace or by an edit of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from memlint.errors import MemlintError
+from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.timeline import Timeline
+from memlint.whatif.changes import AccumulationSteps, BatchSize, DropReference, Effect, NotApplicableError
+from memlint.whatif.edits import drop_references
+from memlint.whatif.flops import step_flops
+from memlint.whatif.transforms import Changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.cuda.allocator import AllocatorSettings
+    from memlint.cuda.devices import Device
+    from memlint.trace.recorder import Program
+    from memlint.trace.records import Trace
+    from memlint.whatif.changes import Change
+
+_EFFECTS = (Effect.DYNAMICS, Effect.NUMERICS, Effect.EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What Changes, made together, do to a program."""
+
+    changes: tuple[Change, ...]
+    estimate: Estimate
+    """Of the changed program: its peaks, and where they are."""
+    peak_change: int
+    """Bytes by which the requested peak changes; negative for a fall."""
+    recompute_flops: int
+    """Floating-point operations that a step takes more, mostly to compute again what was not kept."""
+    step_flops: int
+    """Floating-point operations of the unchanged step."""
+    effect: Effect
+    """The strongest of those of the Changes."""
+
+
+class Simulation:
+    """The unchanged program, and every Change of it that was asked for so far."""
+
+    def __init__(
+        self,
+        rebuild: Callable[[], Program],
+        run: Callable[[Program], Trace],
+        device: Device,
+        settings: AllocatorSettings,
+        *,
+        program: Program,
+        trace: Trace,
+        estimate: Estimate,
+    ) -> None:
+        """`rebuild` makes the program anew and `run` traces one; `program`, `trace` and `estimate` are unchanged."""
+        self.estimate = estimate
+        self.step_flops = step_flops(trace)
+        self._rebuild = rebuild
+        self._run = run
+        self._device = device
+        self._settings = settings
+        self._inputs = _shapes(program)
+        self.num_traces = 0
+        """How many Changes, or combinations of them, were traced."""
+        self._traces: dict[tuple[Change, ...], Trace] = {(): trace}
+        self._answers: dict[tuple[Change, ...], WhatIf | None] = {}
+
+    @property
+    def answers(self) -> tuple[WhatIf, ...]:
+        """Everything that was asked for and applies."""
+        return tuple(answer for changes, answer in self._answers.items() if changes and answer is not None)
+
+    def what_if(self, *changes: Change) -> WhatIf | None:
+        """Simulate these Changes, made in this order; None where one does not apply or the program fails with it."""
+        if changes not in self._answers:
+            try:
+                self._answers[changes] = self._simulated(changes)
+            except (NotApplicableError, MemlintError):
+                self._answers[changes] = None
+        return self._answers[changes]
+
+    def trace(self, *changes: Change) -> Trace:
+        """The Trace of the program with these Changes, edits left out.
+
+        Raises NotApplicableError, or MemlintError for what the program raises.
+        """
+        traced = tuple(change for change in changes if not isinstance(change, DropReference))
+        if traced not in self._traces:
+            program = self._rebuild()
+            self.num_traces += 1
+            trace = self._run(Changed(program, *traced))
+            if any(isinstance(each, BatchSize | AccumulationSteps) for each in traced) and (
+                _shapes(program) == self._inputs
+            ):
+                raise NotApplicableError  # the target makes its inputs as it likes
+            # A Trace takes much memory: only those that are asked for next are kept.
+            self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), traced: trace}
+        return self._traces[traced]
+
+    def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
+        trace = self.trace(*changes)
+        origins = {each for change in changes if isinstance(change, DropReference) for each in change.origins}
+        timeline = drop_references(trace, origins) if origins else Timeline.of(trace)
+        after = estimate(timeline, self._device, trace.nodes, self._settings)
+        return WhatIf(
+            changes=changes,
+            estimate=after,
+            peak_change=after.requested.estimate - self.estimate.requested.estimate,
+            recompute_flops=max(0, step_flops(trace) - self.step_flops),
+            step_flops=self.step_flops,
+            effect=min((change.effect for change in changes), key=_EFFECTS.index, default=Effect.EXACT),
+        )
+
+
+def _shapes(program: Any) -> list[tuple[int, ...]]:
+    leaves = tree_leaves(getattr(program, "inputs", None))
+    return [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,148 @@
+"""What a child left behind, read as an Answer: its result, or one clear error for the way it ended without one."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import ValidationError
+
+from memlint import errors
+from memlint.errors import MemlintError, WorkerError
+from memlint.units import format_nbytes
+from memlint.worker.child import REPLY, STACK, STDERR, STDOUT
+from memlint.worker.frames import innermost_user_line
+from memlint.worker.protocol import Reply
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from memlint.worker.protocol import Failure, Result
+
+Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
+
+_GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
+_OURS = "This is a mistake in memlint: please report it with the output of -v."
+_READ_NBYTES = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may take, with all its descendants."""
+
+    seconds: float = 120.0
+    nbytes: int = 8 * 2**30
+    """Resident memory."""
+    processes: int = 64
+    output_nbytes: int = 64 * 2**20
+    """Of stdout and stderr together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
+
+    result: Result | None
+    error: MemlintError | None
+    traceback: tuple[str, ...]
+    """With an error: `path:line in function` of the user's lines, outermost first."""
+    stdout: str
+    stderr: str
+    out_of_memory: bool = False
+    """Whether the error is that the host's memory did not suffice."""
+
+
+def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
+    """The Answer of a child that ended by itself with `status`, negative for a signal."""
+    try:
+        reply = Reply.model_validate_json((exchange / REPLY).read_bytes())
+    except FileNotFoundError:
+        return _failed(exchange, _vanished(exchange, status, limits))
+    except ValidationError as error:
+        return _failed(exchange, WorkerError(f"the answer of the child process cannot be read: {error}", _OURS))
+    if reply.failure is not None:
+        return _failed(exchange, _reported(reply.failure, limits), tuple(reply.failure.traceback))
+    return Answer(reply.result, None, (), _text(exchange / STDOUT), _text(exchange / STDERR))
+
+
+def stopped(broken: Limit, exchange: Path, limits: Limits) -> Answer:
+    """The Answer of a child that was stopped because it broke a limit."""
+    match broken:
+        case "seconds":
+            error = WorkerError(
+                f"no answer within {limits.seconds:g} s{_place(exchange)}",
+                f"{_GUARD} If it only needs longer, allow more with --timeout SECONDS.",
+            )
+        case "nbytes":
+            error = _out_of_memory(limits)
+        case "processes":
+            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", _GUARD)
+        case "output_nbytes":
+            error = WorkerError(
+                f"the code wrote more than {format_nbytes(limits.output_nbytes)} to stdout and stderr",
+                "See how it begins with -v.",
+            )
+    return _failed(exchange, error)
+
+
+def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
+    out_of_memory = isinstance(error, _OutOfMemoryError)
+    if out_of_memory:
+        error = WorkerError(error.message, error.hint)
+    return Answer(None, error, traceback, _text(exchange / STDOUT), _text(exchange / STDERR), out_of_memory)
+
+
+class _OutOfMemoryError(WorkerError):
+    """Told apart here only."""
+
+
+def _out_of_memory(limits: Limits) -> WorkerError:
+    return _OutOfMemoryError(
+        f"the code took more than {format_nbytes(limits.nbytes)} of host memory",
+        "The tensors of a model cost none here, but data and weights that are loaded do: load them only under "
+        "`if __name__ == '__main__':`, or allow more with --memory-limit SIZE.",
+    )
+
+
+def _vanished(exchange: Path, status: int, limits: Limits) -> WorkerError:
+    """Why a child ended with `status` and left no reply."""
+    if "bad_alloc" in _text(exchange / STDERR):
+        return _out_of_memory(limits)
+    if status >= 0:
+        return WorkerError(
+            f"the code ended the process with exit status {status}", f"Something in it calls os._exit. {_GUARD}"
+        )
+    name = signal.Signals(-status).name
+    did = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}
+    hint = "A compiled extension failed: see what it wrote with -v, and run the code on its own."
+    if name == "SIGKILL":
+        hint = "The system may have been out of memory: close other programs, or give a lower --memory-limit."
+    return WorkerError(f"the code {did.get(name, 'was ended by a signal')} ({name}){_place(exchange)}", hint)
+
+
+def _reported(failure: Failure, limits: Limits) -> MemlintError:
+    """The error for what the child caught."""
+    if failure.memory:
+        return _out_of_memory(limits)
+    if failure.kind == "SystemExit":
+        return WorkerError(f"the code called {failure.message}", _GUARD)
+    kind = getattr(errors, failure.kind, None)
+    if isinstance(kind, type) and issubclass(kind, MemlintError):
+        return kind(failure.message, failure.hint)
+    hint = "Correct it, or see the whole traceback with -v." if failure.traceback else _OURS
+    return WorkerError(failure.message, hint)
+
+
+def _place(exchange: Path) -> str:
+    """Where the child was when it crashed or was asked, as the end of a sentence."""
+    line = innermost_user_line(_text(exchange / STACK))
+    return f", at {line}" if line else ""
+
+
+def _text(file: Path) -> str:
+    """The beginning of a file, empty if there is none."""
+    with suppress(FileNotFoundError), file.open("rb") as opened:
+        return opened.read(_READ_NBYTES).decode(errors="replace")
+    return ""

@@ -1,0 +1,62 @@
+"""Limits the child sets on itself, and its parent on orphans, where the system knows them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_GET_CHILD_SUBREAPER = 37
+
+HEADROOM = 2**30
+"""Bytes of private memory that are reserved but never touched, such as thread stacks and arenas."""
+
+
+def limit_memory(nbytes: int) -> None:
+    """Let private memory of this process and its children not exceed `nbytes` and some headroom.
+
+    It stops what would allocate far beyond the limit at once, before the parent's watch can see it. Also no core is
+    dumped. RLIMIT_NPROC is not used: it counts all threads of the user, memlint's or not, and does not hold for root.
+    """
+    if sys.platform == "win32":
+        return
+    import resource  # noqa: PLC0415  (not on Windows)
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform != "linux":
+        return  # elsewhere RLIMIT_DATA does not hold for mapped memory
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = nbytes + HEADROOM
+    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def die_with(parent: int) -> None:
+    """Let this process be killed when its parent, whose id is given, ends in any way. Linux only."""
+    if sys.platform == "linux":
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+def adopt_orphans(adopt: bool) -> bool:
+    """Say whether descendants whose parent ends become children of this process, and give what held before.
+
+    Linux only; elsewhere they go to init, and are known only if they were seen before.
+    """
+    if sys.platform != "linux":
+        return False
+    before = ctypes.c_int()
+    _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
+    return bool(before.value)
+
+
+def _prctl(option: int, argument: object) -> None:
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(option, argument, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "prctl")

@@ -1,0 +1,142 @@
+"""Run one request in a child process, within limits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING, NoReturn
+
+from memlint.worker.answer import read_answer, stopped
+from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
+from memlint.worker.family import Family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from memlint.worker.answer import Answer, Limit, Limits
+    from memlint.worker.protocol import Request
+
+ANALYSE = "memlint.analyse:analyse"
+_INTERVAL = 0.1  # seconds between two looks at the family
+_STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from memlint.worker.child import main; main(*sys.argv[2:])"
+_ENVIRONMENT = {
+    "CUDA_VISIBLE_DEVICES": "",
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled",
+    "MPLBACKEND": "Agg",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+
+
+def ask(
+    request: Request,
+    limits: Limits,
+    *,
+    analyse: str = ANALYSE,
+    environment: Mapping[str, str | None] = MappingProxyType({}),
+    on_wait: Callable[[float], None] = lambda _seconds: None,
+) -> Answer:
+    """The answer of a child process to `request`; no process it started is left when this returns or raises.
+
+    `analyse` names the function that the child calls; `environment` goes before the child's usual variables, and with
+    None leaves one as this process has it; `on_wait` is called about ten times a second with the seconds
+    gone. Raises nothing that happened in the child.
+    """
+    with tempfile.TemporaryDirectory(prefix="memlint-") as name, _terminations_raise(), Family() as family:
+        exchange = Path(name)
+        (exchange / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
+        (exchange / STACK).touch()
+        with (exchange / STDOUT).open("wb") as stdout, (exchange / STDERR).open("wb") as stderr:
+            child = _start(exchange, limits, analyse, environment, stdout, stderr)
+        family.begin(child)
+        broken = _watch(child, family, exchange, limits, on_wait)
+        if broken is None:
+            return read_answer(exchange, child.returncode, limits)
+        if broken == "seconds":
+            _ask_for_stack(child, exchange)
+        return stopped(broken, exchange, limits)
+
+
+def _start(
+    exchange: Path,
+    limits: Limits,
+    analyse: str,
+    environment: Mapping[str, str | None],
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+) -> subprocess.Popen[bytes]:
+    ours = str(Path(__file__).resolve().parents[2])
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MEMLINT_")}
+    ordered: dict[str, str | None] = {**_ENVIRONMENT, **environment}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT, ours, str(exchange), str(os.getpid()), str(limits.nbytes), analyse],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=inherited | {key: value for key, value in ordered.items() if value is not None},
+        start_new_session=True,
+    )
+
+
+def _watch(
+    child: subprocess.Popen[bytes], family: Family, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
+) -> Limit | None:
+    """Wait for the child's end; give the limit that it broke, if it did."""
+    start = time.monotonic()
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_INTERVAL)
+            return None
+        seconds = time.monotonic() - start
+        on_wait(seconds)
+        if seconds > limits.seconds:
+            return "seconds"
+        processes, nbytes = family.look()
+        if processes > limits.processes:
+            return "processes"
+        if nbytes > limits.nbytes:
+            return "nbytes"
+        if sum((exchange / file).stat().st_size for file in (STDOUT, STDERR)) > limits.output_nbytes:
+            return "output_nbytes"
+
+
+def _ask_for_stack(child: subprocess.Popen[bytes], exchange: Path) -> None:
+    if sys.platform == "win32":
+        return
+    child.send_signal(signal.SIGUSR1)
+    deadline = time.monotonic() + _STACK_PATIENCE
+    while time.monotonic() < deadline and not (exchange / STACK).stat().st_size:
+        time.sleep(0.02)
+
+
+@contextmanager
+def _terminations_raise() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left."""
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

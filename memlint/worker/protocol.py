@@ -1,0 +1,83 @@
+"""What the parent asks of its child, and what the child answers, as JSON."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+
+from memlint.config import Settings
+from memlint.report.model import Finding, Skipped, Workload
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Request(_Message):
+    """Analyse the Workloads of one target."""
+
+    target: str
+    """As it was typed or configured."""
+    path: str | None
+    """Absolute path of a Python file or of a Hugging Face `config.json`; None if the target is in a module."""
+    module: str = ""
+    """Name of an installed module, as in `transformers::LlamaConfig`."""
+    qualname: str = ""
+    """What stands after `::`: a module class or a callable giving one; empty for the whole file."""
+    named: bool = True
+    """Whether the user typed this file: only then are Workloads discovered that nobody declared."""
+    root: str
+    """Absolute path of the project: the directory of its configuration; targets in `settings.workload` start here."""
+    settings: Settings
+    """Configuration with the command line's options on top."""
+    init: bool = False
+    """Whether to write the declarations that make the assumptions explicit."""
+    plan: bool = False
+    """Whether to find the changes that bring every Workload below its budget, or into its GPU."""
+    allow_dynamics: bool = False
+    """Whether a plan may change the dynamics of training."""
+    thorough: bool = False
+    """Whether rules are to simulate alternatives that only a detailed report shows."""
+    detail: dict[str, JsonValue] = {}
+    """What functions other than `memlint.analyse:analyse` are asked for besides; they say what it holds."""
+
+
+class Result(_Message):
+    """The answer; paths in it are absolute, and no comment has taken a finding away."""
+
+    torch: str | None = None
+    workloads: list[Workload] = []
+    findings: list[Finding] = []
+    skipped: list[Skipped] = []
+    declarations: list[str] = []
+    """With `init`: TOML or Python text for each Workload."""
+    traced_lines: dict[str, list[int]] = {}
+    """By file: the lines that the rules of traced steps have seen at work."""
+    detail: dict[str, JsonValue] = {}
+    """What functions other than `memlint.analyse:analyse` answer; they say what it holds."""
+
+
+class Failure(_Message):
+    """An exception that ended the analysis. `kind` is the name of its class."""
+
+    kind: str
+    message: str
+    hint: str = ""
+    traceback: list[str] = []
+    """The user's lines, outermost first."""
+    memory: bool = False
+    """Whether an allocation failed somewhere in the chain of exceptions."""
+
+
+class Reply(_Message):
+    """Exactly one of both."""
+
+    result: Result | None = None
+    failure: Failure | None = None
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if (self.result is None) == (self.failure is None):
+            raise ValueError("a reply is a result or a failure")
+        return self

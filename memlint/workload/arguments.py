@@ -1,0 +1,125 @@
+"""Arguments for a constructor or function that cannot be called without."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from memlint.errors import WorkloadError
+from memlint.workload.failure import describe
+from memlint.workload.hints import CONFIG_NAMES, annotation_class
+from memlint.workload.huggingface import is_config
+
+_CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
+_MOST = 12
+"""Combinations of configs tried."""
+
+
+class Arguments(NamedTuple):
+    """Keyword arguments, and what was assumed to get them."""
+
+    values: dict[str, object]
+    assumptions: tuple[str, ...]
+
+
+class _Choice(NamedTuple):
+    """A value for a parameter, made only when tried."""
+
+    make: Callable[[], object]
+    text: str
+
+
+def arguments_for(
+    function: Callable[..., Any], given: Mapping[str, object], batch: int, namespace: Mapping[str, object]
+) -> Iterator[Arguments]:
+    """Ways to call `function`, the likeliest first.
+
+    `given` are the Workload's; a function's parameter `batch` gets the batch size; configs come from `namespace`,
+    the file's. Raises WorkloadError naming the parameters nothing is known about.
+    """
+    fixed, open_choices, missing = dict(given), {}, []
+    for name, parameter in _parameters(function).items():
+        if name in given:
+            continue
+        if name == "batch" and not isinstance(function, type):
+            fixed[name] = batch
+        elif parameter.default is parameter.empty:
+            choices = list(_configs(function, name, namespace))
+            open_choices[name] = choices
+            if not choices:
+                missing.append(name)
+    called = getattr(function, "__name__", "it")
+    if missing:
+        raise WorkloadError(
+            f"{called} needs {', '.join(missing)}",
+            f"Write a function memlint_workload() in the file that returns {called}(...), or give "
+            f"arguments = {{ {missing[0]} = ... }} in [[tool.memlint.workload]].",
+        )
+    for combination in itertools.islice(itertools.product(*open_choices.values()), _MOST):
+        try:
+            made = {name: choice.make() for name, choice in zip(open_choices, combination, strict=True)}
+        except Exception as error:
+            if len(open_choices) == 1 and len(next(iter(open_choices.values()))) == 1:
+                raise WorkloadError(f"{combination[0].text} cannot be made: {describe(error)}") from error
+            continue
+        yield Arguments(fixed | made, tuple(f"{called} is built with {choice.text}" for choice in combination))
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind not in variadic}
+
+
+def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:
+    """Values for a parameter that takes a config: its annotation's defaults, then what the file holds."""
+    annotated = annotation_class(function, name) if isinstance(function, type) else None
+    if annotated is not None and _is_config_class(annotated):
+        yield _Choice(annotated, f"{annotated.__name__}() and its defaults")
+        return
+    if name.lower() not in CONFIG_NAMES and not name.lower().endswith(_CONFIG_ENDINGS):
+        return
+    own = getattr(function, "__name__", "").lower()
+    classes = [
+        (key, value)
+        for key, value in namespace.items()
+        if isinstance(value, type) and key.lower().endswith(_CONFIG_ENDINGS) and _is_config_class(value)
+    ]
+    for key, kind in sorted(classes, key=lambda item: not item[0].lower().startswith(own)):
+        yield _Choice(kind, f"{key}() and its defaults")
+    for key, value in namespace.items():
+        if _named_like_config(key, name) and _holds_values(value):
+            yield _Choice(lambda value=value: value, key)  # type: ignore[misc]
+
+
+def _is_config_class(kind: type) -> bool:
+    """Whether `kind` may hold settings and is made without arguments."""
+    if kind.__module__ in {"builtins", "typing"} or kind.__module__.startswith("torch.") or issubclass(kind, nn.Module):
+        return False
+    if is_config(kind):
+        return True
+    return all(parameter.default is not parameter.empty for parameter in _parameters(kind).values())
+
+
+def _named_like_config(key: str, parameter: str) -> bool:
+    lowered = key.lower()
+    return lowered == parameter.lower() or any(part.startswith(_CONFIG_ENDINGS) for part in lowered.split("_"))
+
+
+def _holds_values(value: object) -> bool:
+    if isinstance(value, Mapping | SimpleNamespace):
+        return True
+    return (
+        not isinstance(value, type | nn.Module)
+        and not callable(value)
+        and hasattr(value, "__dict__")
+        and not inspect.ismodule(value)
+    )

@@ -1,0 +1,70 @@
+"""What a user's code raised, said with its type, its message and its line."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+import memlint
+from memlint.errors import MemlintError, WorkloadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OTHERS = (
+    str(Path(torch.__file__).parent),
+    str(Path(memlint.__file__).parent),
+    sysconfig.get_paths()["stdlib"],
+    sysconfig.get_paths()["purelib"],
+    sysconfig.get_paths()["platlib"],
+    "<frozen",
+    "<string>",
+)
+
+
+@contextmanager
+def reported(action: str, hint: str = "") -> Iterator[None]:
+    """Run user code; what it raises, `SystemExit` included, becomes a WorkloadError that begins with `action`."""
+    try:
+        yield
+    except MemlintError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise WorkloadError(f"{action}: {describe(error)}", hint or _what_to_do(error)) from error
+
+
+def _what_to_do(error: BaseException) -> str:
+    """A hint, where the error itself tells what is missing."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+    return ""
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: heads must divide width (model.py:12)`: the line is the innermost one that is the user's."""
+    if isinstance(error, SyntaxError):
+        return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    text = " ".join(str(error).split())
+    message = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    line = user_line(error)
+    return f"{message} ({line})" if line else message
+
+
+def user_line(error: BaseException) -> str:
+    """`path:line` of the innermost frame outside PyTorch, memlint, the standard library and installed packages.
+
+    Where only an installed package's frames are left, the innermost of those; empty without any.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    for outside in (_OTHERS, (*_OTHERS[:3], *_OTHERS[-2:])):
+        mine = [frame for frame in frames if not frame.filename.startswith(outside)]
+        if mine:
+            return f"{mine[-1].filename}:{mine[-1].lineno}"
+    return ""

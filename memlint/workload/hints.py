@@ -1,0 +1,172 @@
+"""What a model says about its inputs outside its layers: configs, attributes, defaults of its constructor."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+
+from torch import nn
+
+CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "options", "settings")
+"""Names under which constructors take, and models keep, their configuration."""
+
+_LENGTHS = (
+    "block_size",
+    "max_seq_len",
+    "max_seq_length",
+    "max_sequence_length",
+    "max_seq",
+    "seq_len",
+    "seq_length",
+    "sequence_length",
+    "context_length",
+    "context_len",
+    "context_size",
+    "ctx_len",
+    "n_ctx",
+    "n_positions",
+    "max_position_embeddings",
+    "max_len",
+    "max_length",
+    "window_len",
+)
+_IMAGE_SIZES = (
+    "image_size",
+    "img_size",
+    "input_size",
+    "resolution",
+    "image_resolution",
+    "img_resolution",
+    "input_resolution",
+)
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
+_CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "out_dim")
+
+DEFAULT_LENGTH = 512
+LONGEST = 1024
+"""Sequences are no longer than this unless declared: attention over a config's 128k positions is rarely meant."""
+DEFAULT_IMAGE_SIZE = 224
+
+
+class Hints:
+    """Named values found on `model`, nearest first: its attributes, its configs, its submodules', its constructor's."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._sources = list(_sources(model))
+
+    @property
+    def length(self) -> int | None:
+        """Longest sequence the model takes, capped at `LONGEST`; None where nothing says so."""
+        for name in _LENGTHS:
+            value = self._find(name)
+            if isinstance(value, int) and value > 1:
+                return min(value, LONGEST)
+        return _table_length(self.model)
+
+    @property
+    def image_size(self) -> tuple[int, int] | None:
+        """Height and width of images; None where nothing says so."""
+        for name in _IMAGE_SIZES:
+            value = self._find(name)
+            if isinstance(value, int) and value > 1:
+                return value, value
+            if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
+                return int(value[-2]), int(value[-1])
+        return None
+
+    @property
+    def width(self) -> int | None:
+        """Features of hidden states."""
+        return self._first_int(_WIDTHS)
+
+    @property
+    def num_classes(self) -> int | None:
+        """Classes a classifier tells apart."""
+        return self._first_int(_CLASSES)
+
+    def _first_int(self, names: tuple[str, ...]) -> int | None:
+        for name in names:
+            value = self._find(name)
+            if isinstance(value, int) and value > 0:
+                return value
+        return None
+
+    def _find(self, name: str) -> object:
+        for source in self._sources:
+            value = source.get(name)
+            if value is not None and not isinstance(value, bool):
+                return value
+        return None
+
+
+def values_of(config: object) -> Mapping[str, object]:
+    """Named values of a config: a mapping, a dataclass, a namespace, a class used as one."""
+    if isinstance(config, Mapping):
+        return config
+    own = {name: value for name, value in vars(type(config)).items() if not name.startswith("_")}
+    if isinstance(config, type):
+        own = {}
+    return own | dict(getattr(config, "__dict__", {}))
+
+
+def _sources(model: nn.Module) -> Iterator[Mapping[str, object]]:
+    for module in model.modules():
+        attributes = vars(module)
+        yield {name: value for name, value in attributes.items() if isinstance(value, int | tuple | list)}
+        for name, value in attributes.items():
+            if name.lstrip("_").endswith(CONFIG_NAMES) and _is_config(value):
+                yield values_of(value)
+    signature = inspect.signature(type(model).__init__)
+    yield {name: parameter.default for name, parameter in signature.parameters.items()}
+    for name in signature.parameters:
+        annotation = annotation_class(type(model), name)
+        if annotation is not None and dataclasses.is_dataclass(annotation):
+            yield {
+                field.name: field.default
+                for field in dataclasses.fields(annotation)
+                if field.default is not dataclasses.MISSING
+            }
+
+
+def annotation_class(owner: type, parameter: str) -> type | None:
+    """Class a constructor's parameter is annotated with, `| None` left aside; None without one that resolves."""
+    try:
+        annotation = typing.get_type_hints(owner.__init__).get(parameter)  # type: ignore[misc]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        # An annotation under `if TYPE_CHECKING:` does not resolve; there is nothing to learn from it.
+        return None
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)] or [annotation]
+    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], type) else None
+
+
+def _is_config(value: object) -> bool:
+    return (
+        isinstance(value, Mapping | SimpleNamespace)
+        or dataclasses.is_dataclass(value)
+        or (hasattr(value, "__dict__") and not isinstance(value, nn.Module) and not callable(value))
+        or isinstance(value, type)
+    )
+
+
+def _table_length(model: nn.Module) -> int | None:
+    """Rows of a table of positions: an Embedding, parameter or buffer named as `is_position_name` says."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) and is_position_name(name):
+            return min(module.num_embeddings, LONGEST)
+    has_tokens = any(isinstance(module, nn.Embedding) for module in model.modules())
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if has_tokens and is_position_name(name.removesuffix(".weight")):
+            sizes = [size for size in tensor.shape[:-1] if size > 1]
+            if sizes:
+                return min(sizes[0], LONGEST)
+    return None
+
+
+def is_position_name(path: str) -> bool:
+    """Whether the last part of a module's or parameter's path names positions."""
+    last = path.rpartition(".")[2].lower()
+    return last in {"pe", "wpe"} or last.startswith("pos") or "position" in last

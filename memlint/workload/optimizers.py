@@ -1,0 +1,45 @@
+"""Optimizers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from functools import partial
+
+import torch
+from torch import optim
+
+from memlint.errors import UsageError
+
+OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], optim.Optimizer]
+
+NONE = "none"
+"""The name for taking no optimizer step: forward and backward only."""
+
+OPTIMIZERS: Mapping[str, OptimizerFactory] = {
+    "sgd": partial(optim.SGD, lr=1e-3),
+    "sgd-momentum": partial(optim.SGD, lr=1e-3, momentum=0.9),
+    "adam": optim.Adam,
+    "adamw": optim.AdamW,
+    "adamax": optim.Adamax,
+    "nadam": optim.NAdam,
+    "radam": optim.RAdam,
+    "adagrad": optim.Adagrad,
+    "adadelta": optim.Adadelta,
+    "adafactor": optim.Adafactor,
+    "rmsprop": optim.RMSprop,
+    "rprop": optim.Rprop,
+    "asgd": optim.ASGD,
+    "sparse-adam": optim.SparseAdam,
+}
+"""PyTorch's own with their default arguments; the learning rate costs no bytes."""
+
+
+def optimizer_named(name: str) -> OptimizerFactory:
+    """Get the factory of that name, in any case. Raises UsageError for an unknown one."""
+    factory = OPTIMIZERS.get(name.lower())
+    if factory is None:
+        close = get_close_matches(name.lower(), OPTIMIZERS, 1)
+        hint = f"Did you mean {close[0]}? " if close else f"Known are {', '.join(OPTIMIZERS)} and {NONE}. "
+        raise UsageError(f"{name!r} is not an optimizer", f"{hint}For one of your own write file.py::function.")
+    return factory

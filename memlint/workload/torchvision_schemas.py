@@ -1,0 +1,89 @@
+"""The operator schemas of torchvision's C++ library, declared without it.
+
+`import torchvision` registers Python kernels for its operators and fails where the compiled library that declares
+them does not load, as with a wheel built for another PyTorch. Models need few of the operators: with the
+schemas declared, everything else of torchvision works.
+
+Source of the schemas: the operator registrations of torchvision 0.15 to 0.29.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+_POOLED = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
+_SIZE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"
+_GRAD = "Tensor grad, Tensor rois"
+_DEFORMED = (
+    "Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h, SymInt stride_w, "
+    "SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, "
+    "SymInt groups, SymInt offset_groups, bool use_mask"
+)
+
+SCHEMAS = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    f"roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio, bool aligned) -> Tensor",
+    f"_roi_align_backward({_GRAD}, {_POOLED}, {_SIZE}, int sampling_ratio, bool aligned) -> Tensor",
+    f"ps_roi_align(Tensor input, Tensor rois, {_POOLED}, int sampling_ratio) -> (Tensor, Tensor)",
+    f"_ps_roi_align_backward({_GRAD}, Tensor channel_mapping, {_POOLED}, int sampling_ratio, {_SIZE}) -> Tensor",
+    f"roi_pool(Tensor input, Tensor rois, {_POOLED}) -> (Tensor, Tensor)",
+    f"_roi_pool_backward({_GRAD}, Tensor argmax, {_POOLED}, {_SIZE}) -> Tensor",
+    f"ps_roi_pool(Tensor input, Tensor rois, {_POOLED}) -> (Tensor, Tensor)",
+    f"_ps_roi_pool_backward({_GRAD}, Tensor channel_mapping, {_POOLED}, {_SIZE}) -> Tensor",
+    f"deform_conv2d({_DEFORMED}) -> Tensor",
+    f"_deform_conv2d_backward(Tensor grad, {_DEFORMED}) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+)
+
+_declared: list[torch.library.Library] = []
+
+
+class _BeforeTorchvision(MetaPathFinder):
+    """Declares the schemas the moment torchvision is imported; finds nothing itself."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "torchvision" and not _declared:
+            spec = PathFinder.find_spec(fullname, path, target)
+            if spec is not None and spec.origin is not None and not _extension_loads(Path(spec.origin).parent):
+                declare()
+        return None
+
+
+def install() -> None:
+    """Have the schemas declared when, and only when, torchvision is imported without its library."""
+    if "torchvision" not in sys.modules and not any(isinstance(finder, _BeforeTorchvision) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _BeforeTorchvision())
+
+
+def declare() -> None:
+    """Declare every schema that is not there yet."""
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for schema in SCHEMAS:
+        name = schema.partition("(")[0]
+        if not torch._C._dispatch_has_kernel(f"torchvision::{name}"):
+            library.define(schema)
+    # A Library takes its operators back when it is collected.
+    _declared.append(library)
+
+
+def _extension_loads(package: Path) -> bool:
+    """Whether the compiled operators in torchvision's folder are there and fit this PyTorch."""
+    for library in sorted(package.glob("_C*")):
+        try:
+            torch.ops.load_library(str(library))
+        except (OSError, ImportError):
+            continue
+        return True
+    return False

@@ -1,0 +1,102 @@
+"""How tensors flow from Node to Node of a Trace, for rules that look for a pattern of kernels."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.memory.timeline import live, without
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Geometry, Node, Phase, Trace
+
+MIN_NBYTES = 2**20
+"""Findings about fewer bytes are not worth a word."""
+
+PRODUCTS = frozenset({"aten.bmm.default", "aten.baddbmm.default", "aten.mm.default", "aten.addmm.default"})
+"""Matrix products; their last two inputs are the factors."""
+
+POINTWISE = frozenset(
+    f"aten.{op}"
+    for op in (
+        "_to_copy.default", "add.Tensor", "add.Scalar", "add_.Tensor", "bernoulli_.float", "clone.default",
+        "copy_.default", "div.Scalar", "div.Tensor", "div_.Scalar", "div_.Tensor", "masked_fill.Scalar",
+        "masked_fill.Tensor", "masked_fill_.Scalar", "masked_fill_.Tensor", "mul.Scalar", "mul.Tensor", "mul_.Scalar",
+        "mul_.Tensor", "native_dropout.default", "sub.Tensor", "sub_.Tensor", "tanh.default", "where.ScalarOther",
+        "where.ScalarSelf", "where.self",
+    )
+)  # fmt: skip
+"""Kernels that give one element for each of their first input, and are common around attention and losses."""
+
+
+class Flow:
+    """Who wrote and who reads each Buffer of a Trace, in order."""
+
+    _latest: ClassVar[Flow | None] = None
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self._readers: defaultdict[int, list[int]] = defaultdict(list)
+        self._writers: defaultdict[int, list[int]] = defaultdict(list)
+        for node in trace.nodes:
+            for users, geometries in ((self._readers, node.inputs), (self._writers, node.outputs)):
+                for buffer in dict.fromkeys(geometry.buffer for geometry in geometries if geometry.buffer >= 0):
+                    users[buffer].append(node.index)
+
+    @classmethod
+    def of(cls, trace: Trace) -> Flow:
+        """The Flow of a Trace. The one made last is kept, because one rule after the other asks for the same."""
+        if cls._latest is None or cls._latest.trace is not trace:
+            cls._latest = cls(trace)
+        return cls._latest
+
+    def writer(self, buffer: int, before: int) -> Node | None:
+        """The last Node before that index which wrote the Buffer."""
+        position = bisect_left(self._writers[buffer], before)
+        return self.trace.nodes[self._writers[buffer][position - 1]] if position else None
+
+    def readers(self, buffer: int, after: int) -> Iterator[Node]:
+        """The Nodes after that index which read the Buffer, in order."""
+        readers = self._readers[buffer]
+        return (self.trace.nodes[index] for index in readers[bisect_right(readers, after) :])
+
+    def is_written(self, buffer: int, after: int, until: int) -> bool:
+        """Whether a Node after the one index and no later than the other writes the Buffer."""
+        writers = self._writers[buffer]
+        position = bisect_right(writers, after)
+        return position < len(writers) and writers[position] <= until
+
+    def is_read(self, node: Node) -> bool:
+        """Whether another Node reads what `node` made."""
+        return any(next(self.readers(buffer, node.index), None) for buffer in made(node))
+
+
+def numel(geometry: Geometry) -> int:
+    """Count elements."""
+    return prod(geometry.shape)
+
+
+def made(node: Node) -> set[int]:
+    """Buffers that `node` returned or wrote."""
+    return {geometry.buffer for geometry in node.outputs if geometry.buffer >= 0}
+
+
+def of_last_step(trace: Trace, phase: Phase, ops: Collection[str]) -> Iterator[Node]:
+    """Nodes of the last step in that phase that run one of `ops`."""
+    return (n for n in trace.nodes if n.step == trace.num_steps - 1 and n.phase is phase and n.op in ops)
+
+
+def peak_change(before: Timeline, after: Timeline) -> int:
+    """Bytes by which the requested peak changes, negative for a fall."""
+    return max(live(after), default=0) - max(live(before), default=0)
+
+
+def most_alive(timeline: Timeline, buffers: Iterable[int]) -> int:
+    """Most bytes that these Buffers, by id, hold at one time."""
+    others = {buffer.id for buffer in timeline.buffers}.difference(buffers)
+    return max(live(without(timeline, others)), default=0)

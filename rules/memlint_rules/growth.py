@@ -1,0 +1,182 @@
+"""Findings of rules of loops in a traced Workload: what each step adds, and what only the next lets go of."""
+
+from __future__ import annotations
+
+import ast
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.lint.calls import argument, is_literal
+from memlint.lint.rule import Confidence, Finding, Severity
+from memlint.lint.scopes import position
+from memlint.memory.growth import growths, may_grow
+from memlint.memory.timeline import end_at, live
+from memlint.source import Source, Unreadable, dotted_name
+from memlint.trace.records import Frame
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context, Rule
+    from memlint.memory.growth import Growth, Keeper
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Buffer
+
+FAR_AWAY = 100_000
+"""Steps beyond which running out of memory is only worth a note."""
+
+_PUTS = frozenset({"append", "appendleft", "extend", "add", "insert", "update", "setdefault"})
+
+
+class GrowsBy(StrEnum):
+    """What keeps the Buffers that each step adds."""
+
+    GRADIENT = "gradient"
+    """Gradients that have a graph of their own."""
+
+    SUM = "sum"
+    """The graph of one variable, to which each step adds."""
+    LIST = "list"
+    """Tensors with a graph, in a container."""
+    VALUES = "values"
+    """Tensors without a graph."""
+
+
+def kind_of(growth: Growth) -> GrowsBy:
+    """Say how what grows is kept; what no variable keeps is taken for a graph in a container."""
+    if growth.keeper is None:
+        return GrowsBy.LIST
+    if not growth.keeper.has_graph:
+        return GrowsBy.VALUES
+    if growth.keeper.name.endswith(".grad"):
+        return GrowsBy.GRADIENT
+    return GrowsBy.LIST if _in_list(growth.keeper) else GrowsBy.SUM
+
+
+def findings(rule: Rule, timeline: Timeline, context: Context, by: GrowsBy) -> Iterator[Finding]:
+    """Yield a Finding for each variable that keeps more with every step, in the way that `by` says."""
+    if not may_grow(timeline):
+        return
+    for growth in growths(context.long_run):
+        if kind_of(growth) is by:
+            yield _report(rule, timeline, context, growth)
+
+
+def _report(rule: Rule, timeline: Timeline, context: Context, growth: Growth) -> Finding:
+    frame = place(growth.keeper, growth.buffers)
+    steps = steps_until_full(context, growth)
+    path = frame.path if frame else context.workload.path
+    keeper = f"`{growth.keeper.name}`" if growth.keeper else "Something that outlives the step"
+    what = "the autograd graph" if growth.keeper is None or growth.keeper.has_graph else "the tensors"
+    full = f": {context.device.title} is full after {steps:,} steps" if steps is not None else ""
+    return Finding(
+        code=rule.code,
+        path=path,
+        line=frame.line if frame else 1,
+        message=f"{keeper} keeps {what} of every step, which adds {format_nbytes(growth.nbytes)} each time"
+        f"{_biggest(growth.buffers)}{full}.",
+        severity=Severity.NOTE if steps is not None and steps > FAR_AWAY else Severity.ERROR,
+        confidence=Confidence.EXACT_LIFETIME,
+        nbytes=growth.nbytes,
+        peak_change=_peak_change(timeline, growth),
+        fix=_FIXES[kind_of(growth)],
+    )
+
+
+_DETACH = "Keep `.item()` of a loss, and `.detach().cpu()` of an output."
+_FIXES = {
+    GrowsBy.GRADIENT: "Use `torch.autograd.grad(loss, parameters, create_graph=True)`, or reset gradients each step.",
+    GrowsBy.SUM: _DETACH,
+    GrowsBy.LIST: _DETACH,
+    GrowsBy.VALUES: "Move what is kept to the host with `.cpu()`, or keep only what is needed of it.",
+}
+
+
+def steps_until_full(context: Context, growth: Growth) -> int | None:
+    """Count the steps after which the GPU is full; None where its size is not known."""
+    if not context.device.is_cuda:
+        return None
+    room = context.device.total_nbytes - context.estimate.device.estimate
+    blocks = sum(-(-buffer.nbytes // 512) * 512 for buffer in growth.buffers)  # as the caching allocator rounds
+    return max(room, 0) // blocks + context.timeline.num_steps
+
+
+def _peak_change(timeline: Timeline, growth: Growth) -> int:
+    """Bytes by which the peak of the traced steps moves if the first lets go of what it adds."""
+    wanted = {(buffer.op, buffer.frame, buffer.shape, buffer.dtype) for buffer in growth.buffers}
+    first_end = timeline.step_nodes[1] - 1
+    cuts = {
+        buffer.id: first_end
+        for buffer in timeline.buffers
+        if buffer.step == 0 and buffer.died is None and (buffer.op, buffer.frame, buffer.shape, buffer.dtype) in wanted
+    }
+    return max(live(end_at(timeline, cuts))) - max(live(timeline))
+
+
+def _biggest(buffers: tuple[Buffer, ...]) -> str:
+    biggest = buffers[0]
+    made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
+    rest = f" and {len(buffers) - 1} more" if len(buffers) > 1 else ""
+    return f" ({biggest.dtype} {list(biggest.shape)}{made}{rest})"
+
+
+def _in_list(keeper: Keeper) -> bool:
+    return keeper.variable.endswith("]") and not keeper.variable.endswith("']")
+
+
+def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:
+    """Find the line that puts something into the variable; else the line that made the biggest Buffer."""
+    made = next((buffer.frame for buffer in buffers if buffer.frame is not None), None)
+    if keeper is None:
+        return made
+    paths = dict.fromkeys([keeper.frame.path, *(buffer.frame.path for buffer in buffers if buffer.frame)])
+    for path in paths:
+        try:
+            source = Source.read(path)
+        except Unreadable:
+            continue
+        name = keeper.name.rpartition(".")[2]
+        statements = source.index.of(ast.AugAssign, ast.Assign)
+        puts = [node for node in (*source.index.of(ast.Call), *statements) if _puts_into(source, node, name)]
+        if puts:
+            first = min(puts, key=position)
+            return Frame(path, first.lineno, _function(source, first))
+    return made
+
+
+def _puts_into(source: Source, node: ast.Call | ast.AugAssign | ast.Assign, name: str) -> bool:
+    """Whether the variable whose last name this is gets something more, or for `grad`, a graph."""
+    if isinstance(node, ast.Call):
+        if name == "grad":
+            return is_literal(argument(node, "create_graph"), True)
+        return isinstance(node.func, ast.Attribute) and node.func.attr in _PUTS and _last_name(node.func.value) == name
+    if _function(source, node) in ("", "__init__"):
+        return False
+    if isinstance(node, ast.AugAssign):
+        return _last_name(node.target) == name
+    return any(
+        _last_name(target) == name
+        and (isinstance(target, ast.Subscript | ast.Attribute) or _mentions(node.value, name))
+        for target in node.targets
+    )
+
+
+def _function(source: Source, node: ast.AST) -> str:
+    """The name of the innermost function around `node`; empty outside of functions."""
+    while (node := source.index.parents.get(node, source.tree)) is not source.tree:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return node.name
+    return ""
+
+
+def _last_name(node: ast.expr) -> str:
+    """`losses` of `self.losses[0]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return dotted_name(node).rpartition(".")[2]
+
+
+def _mentions(node: ast.expr, name: str) -> bool:
+    return any(_last_name(part) == name for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute))

@@ -1,0 +1,123 @@
+"""MEM010: a step that takes more memory than there is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.memory.estimate import Estimate
+
+
+class OverBudget(Rule):
+    """The step takes more GPU memory than its budget, or than the GPU has.
+
+    ## What it does
+
+    Compares what the process would show on the device, reserved memory and the CUDA context together, with the budget
+    of the workload, or without one with the memory of the GPU. With `--gpu cpu` only a budget is compared.
+
+    ## Why it costs memory
+
+    Beyond the GPU's memory the step ends with an out-of-memory error; beyond the budget it takes what was planned for
+    something else.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The bytes are those above the limit. Nothing is changed, so no saving is computed; the other findings say what would
+    lower the peak.
+
+    ## Known limits
+
+    The comparison uses the most likely estimate. Where its interval includes the limit, the message says so. What other
+    processes hold on the same GPU is not known.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
+    """
+
+    code = "MEM010"
+    name = "over-budget"
+    summary = "The step takes more memory than its budget or than the GPU has."
+    severity = Severity.ERROR
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8192, 8192)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(2, 8192)}
+""",
+            budget=2**29,
+            title="16 bytes per parameter do not fit into 512 MiB",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 1024)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(2, 1024)}
+""",
+            budget=2**30,
+        ),
+    )
+
+    def check(self, estimate: Estimate, context: Context) -> Iterator[Finding]:
+        """Yield one finding if the device peak is above the limit."""
+        device = context.device
+        limit = context.budget if context.budget is not None else device.total_nbytes
+        if context.budget is None and not device.is_cuda:
+            return
+        taken = estimate.device
+        if taken.estimate <= limit:
+            return
+        limit_name = "the budget" if context.budget is not None else f"the {device.title}'s memory"
+        category, nbytes = max(estimate.categories.items(), key=lambda item: item[1])
+        doubt = f" (it may fit: the interval begins at {format_nbytes(taken.low)})" if taken.low <= limit else ""
+        yield Finding(
+            code=self.code,
+            path=estimate.frame.path if estimate.frame else context.workload.path,
+            line=estimate.frame.line if estimate.frame else 1,
+            message=f"The step takes {format_nbytes(taken.estimate)} of device memory, "
+            f"{format_nbytes(taken.estimate - limit)} over {limit_name} of {format_nbytes(limit)}{doubt}. "
+            f"Most of it at the peak is {category.value.replace('_', ' ')}: {format_nbytes(nbytes)}.",
+            severity=self.severity,
+            confidence=Confidence.MODELLED,
+            nbytes=taken.estimate - limit,
+            peak_change=None,
+            fix="Lower the batch size, follow the other findings, or choose a larger GPU with `--gpu`.",
+        )

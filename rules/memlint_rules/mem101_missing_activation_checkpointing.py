@@ -1,0 +1,170 @@
+"""MEM101: repeated blocks whose saved activations make the peak."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import alive_at, peak_event
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint.whatif.blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
+from memlint.whatif.changes import CheckpointModules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Trace
+
+MIN_SHARE = 0.25
+"""Saved activations inside the blocks must be at least this share of what is alive at the peak."""
+
+
+class MissingActivationCheckpointing(Rule):
+    """Repeated blocks keep their activations for backward, and these make up a large part of the peak.
+
+    ## What it does
+
+    Looks for three or more modules of one class side by side, such as the layers of a transformer, whose activations
+    saved for backward are a quarter or more of what is alive at the peak. Blocks that are checkpointed already save
+    nothing inside themselves and are not reported.
+
+    ## Why it costs memory
+
+    Every block saves what its backward needs, and all of it stays until backward comes back to that block. With
+    activation checkpointing a block keeps only its input and runs its forward again during backward, so the inside of
+    one block exists at a time. The price is a second forward of the blocks, usually a fifth to a third more time.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with each of the blocks under `torch.utils.checkpoint.checkpoint`. The floating-point
+    operations of both steps are counted by the shapes of their matrix products, convolutions and attention. With `-v`
+    what every second block, or one part of each such as its attention, would give is traced too, and listed.
+
+    ## Known limits
+
+    Of models with many layers only all blocks together are tried. Running statistics of BatchNorm inside a block are
+    updated twice per step.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/checkpoint.html
+    - https://arxiv.org/abs/1604.06174
+    """
+
+    code = "MEM101"
+    name = "missing-activation-checkpointing"
+    summary = "Activations saved inside repeated blocks are a large part of the peak and could be recomputed."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(256)
+        self.up = nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(8))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(16, 512, 256)}
+""",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(256)
+        self.up = nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(8))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False)
+        return x
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(16, 512, 256)}
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding, for the class of blocks that saves most."""
+        timeline, estimate = context.timeline, context.estimate
+        if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER or not timeline.events:
+            return
+        peak = estimate.requested.estimate
+        candidates = blocks_that_save(trace, alive_at(timeline, peak_event(timeline)))
+        worth_while = [each for each in candidates if _saves_enough(each, peak)]
+        tried = [
+            (answer, blocks)
+            for blocks in granularities(worth_while)
+            if (answer := context.what_if(CheckpointModules(blocks.paths))) is not None
+        ]
+        if not tried:
+            return
+        answer, blocks = min(tried, key=lambda each: each[0].estimate.requested.estimate)
+        if context.thorough:
+            for selection in selections(trace, blocks):
+                context.what_if(CheckpointModules(selection.paths))  # for the Report, which shows all that was tried
+        kind = dict(trace.modules)[blocks.paths[0]]
+        biggest = max(blocks.saved, key=lambda buffer: buffer.nbytes)
+        work = f"{answer.recompute_flops / answer.step_flops:.0%} more" if answer.step_flops else "more"
+        yield self.finding(
+            context,
+            biggest.frame,
+            f"The {len(blocks.paths)} `{kind}` modules `{blocks.paths[0]}` to `{blocks.paths[-1]}` keep "
+            f"{format_nbytes(blocks.nbytes)} of activations for backward, {blocks.nbytes / peak:.0%} of the peak.",
+            nbytes=blocks.nbytes,
+            peak_change=answer.peak_change,
+            confidence=Confidence.EXACT_RETRACE,
+            fix="Call each block as `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`; for Hugging "
+            f"Face models `model.gradient_checkpointing_enable()`. A step takes {work} floating-point operations.",
+        )
+
+
+def _saves_enough(blocks: Blocks, peak: int) -> bool:
+    return blocks.nbytes >= MIN_SHARE * peak and blocks.num_busy >= max(MIN_BLOCKS, len(blocks.paths) // 2)

@@ -1,0 +1,178 @@
+"""MEM102: one checkpoint around most of the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import alive_at, peak_event
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint.whatif.blocks import repeated
+from memlint.whatif.changes import CheckpointInstead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Node, Trace
+
+MIN_SHARE = 0.6
+"""Of the model's kernels that one checkpoint runs again."""
+MIN_KERNELS = 4
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(x)))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(8))
+
+    def run(self, x):
+        for block in self.blocks:
+            x = {block}
+        return x
+
+    def forward(self, x):
+        return {run}
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(16, 512, 256)}}
+"""
+
+
+class CheckpointGranularity(Rule):
+    """One activation checkpoint goes around most of the model, so backward begins by making everything again.
+
+    ## What it does
+
+    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run without
+    a backward kernel in between. If that is more than 60 % of what the forward ran, one checkpoint holds most of the
+    model.
+
+    ## Why it costs memory
+
+    A checkpoint keeps its input and makes everything inside again when backward reaches it, all at once. Around the
+    whole model that is right at the start of backward, where as much is alive as without a checkpoint: the time is
+    spent and the peak stays. Around each block only the inside of one block exists at a time.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with each of the repeated blocks under a checkpoint, and the program's own checkpoints left
+    out.
+
+    ## Known limits
+
+    Models without at least three blocks of one class are not reported. Checkpoints that hold too little are not found.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/checkpoint.html
+    - https://arxiv.org/abs/1604.06174
+    """
+
+    code = "MEM102"
+    name = "checkpoint-granularity"
+    summary = "One activation checkpoint holds most of the model and lowers the peak little."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(block="block(x)", run="checkpoint(self.run, x, use_reentrant=False)")),
+        Case(
+            title="A reentrant checkpoint",
+            source=_MODEL.format(block="block(x)", run="checkpoint(self.run, x.requires_grad_(), use_reentrant=True)"),
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(block="checkpoint(block, x, use_reentrant=False)", run="self.run(x)")),
+        Case(title="No checkpoint at all is MEM101's", source=_MODEL.format(block="block(x)", run="self.run(x)")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        estimate = context.estimate
+        if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER:
+            return
+        region = _largest_region(trace)
+        groups = list(repeated(trace.modules))
+        if region is None or region.share <= MIN_SHARE or not groups:
+            return
+        answer = context.what_if(CheckpointInstead(max(groups, key=len)))
+        if answer is None or answer.peak_change >= 0:
+            return
+        blocks = max(groups, key=len)
+        again = [
+            buffer
+            for buffer in alive_at(context.timeline, peak_event(context.timeline))
+            if region.first <= buffer.node <= region.last
+        ]
+        nbytes = sum(buffer.nbytes for buffer in again)
+        yield self.finding(
+            context,
+            trace.nodes[region.first].frame,
+            f"One checkpoint runs {region.share:.0%} of the forward again at once in backward. Of what it makes there "
+            f"{format_nbytes(nbytes)} are alive at the peak.",
+            nbytes=nbytes,
+            peak_change=answer.peak_change,
+            confidence=Confidence.EXACT_RETRACE,
+            fix=f"Checkpoint each of the {len(blocks)} `{dict(trace.modules)[blocks[0]]}` modules, not what is around "
+            "them: `for block in blocks: x = checkpoint(block, x, use_reentrant=False)`.",
+        )
+
+
+class _Region(NamedTuple):
+    """Kernels of the forward that run again in backward, one after the other; `first` and `last` are Nodes."""
+
+    first: int
+    last: int
+    share: float
+    """Of those kernels in the forward of that step."""
+
+
+def _largest_region(trace: Trace) -> _Region | None:
+    """The longest run of the last step without a kernel of backward in between; None if little runs again."""
+    step = [node for node in trace.nodes if node.step == trace.num_steps - 1]
+    backward = {_stem(node) for node in step if _is_backward(node)}
+    again = [node.op for node in step if node.phase is Phase.FORWARD and _stem(node) in backward | _ONLY_FORWARD]
+    runs: list[list[Node]] = [[]]
+    for node in step:
+        if node.phase is not Phase.BACKWARD:
+            continue
+        if _is_backward(node):
+            runs.append([])
+        elif node.op in again:
+            runs[-1].append(node)
+    longest = max(runs, key=len)
+    if len(longest) < MIN_KERNELS:
+        return None
+    return _Region(longest[0].index, longest[-1].index, len(longest) / len(again))
+
+
+_ONLY_FORWARD = frozenset({"aten.addmm"})
+"""Kernels of the forward whose backward is made of other kernels, and does not use them."""
+
+
+def _is_backward(node: Node) -> bool:
+    return "_backward" in node.op
+
+
+def _stem(node: Node) -> str:
+    """What the kernel of forward and that of its backward have in common: `aten.gelu`."""
+    return node.op.rpartition(".")[0].partition("_backward")[0]

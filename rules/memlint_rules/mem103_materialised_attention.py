@@ -1,0 +1,159 @@
+"""MEM103: attention that writes its scores to memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint_rules.flow import Flow, most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Trace
+    from memlint_rules.attention import Attention
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(64, 192)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        {attention}
+        return x.transpose(1, 2).flatten(2)
+
+
+def memlint_workload():
+    return Attention(), {{"x": torch.randn(8, 512, 64)}}
+"""
+
+
+class MaterialisedAttention(Rule):
+    """Attention is written as two matrix products with a softmax between them.
+
+    ## What it does
+
+    Follows the data from one batched matrix product through elementwise kernels to a softmax over at least 32 by 32
+    positions, and on to a second product. It does not matter which lines or modules they are on. Attention whose
+    probabilities are also used elsewhere is left alone, because a fused kernel does not give them. So is a
+    `nn.MultiheadAttention` whose weights nobody reads, which is MEM104.
+
+    ## Why it costs memory
+
+    The scores have one element per head and pair of positions, so they grow with the square of the length. Each of
+    scaling, masking, softmax and dropout makes another tensor of that size, and softmax, dropout and the second product
+    save theirs for backward. The fused kernels behind `scaled_dot_product_attention` work through the scores in tiles,
+    and save the output and one number per row.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The storages of that size, in forward and backward, are taken out in every step. In their place are put what a fused
+    kernel saves, its output and the logarithm of each row's sum, and a float32 gradient of the queries in backward.
+    Where a parameter is added to the scores, its gradient of full size stays. The peak is computed again.
+
+    ## Known limits
+
+    Whether a fused kernel takes the call depends on the device, dtype, head size and mask; see the references. With
+    `enable_gqa=True` none does in float32. Copies of queries, keys and values that the products need and fused kernels
+    do not are left in, so the saving can be larger than said.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    - https://arxiv.org/abs/2205.14135
+    """
+
+    code = "MEM103"
+    name = "materialised-attention"
+    summary = "Attention writes scores of length x length to memory; a fused kernel does not."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(attention="x = (q @ k.mT / 4).softmax(-1) @ v"), line=14),
+        Case(
+            title="With a mask and dropout",
+            source=_MODEL.format(
+                attention="mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n        "
+                'scores = (q @ k.mT / 4).masked_fill(~mask, float("-inf"))\n        '
+                "x = F.dropout(scores.softmax(-1), 0.1) @ v"
+            ),
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(attention="x = F.scaled_dot_product_attention(q, k, v)")),
+        Case(
+            title="The probabilities are used for more than the product",
+            source=_MODEL.format(
+                attention="weights = (q @ k.mT / 4).softmax(-1)\n        x = weights @ v + weights.square().mean()"
+            ),
+        ),
+        Case(
+            title="A softmax over classes is no attention",
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scores = nn.Linear(64, 512)
+        self.values = nn.Linear(512, 64)
+
+    def forward(self, x):
+        return self.values(self.scores(x).softmax(-1))
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(8, 512, 64)}
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line with such a softmax."""
+        flow, timeline = Flow.of(trace), context.timeline
+        lines: defaultdict[Frame | None, list[Attention]] = defaultdict(list)
+        for node in trace.nodes:
+            if (
+                node.op == "aten._softmax.default"
+                and node.phase is Phase.FORWARD
+                and (match := match_attention(flow, node))
+                and not unread_average(flow, match)
+            ):
+                lines[node.frame].append(match)
+        for frame, matches in lines.items():
+            last = [match for match in matches if match.softmax.step == trace.num_steps - 1]
+            sizes = fused_sizes(trace, matches)
+            change = max(live(resize(timeline, sizes))) - max(live(timeline))
+            nbytes = most_alive(timeline, sizes)
+            shape = matches[0].softmax.outputs[0].shape
+            times = f" {len(last)} times per step" if len(last) > 1 else ""
+            yield self.finding(
+                context,
+                frame,
+                f"Attention is computed here{times} from scores of shape {list(shape)} in memory; tensors of that size "
+                f"take {format_nbytes(nbytes)} at once.",
+                nbytes=nbytes,
+                peak_change=change,
+                confidence=Confidence.MODELLED,
+                fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=...)`. "
+                'Hugging Face models do with `attn_implementation="sdpa"`.',
+            )

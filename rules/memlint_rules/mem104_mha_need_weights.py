@@ -1,0 +1,119 @@
+"""MEM104: attention weights that nn.MultiheadAttention computes and nobody reads."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import resize
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Node, Trace
+    from memlint_rules.attention import Attention
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x):
+        {call}
+
+
+def memlint_workload():
+    return Block(), {{"x": torch.randn(8, 512, 64)}}
+"""
+
+
+class MhaNeedWeights(Rule):
+    """`nn.MultiheadAttention` returns its weights and the program does not use them.
+
+    ## What it does
+
+    Looks for a `MultiheadAttention` whose weights, averaged over the heads, no kernel reads.
+
+    ## Why it costs memory
+
+    `need_weights=True` is the default. To return the weights the module has to compute them: matrix product, softmax
+    and product, with tensors that grow with the square of the length and that backward keeps. With
+    `need_weights=False` it calls `scaled_dot_product_attention`, which does without them.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    As for materialised attention (MEM103): the storages of that size are replaced by what a fused kernel saves, and the
+    mean over the heads is taken out. The peak is computed again.
+
+    ## Known limits
+
+    Weights that are kept and read after the step, for a plot, are reported too. With `average_attn_weights=False` there
+    is no mean to tell the module by, and MEM103 reports the attention.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
+    """
+
+    code = "MEM104"
+    name = "mha-need-weights"
+    summary = "`nn.MultiheadAttention` computes attention weights that nothing reads."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(call="y, _ = self.attention(x, x, x)\n        return x + y"), line=11),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(call="y, _ = self.attention(x, x, x, need_weights=False)\n        return x + y")),
+        Case(
+            title="The weights are used",
+            source=_MODEL.format(
+                call="y, weights = self.attention(x, x, x)\n        return x + y + weights.square().mean()"
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that calls such a module."""
+        softmaxes = [n for n in trace.nodes if n.op == "aten._softmax.default" and n.phase is Phase.FORWARD]
+        if not softmaxes or not any("MultiheadAttention" in kind for _, kind in trace.modules):
+            return
+        flow, timeline = Flow.of(trace), context.timeline
+        lines: defaultdict[Frame | None, list[tuple[Attention, Node]]] = defaultdict(list)
+        for softmax in softmaxes:
+            attention = match_attention(flow, softmax)
+            if attention is not None and (average := unread_average(flow, attention)) is not None:
+                lines[softmax.frame].append((attention, average))
+        for frame, group in lines.items():
+            sizes = fused_sizes(trace, [attention for attention, _ in group])
+            sizes |= {geometry.buffer: 0 for _, average in group for geometry in average.outputs}
+            nbytes = most_alive(timeline, sizes)
+            if nbytes < MIN_NBYTES:
+                continue
+            shape = list(group[0][0].softmax.outputs[0].shape)
+            modules = len({average.module for _, average in group})
+            yield self.finding(
+                context,
+                frame,
+                f"{modules} `MultiheadAttention` {'modules' if modules > 1 else 'module'} called here return weights "
+                f"that nothing reads; computing them takes {format_nbytes(nbytes)} at one time, in tensors of shape "
+                f"{shape}.",
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
+                confidence=Confidence.MODELLED,
+                fix="Call the module with `need_weights=False`.",
+            )

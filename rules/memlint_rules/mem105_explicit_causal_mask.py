@@ -1,0 +1,258 @@
+"""MEM105: causal masks in memory that fused attention does not need."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Geometry, Node, Trace
+
+MIN_LENGTH = 32
+"""Positions; smaller masks are not worth a word."""
+
+_ATTENTION = frozenset(
+    f"aten._scaled_dot_product_{kernel}.default" for kernel in ("efficient_attention", "flash_attention_for_cpu")
+)
+"""Fused attention that takes a mask, as its fourth tensor."""
+
+_TRIANGULAR = frozenset(f"aten.{op}.default" for op in ("tril", "triu", "tril_", "triu_"))
+_OF_CONSTANTS = _TRIANGULAR | frozenset(
+    f"aten.{op}"
+    for op in (
+        "_to_copy.default", "bitwise_not.default", "clone.default", "constant_pad_nd.default", "copy_.default",
+        "empty.memory_format", "empty_like.default", "eq.Scalar", "fill_.Scalar", "logical_not.out",
+        "masked_fill.Scalar", "masked_fill_.Scalar", "mul.Tensor", "ne.Scalar", "rsub.Scalar", "sub.Tensor",
+        "where.ScalarOther", "where.ScalarSelf", "where.self", "zero_.default",
+    )
+)  # fmt: skip
+"""Kernels that masks are made with. Their tensors hold nothing that depends on the inputs of the model."""
+
+_CALL = re.compile(r"(?P<function>\btorch\.)?\b(?P<name>tri[lu])_?\(")
+_OWN_MASK = "generate_square_subsequent_mask("
+"""Of `nn.Transformer`: minus infinity above the diagonal."""
+
+_MAX_LINES = 8
+"""Of the call that makes the triangle."""
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(64, 192)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        {attention}
+        return x + y.transpose(1, 2).flatten(2)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(Attention() for _ in range(4)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(2, 2048, 64)}}
+"""
+
+
+class ExplicitCausalMask(Rule):
+    """Fused attention is given a causal mask as a tensor.
+
+    ## What it does
+
+    Follows the mask of `scaled_dot_product_attention` back to one `tril` or `triu` of a constant. Masks that anything
+    of the model's inputs goes into, such as padding, are left alone, and so are other diagonals and rectangular masks.
+
+    ## Why it costs memory
+
+    The mask has one element for each pair of positions, so it grows with the square of the length. One of bools is
+    converted to the dtype of the queries in every call, and each layer keeps its own for backward. `is_causal=True`
+    needs no tensor, and in half precision lets FlashAttention take the call, which takes no mask.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The mask and all it was made from are taken out, and the peak is computed again.
+
+    ## Known limits
+
+    Masks built by comparing positions, as in `rows >= columns`, are not recognised, nor are buffers below 1 MiB. The
+    diagonal is read from the source line. What FlashAttention saves beyond the mask is not counted.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    """
+
+    code = "MEM105"
+    name = "explicit-causal-mask"
+    summary = "Fused attention is given a causal mask as a tensor where `is_causal=True` would do."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                attention="mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n        "
+                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
+            ),
+            line=15,
+        ),
+        Case(
+            title="Minus infinity above the diagonal",
+            source=_MODEL.format(
+                attention='mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)\n        '
+                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
+            ),
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(attention="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)")),
+        Case(
+            title="A window of positions",
+            source=_MODEL.format(
+                attention="ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n        "
+                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=ones.tril() & ones.triu(-64))"
+            ),
+        ),
+        Case(
+            title="Padding, which depends on the input",
+            source=_MODEL.format(
+                attention="ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n        "
+                "mask = ones.tril() & (x.sum(-1) != 0)[:, None, None]\n        "
+                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that calls attention with such a mask."""
+        calls = [node for node in trace.nodes if node.op in _ATTENTION and node.phase is Phase.FORWARD]
+        masked = [(node, mask) for node in calls if (mask := _square_mask(node))]
+        if not masked:
+            return
+        flow, timeline = Flow.of(trace), context.timeline
+        lines: defaultdict[Frame | None, list[tuple[Node, _Origin]]] = defaultdict(list)
+        for node, mask in masked:
+            origin = _origin(flow, mask, node.index)
+            if origin is not None and len(origin.triangles) == 1 and _is_causal(origin.triangles[0]):
+                lines[node.frame].append((node, origin))
+        for frame, group in lines.items():
+            masks = _of_masks_alone(flow, group)
+            nbytes = most_alive(timeline, masks)
+            if nbytes < MIN_NBYTES:
+                continue
+            length = group[0][0].inputs[3].shape[-1]
+            yield self.finding(
+                context,
+                frame,
+                f"Attention is given a causal mask of {length:,} x {length:,} positions as a tensor; masks and what "
+                f"they were made from take {format_nbytes(nbytes)} at one time.",
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, without(timeline, masks)),
+                confidence=Confidence.MODELLED,
+                fix="Pass `is_causal=True` in place of `attn_mask`.",
+            )
+
+
+class _Origin(NamedTuple):
+    """What a mask was made from."""
+
+    buffers: frozenset[int]
+    nodes: frozenset[int]
+    triangles: tuple[Node, ...]
+
+
+def _square_mask(node: Node) -> Geometry | None:
+    if len(node.inputs) < 4 or len(node.inputs[3].shape) < 2:
+        return None
+    mask = node.inputs[3]
+    return mask if mask.buffer >= 0 and mask.shape[-1] == mask.shape[-2] >= MIN_LENGTH else None
+
+
+def _origin(flow: Flow, mask: Geometry, before: int) -> _Origin | None:
+    """All that went into a mask; None if something of it is no constant."""
+    buffers: set[int] = set()
+    nodes: dict[int, Node] = {}
+    waiting = [(mask.buffer, before)]
+    while waiting:
+        buffer, index = waiting.pop()
+        writer = flow.writer(buffer, index)
+        if writer is None or writer.op not in _OF_CONSTANTS:
+            return None
+        buffers.add(buffer)
+        if writer.index not in nodes:
+            nodes[writer.index] = writer
+            fresh = made(writer) if writer.op.endswith(".out") else set()
+            waiting += [(g.buffer, writer.index) for g in writer.inputs if g.buffer >= 0 and g.buffer not in fresh]
+    triangles = tuple(node for node in nodes.values() if node.op in _TRIANGULAR)
+    return _Origin(frozenset(buffers), frozenset(nodes), triangles)
+
+
+def _is_causal(triangle: Node) -> bool:
+    """Whether the line takes all up to the diagonal, or all beyond it."""
+    if triangle.frame is None:
+        return False
+    first, *others = (linecache.getline(triangle.frame.path, triangle.frame.line + n) for n in range(_MAX_LINES))
+    if _OWN_MASK in first:
+        return True
+    calls = [call for call in _CALL.finditer(first) if call["name"] in triangle.op]
+    wanted = "0" if "tril" in triangle.op else "1"
+    return len(calls) == 1 and _diagonal(calls[0], first[calls[0].end() :] + "".join(others)) == wanted
+
+
+def _diagonal(call: re.Match[str], rest: str) -> str:
+    """The diagonal as it is written in a call, `0` if it is not; `?` if the call does not end."""
+    arguments, depth = [""], 1
+    for character in rest:
+        depth += (character in "([{") - (character in ")]}")
+        if depth == 0:
+            break
+        if character == "," and depth == 1:
+            arguments.append("")
+        else:
+            arguments[-1] += character
+    else:
+        return "?"
+    position = 1 if call["function"] else 0
+    for index, argument in enumerate(each.strip() for each in arguments):
+        name, _, value = argument.rpartition("=")
+        if name.strip() == "diagonal" or (not name and index == position and value):
+            return value.strip()
+    return "0"
+
+
+def _of_masks_alone(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:
+    """Buffers that nothing but masks and attention reads."""
+    nodes = frozenset().union(*(origin.nodes for _, origin in group))
+    buffers = frozenset().union(*(origin.buffers for _, origin in group))
+    return {
+        buffer
+        for buffer in buffers
+        if all(reader.index in nodes or "_scaled_dot_product_" in reader.op for reader in flow.readers(buffer, -1))
+        and flow.trace.buffers[buffer].category is not Category.PARAMETER
+    }

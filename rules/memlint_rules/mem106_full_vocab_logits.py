@@ -1,0 +1,220 @@
+"""MEM106: logits of a whole vocabulary for every position at once."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, most_alive, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Geometry, Node, Trace
+
+MIN_VOCABULARY = 8192
+NUM_CHUNKS = 8
+"""Pieces into which the positions are cut in the computation of the saving."""
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding({vocabulary}, 64)
+        self.head = nn.Linear(64, {vocabulary}, bias=False)
+
+    def forward(self, tokens):
+        hidden, targets = self.embedding(tokens).flatten(0, 1), tokens.flatten()
+        {loss}
+
+    def loss_of_chunk(self, hidden, targets):
+        return F.cross_entropy(self.head(hidden), targets, reduction="sum")
+
+
+def memlint_workload():
+    return Model(), {{"tokens": torch.zeros(8, 512, dtype=torch.int64)}}
+"""
+
+
+class FullVocabLogits(Rule):
+    """The loss of a language model takes the logits of all positions over the whole vocabulary at once.
+
+    ## What it does
+
+    Follows the data from a matrix product with 8192 or more columns through elementwise kernels to a log-softmax and
+    on to the negative log-likelihood, in training.
+
+    ## Why it costs memory
+
+    The logits have one element per position and word: 4096 positions and 32,000 words are 500 MiB in float32. Casting
+    them to float32, the log-softmax, its gradient and the gradient of the logits each make another tensor of that size,
+    and three or four of them live together when backward begins. Computed for a part of the positions at a time, with
+    the part's logits made again in backward, each is as small as its part.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Every storage of that size, in forward and backward, is given an eighth of its bytes in every step, as if the
+    positions came in eight chunks. In backward one gradient of the weight of a chunk is added, which exists beside the
+    sum. The peak is computed again.
+
+    ## Known limits
+
+    More chunks save more and take more time. Logits that are returned as well as used for the loss have to be left out
+    of what is returned. Fused kernels, `torch.nn.functional.linear_cross_entropy` of PyTorch 2.13 and those of other
+    packages, have needs of their own that are not modelled.
+
+    ## References
+
+    - https://arxiv.org/abs/2411.09009
+    - https://docs.pytorch.org/docs/stable/checkpoint.html
+    """
+
+    code = "MEM106"
+    name = "full-vocab-logits"
+    summary = "The loss takes the logits of all positions over a large vocabulary at once."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(vocabulary="32_000", loss="return F.cross_entropy(self.head(hidden), targets)"),
+            line=15,
+        ),
+        Case(
+            title="With a cast of the logits",
+            source=_MODEL.format(
+                vocabulary="32_000", loss="return F.cross_entropy(self.head(hidden).float(), targets)"
+            ),
+            dtype="bf16-amp",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                vocabulary="32_000",
+                loss="chunks = zip(hidden.chunk(8), targets.chunk(8))\n        "
+                "losses = [checkpoint(self.loss_of_chunk, h, t, use_reentrant=False) for h, t in chunks]\n        "
+                "return torch.stack(losses).sum() / targets.numel()",
+            ),
+        ),
+        Case(
+            title="Few classes",
+            source=_MODEL.format(vocabulary="1000", loss="return F.cross_entropy(self.head(hidden), targets)"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line with such a loss."""
+        if context.workload.mode != "train":
+            return
+        flow, timeline = Flow(trace), context.timeline
+        lines: defaultdict[Frame | None, list[_Match]] = defaultdict(list)
+        for node in trace.nodes:
+            if node.op == "aten._log_softmax.default" and node.phase is Phase.FORWARD and (match := _match(flow, node)):
+                lines[node.frame].append(match)
+        for frame, matches in lines.items():
+            if _is_chunked(matches):
+                continue
+            sizes = _sizes(trace, matches)
+            nbytes = most_alive(timeline, sizes)
+            rows, words = numel(matches[0].logits) // matches[0].words, matches[0].words
+            yield self.finding(
+                context,
+                frame,
+                f"The logits of {rows:,} positions over {words:,} words are made at once; with what the loss makes of "
+                f"them they take {format_nbytes(nbytes)} at one time.",
+                nbytes=nbytes,
+                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
+                "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "
+                "such as `torch.nn.functional.linear_cross_entropy`; Hugging Face's Trainer takes "
+                "`use_liger_kernel=True`.",
+            )
+
+
+class _Match(NamedTuple):
+    """The kernels from the product that makes the logits to the loss."""
+
+    chain: tuple[Node, ...]
+    product: Node
+
+    @property
+    def logits(self) -> Geometry:
+        return self.product.outputs[0]
+
+    @property
+    def words(self) -> int:
+        return self.logits.shape[-1]
+
+
+def _match(flow: Flow, log_softmax: Node) -> _Match | None:
+    words = log_softmax.outputs[0].shape[-1]
+    if words < MIN_VOCABULARY or not _reaches_loss(flow, log_softmax):
+        return None
+    chain = [log_softmax]
+    while chain[-1].op not in PRODUCTS:
+        source = next((g for g in chain[-1].inputs if g.shape[-1:] == (words,) and g.buffer >= 0), None)
+        writer = flow.writer(source.buffer, chain[-1].index) if source else None
+        if writer is None or writer.outputs[0].shape[-1:] != (words,) or writer.op not in POINTWISE | PRODUCTS:
+            return None
+        chain.append(writer)
+    copies = _casts_after(flow, log_softmax)
+    return _Match((*chain, *copies), chain[-1])
+
+
+def _reaches_loss(flow: Flow, log_softmax: Node) -> bool:
+    last = (log_softmax, *_casts_after(flow, log_softmax))[-1]
+    readers = flow.readers(last.outputs[0].buffer, last.index)
+    return any(reader.op == "aten.nll_loss_forward.default" for reader in readers)
+
+
+def _casts_after(flow: Flow, node: Node) -> tuple[Node, ...]:
+    """Under autocast the log-softmax is cast for the loss."""
+    readers = flow.readers(node.outputs[0].buffer, node.index)
+    return tuple(n for n in readers if n.op == "aten._to_copy.default" and n.phase is Phase.FORWARD)
+
+
+def _is_chunked(matches: list[_Match]) -> bool:
+    """Whether the same line makes the logits in several pieces already."""
+    steps = [match.product.step for match in matches]
+    return max(map(steps.count, steps)) > 1
+
+
+def _sizes(trace: Trace, matches: list[_Match]) -> dict[int, int]:
+    """Bytes of the storages with one element per position and word, if the positions came in chunks."""
+    sizes: dict[int, int] = {}
+    for match in matches:
+        places = {(node.step, node.frame) for node in match.chain}
+        shortest = min(numel(node.outputs[0]) for node in match.chain)
+        made = {g.buffer for node in match.chain for g in node.outputs if g.buffer >= 0}
+        made |= {
+            buffer.id
+            for buffer in trace.buffers
+            if buffer.phase is Phase.BACKWARD
+            and (buffer.step, buffer.frame) in places
+            and shortest <= prod(buffer.shape) <= numel(match.logits)
+            and match.words in buffer.shape
+            and not buffer.name
+        }
+        sizes.update((buffer, trace.buffers[buffer].nbytes // NUM_CHUNKS) for buffer in made)
+        weight = numel(match.product.inputs[-1])
+        itemsize = trace.buffers[match.logits.buffer].nbytes // max(1, numel(match.logits))
+        for buffer in made:
+            if trace.buffers[buffer].op == "aten._log_softmax_backward_data.default":
+                sizes[buffer] += weight * itemsize
+    return sizes

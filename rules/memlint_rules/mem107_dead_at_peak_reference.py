@@ -1,0 +1,188 @@
+"""MEM107: Python variables that keep memory nothing will read again."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import memlint
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.memory.liveness import dead_at, held
+from memlint.memory.timeline import end_at, live, peak_event
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context, Holder
+    from memlint.memory.liveness import Held
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Buffer
+
+MIN_NBYTES = 2**20
+"""Smaller storages, such as losses and counters, are not worth a word."""
+
+_KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
+
+
+class DeadAtPeakReference(Rule):
+    """A variable keeps a tensor alive at the peak although nothing reads the tensor again.
+
+    ## What it does
+
+    Looks at the moment of the peak for storages whose last kernel has run, and that are alive only because a Python
+    variable still refers to them. It names the variable and the line its function was at.
+
+    ## Why it costs memory
+
+    PyTorch frees a tensor when its last reference goes. A local variable lives until its function returns or the name
+    is bound again, so the output of a model that was needed for the loss alone stays through the whole backward pass,
+    which is where the peak usually is.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The lifetime of each such storage is cut right after its last use, in every step, and the peak is computed again.
+
+    ## Known limits
+
+    Only variables in functions that are active at the peak are found, among them the items of tuples, lists, dicts and
+    model outputs; what an attribute of a long-lived object keeps is not. A tensor that is read only after the step, for
+    a metric, is reported: copy what the metric needs and let the rest go. Inputs, gradients and storages below 1 MiB
+    are left out, and in traces of more than 6,000 kernels what is too little for more than a note.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
+    """
+
+    code = "MEM107"
+    name = "dead-at-peak-reference"
+    summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            title="The loop keeps what the model returns until its next iteration",
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50_000, 64)
+        self.head = nn.Linear(64, 50_000)
+
+    def forward(self, tokens):
+        logits = self.head(self.embedding(tokens))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        return {"loss": loss, "logits": logits}
+
+
+def memlint_workload():
+    return Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}
+""",
+            line=12,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(50_000, 64)
+        self.head = nn.Linear(64, 50_000)
+
+    def forward(self, tokens):
+        logits = self.head(self.embedding(tokens))
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        return {"loss": loss}
+
+
+def memlint_workload():
+    return Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}
+""",
+        ),
+    )
+
+    def check(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+        """Yield one finding per variable, biggest first."""
+        if not timeline.events:
+            return
+        peak = max(live(timeline))
+        dead = [
+            each
+            for each in dead_at(context.trace, peak_event(timeline))
+            if each.buffer.category not in _KEPT_ON_PURPOSE and each.buffer.nbytes >= MIN_NBYTES
+        ]
+        if not dead:
+            return
+        if len(context.trace.nodes) > MANY_NODES and not is_notable(-sum(each.buffer.nbytes for each in dead), peak):
+            return  # who holds them takes another run to find out
+        holders = context.holders([each.buffer.id for each in dead])
+        groups: defaultdict[Holder, list[Held]] = defaultdict(list)
+        for each in dead:
+            if each.buffer.id in holders:
+                groups[holders[each.buffer.id]].append(each)
+        everything_held = held(context.trace)
+        for holder, group in sorted(groups.items(), key=lambda item: -_nbytes(item[1])):
+            origins = {_origin(each.buffer) for each in group}
+            cuts = {each.buffer.id: each.last_used_node for each in everything_held if _origin(each.buffer) in origins}
+            change = max(live(end_at(timeline, cuts))) - peak
+            biggest = max((each.buffer for each in group), key=lambda buffer: buffer.nbytes)
+            own_loop = Path(memlint.__file__).parent in Path(holder.frame.path).parents
+            yield self.finding(
+                context,
+                biggest.frame if own_loop else holder.frame,
+                _in_own_loop(holder, group, biggest) if own_loop else _in_program(holder, group, biggest),
+                nbytes=_nbytes(group),
+                peak_change=change,
+                confidence=Confidence.EXACT_LIFETIME,
+                fix="In training return only the loss, or in the loop take only what is needed, "
+                "`loss = model(**batch).loss`, or `del` the rest before `backward()`."
+                if own_loop
+                else f"Write `del {_variable_name(holder)}` after its last use, or bind the name to what replaces it.",
+            )
+
+
+def _nbytes(group: list[Held]) -> int:
+    return sum(each.buffer.nbytes for each in group)
+
+
+def _origin(buffer: Buffer) -> tuple[object, ...]:
+    """Identify the same storage in every step."""
+    return buffer.op, buffer.frame, buffer.module, buffer.shape, buffer.dtype, buffer.phase
+
+
+def _in_program(holder: Holder, group: list[Held], biggest: Buffer) -> str:
+    made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
+    return (
+        f"`{holder.variable}` in `{holder.frame.function}` keeps {format_nbytes(_nbytes(group))} alive at the peak "
+        f"that nothing reads again ({biggest.dtype} {list(biggest.shape)}{made})."
+    )
+
+
+def _in_own_loop(holder: Holder, group: list[Held], biggest: Buffer) -> str:
+    """Describe what the model hands to the training loop, which is memlint's own and stands for the user's."""
+    return (
+        f"The {biggest.dtype} {list(biggest.shape)} made here is part of what the model returns "
+        f"(`{holder.variable}`), so a loop that binds the output keeps {format_nbytes(_nbytes(group))} through "
+        "`backward()` that nothing reads again."
+    )
+
+
+def _variable_name(holder: Holder) -> str:
+    """Take `outputs` out of `outputs.logits[0]`."""
+    return re.split(r"[.\[]", holder.variable, maxsplit=1)[0]

@@ -1,0 +1,208 @@
+"""MEM108: functions written out in elementary operations, each of which saves tensors."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
+from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Node, Trace
+
+FIRST_FUSED_RMS_NORM = (2, 9)
+"""Version of PyTorch in which `rms_norm` became one kernel on CUDA."""
+
+_NOT_ELEMENTWISE = ("mm.default", "bmm.default", "convolution_backward.default", "_softmax_backward_data.default")
+
+_MODEL = """\
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(256, 1024)
+        self.weight = nn.Parameter(torch.ones(1024))
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        hidden = self.up(x)
+        {function}
+        return x + self.down(hidden)
+
+
+def memlint_workload():
+    return nn.Sequential(*(Mlp() for _ in range(4))), torch.randn(8192, 256)
+"""
+
+
+class UnfusedComposite(Rule):
+    """An activation or normalisation is written out, and each of its operations keeps tensors for backward.
+
+    ## What it does
+
+    Recognises GELU, SiLU, Mish, layer normalisation, RMS normalisation and the logarithm of a softmax where they are
+    written in elementary operations, by the flow of data from kernel to kernel.
+
+    ## Why it costs memory
+
+    Autograd sees each operation by itself. GELU by its formula keeps four tensors of the size of its input or more, and
+    its backward makes as many again; the kernel behind `torch.nn.functional.gelu` keeps the input. SiLU, Mish and the
+    normalisations keep one tensor in place of two to four.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    What the operations make on the way is taken out in forward, and in backward all but the gradient they end in. What
+    the one kernel saves is left. The peak is computed again.
+
+    ## Known limits
+
+    Forms that differ from the function by more than order and casts are not recognised, such as a standard deviation in
+    place of the root of a variance, or a sigmoid of a multiple of the input. Some kernels round otherwise than the
+    formula. `torch.compile` fuses such formulas by itself.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html
+    - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#fuse-operations
+    """
+
+    code = "MEM108"
+    name = "unfused-composite"
+    summary = "An activation or normalisation is written out in operations that each keep tensors for backward."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                function="inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)\n        "
+                "hidden = 0.5 * hidden * (1 + torch.tanh(inner))"
+            ),
+            line=18,
+        ),
+        Case(title="SiLU", source=_MODEL.format(function="hidden = hidden * torch.sigmoid(hidden)")),
+        Case(title="Mish", source=_MODEL.format(function="hidden = hidden * torch.tanh(F.softplus(hidden))")),
+        Case(
+            title="RMS normalisation",
+            source=_MODEL.format(
+                function="hidden = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight"
+            ),
+        ),
+        Case(
+            title="Layer normalisation",
+            source=_MODEL.format(
+                function="hidden = hidden - hidden.mean(-1, keepdim=True)\n        "
+                "hidden = hidden / torch.sqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6)"
+            ),
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(function='hidden = F.gelu(hidden, approximate="tanh")')),
+        Case(source=_MODEL.format(function="hidden = F.silu(hidden)"), title="SiLU"),
+        Case(source=_MODEL.format(function="hidden = F.mish(hidden)"), title="Mish"),
+        Case(
+            source=_MODEL.format(function="hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"),
+            title="RMS normalisation",
+        ),
+        Case(source=_MODEL.format(function="hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
+        Case(
+            title="A gate of another tensor is no SiLU",
+            source=_MODEL.format(function="hidden = hidden * torch.sigmoid(self.weight + hidden)"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that such a function ends on."""
+        roots = [node for node in trace.nodes if node.op in ROOTS and node.phase is Phase.FORWARD and node.step >= 0]
+        if context.workload.mode != "train" or not roots:
+            return
+        flow, timeline = Flow.of(trace), context.timeline
+        fuses_rms = context.device.is_cuda and _version(trace) >= FIRST_FUSED_RMS_NORM
+        lines: defaultdict[tuple[Frame | None, str], list[Composite]] = defaultdict(list)
+        for root in roots:
+            found = composite_around(flow, root)
+            if found is not None and (found.function != RMS_NORM or (fuses_rms and _of_one_dtype(trace, found))):
+                lines[found.exit.frame, found.function].append(found)
+        for (frame, function), group in lines.items():
+            sizes = _sizes(flow, group)
+            nbytes = most_alive(timeline, [buffer for buffer, left in sizes.items() if not left])
+            if nbytes < MIN_NBYTES:
+                continue
+            number = sum(found.exit.step == trace.num_steps - 1 for found in group)
+            times = f" {number} times per step" if number > 1 else ""
+            yield self.finding(
+                context,
+                frame,
+                f"This is `{function}` in {len(group[0].nodes)} kernels{times}, and keeps {format_nbytes(nbytes)} at "
+                "one time that the function itself would not.",
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
+                confidence=Confidence.MODELLED,
+                fix=f"Call `{function}`.",
+            )
+
+
+def _version(trace: Trace) -> tuple[int, ...]:
+    return tuple(int(part) for part in trace.torch.split(".")[:2] if part.isdigit())
+
+
+def _of_one_dtype(trace: Trace, composite: Composite) -> bool:
+    """Whether weight and input agree, without which CUDA does not take the one kernel."""
+    return not any(
+        geometry.buffer >= 0
+        and trace.buffers[geometry.buffer].category is Category.PARAMETER
+        and geometry.dtype != composite.entry.dtype
+        for node in composite.nodes
+        for geometry in node.inputs
+    )
+
+
+def _sizes(flow: Flow, group: list[Composite]) -> dict[int, int]:
+    """Bytes of the storages of these functions if one kernel computed each: none."""
+    trace = flow.trace
+    gone: set[int] = set()
+    places: dict[tuple[int, str, Frame | None], int] = {}
+    for found in group:
+        gone |= {buffer for node in found.nodes if node is not found.exit for buffer in made(node)} - {found.kept}
+        places.update({(n.step, n.module, n.frame): numel(found.entry) for n in found.nodes})
+    gone -= {buffer for found in group for buffer in (found.entry.buffer, found.exit.outputs[0].buffer)}
+    inside = {
+        node.index: node
+        for node in trace.nodes
+        if node.phase is Phase.BACKWARD
+        and (node.step, node.module, node.frame) in places
+        and not node.op.endswith(_NOT_ELEMENTWISE)
+    }
+    for node in inside.values():
+        size = places[node.step, node.module, node.frame]
+        gone |= {b for b in made(node) if _is_passing(flow, inside, b, size)}
+    kept = {f.kept: trace.buffers[f.entry.buffer].nbytes for f in group if f.kept is not None}
+    return {**dict.fromkeys(gone, 0), **{b: min(n, trace.buffers[b].nbytes) for b, n in kept.items()}}
+
+
+def _is_passing(flow: Flow, inside: dict[int, Node], buffer: int, size: int) -> bool:
+    """Whether a storage of backward of that many elements is made and read within the function."""
+    made_there = flow.trace.buffers[buffer]
+    return (
+        made_there.phase is Phase.BACKWARD
+        and made_there.node in inside
+        and prod(made_there.shape) == size
+        and all(reader.index in inside for reader in flow.readers(buffer, made_there.node))
+    )

@@ -1,0 +1,227 @@
+"""MEM109: two tensors broadcast against each other, only to be summed up again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import without
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Geometry, Node, Trace
+
+MIN_FACTOR = 8
+"""How many times larger than both operands the result is, at least, and than what it is reduced to."""
+_MAX_BETWEEN = 4
+"""Elementwise kernels between the broadcast and the reduction."""
+
+_BROADCASTS = frozenset(f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "maximum", "minimum"))
+_BETWEEN = POINTWISE | frozenset(
+    f"aten.{op}" for op in ("pow.Tensor_Scalar", "abs.default", "square.default", "exp.default", "neg.default")
+)
+_REDUCTIONS = frozenset(
+    f"aten.{op}"
+    for op in (
+        "sum.dim_IntList", "mean.dim", "amax.default", "amin.default", "linalg_vector_norm.default",
+        "norm.ScalarOpt_dim", "logsumexp.default", "max.dim", "min.dim",
+    )
+)  # fmt: skip
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Quantiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(64, 128)
+        self.codes = nn.Parameter(torch.randn(256, 128))
+
+    def forward(self, x):
+        points = self.encoder(x)
+        {distances}
+        return distances.amin(-1).mean()
+
+
+def memlint_workload():
+    return Quantiser(), {{"x": torch.randn(2048, 64)}}
+"""
+
+
+class BroadcastBlowup(Rule):
+    """Every element of one tensor meets every element of another in memory, and the result is summed up at once.
+
+    ## What it does
+
+    Looks for arithmetic whose result is at least eight times larger than both operands, because each has dimensions of
+    size 1 where the other has not, and which after a few elementwise kernels is reduced over a dimension they share.
+
+    ## Why it costs memory
+
+    Between N and M points of D dimensions there are N x M distances, but `a[:, None] - b` makes N x M x D numbers
+    first, and autograd keeps them, and what is made of them, for backward. Written as a matrix product, or with a
+    kernel for the purpose, nothing of that size exists.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    All storages of that size are taken out in forward and backward, and the peak is computed again.
+
+    ## Known limits
+
+    What the replacement needs beside its result is not counted, and some reductions have none; those can be computed in
+    chunks. Distances by matrix product lose precision between points that are close together.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.cdist.html
+    - https://docs.pytorch.org/docs/stable/generated/torch.func.vmap.html
+    """
+
+    code = "MEM109"
+    name = "broadcast-blowup"
+    summary = "Two tensors are broadcast to a much larger one that is reduced right away."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(distances="distances = ((points[:, None] - self.codes) ** 2).sum(-1)"), line=13),
+        Case(
+            title="A matrix product by hand",
+            source=_MODEL.format(distances="distances = (points[:, None] * self.codes).sum(-1)"),
+            line=13,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(distances="distances = torch.cdist(points, self.codes) ** 2")),
+        Case(
+            title="A matrix product",
+            source=_MODEL.format(distances="distances = points @ self.codes.T"),
+        ),
+        Case(
+            title="Every element does meet every other",
+            source=_MODEL.format(distances="distances = (points[:, None, 0] - self.codes[:, 0]).abs()"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that broadcasts so."""
+        candidates = [n for n in trace.nodes if n.op in _BROADCASTS and n.phase is Phase.FORWARD and _blows_up(n)]
+        if not candidates:
+            return
+        flow, timeline = Flow.of(trace), context.timeline
+        lines: defaultdict[Frame | None, list[_Blowup]] = defaultdict(list)
+        for node in candidates:
+            if node.step >= 0 and (found := _reduced(flow, node)) is not None:
+                lines[node.frame].append(found)
+        for frame, group in lines.items():
+            large = _large(trace, group)
+            nbytes = most_alive(timeline, large)
+            if nbytes < MIN_NBYTES:
+                continue
+            first = group[-1].nodes[0]
+            shapes = " and ".join(str(list(g.shape)) for g in first.inputs)
+            yield self.finding(
+                context,
+                frame,
+                f"{shapes} are broadcast to {list(first.outputs[0].shape)}, which is reduced to "
+                f"{list(group[-1].reduction.outputs[0].shape)}; tensors of that size take {format_nbytes(nbytes)} at "
+                "one time.",
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, without(timeline, large)),
+                confidence=Confidence.MODELLED,
+                fix=_remedy(group[-1]),
+            )
+
+
+class _Blowup(NamedTuple):
+    """The kernels whose results are that large, and the reduction that ends them."""
+
+    nodes: tuple[Node, ...]
+    reduction: Node
+
+
+def _blows_up(node: Node) -> bool:
+    operands = [_elements(geometry) for geometry in node.inputs]
+    return len(operands) == 2 and min(operands) > 1 and numel(node.outputs[0]) >= MIN_FACTOR * max(operands)
+
+
+def _elements(geometry: Geometry) -> int:
+    """Count elements in memory; expanded dimensions have one."""
+    return prod(size for size, stride in zip(geometry.shape, geometry.stride, strict=False) if stride)
+
+
+def _reduced(flow: Flow, node: Node) -> _Blowup | None:
+    nodes, size = [node], numel(node.outputs[0])
+    while len(nodes) <= _MAX_BETWEEN + 1:
+        readers = [r for r in flow.readers(nodes[-1].outputs[0].buffer, nodes[-1].index) if r.phase is Phase.FORWARD]
+        if len(readers) != 1:
+            return None
+        (reader,) = readers
+        if reader.op in _REDUCTIONS:
+            small = numel(reader.outputs[0]) * MIN_FACTOR <= size
+            return _Blowup(tuple(nodes), reader) if small and _contracts(node, reader) else None
+        if reader.op not in _BETWEEN or numel(reader.outputs[0]) != size:
+            return None
+        nodes.append(reader)
+    return None
+
+
+def _contracts(node: Node, reduction: Node) -> bool:
+    """Whether the reduction goes over dimensions that both operands of `node` have."""
+    before, after = node.outputs[0].shape, reduction.outputs[0].shape
+    if len(before) == len(after):
+        gone = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
+    else:
+        ways = combinations(reversed(range(len(before))), len(before) - len(after))
+        gone = next((list(way) for way in ways if _leaving_out(before, way) == after), [])
+    padded = [(1,) * (len(before) - len(g.shape)) + g.shape for g in node.inputs]
+    return bool(gone) and all(shape[i] == before[i] for shape in padded for i in gone)
+
+
+def _leaving_out(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for i, n in enumerate(shape) if i not in dimensions)
+
+
+def _large(trace: Trace, group: list[_Blowup]) -> set[int]:
+    """Storages of that size, those of backward on the same lines included, and what kernels that read them take."""
+    sizes = {
+        (node.step, node.module, node.frame): numel(found.nodes[0].outputs[0])
+        for found in group
+        for node in (*found.nodes, found.reduction)
+    }
+    large = {buffer for found in group for node in found.nodes for buffer in made(node)}
+    readers: dict[int, set[int]] = {}
+    for node in trace.nodes:
+        size = sizes.get((node.step, node.module, node.frame))
+        if size is not None and any(numel(geometry) == size for geometry in node.inputs):
+            readers[node.index] = made(node)
+    for buffer in trace.buffers:
+        size = sizes.get((buffer.step, buffer.module, buffer.frame))
+        is_gradient = buffer.phase is Phase.BACKWARD and prod(buffer.shape) == size
+        if is_gradient or (buffer.node in readers and buffer.id not in readers[buffer.node]):
+            large.add(buffer.id)
+    return large
+
+
+def _remedy(found: _Blowup) -> str:
+    ops = [node.op for node in found.nodes]
+    if ops[0] == "aten.mul.Tensor" and found.reduction.op == "aten.sum.dim_IntList":
+        return "Write it as a matrix product, with `@` or `torch.einsum`."
+    if ops[0] == "aten.sub.Tensor" and len(ops) > 1:
+        return (
+            "Use `torch.cdist(a, b)`, or for squared distances "
+            "`a.square().sum(-1)[:, None] + b.square().sum(-1) - 2 * a @ b.T`."
+        )
+    return "Compute it in chunks, for example with `torch.func.vmap(..., chunk_size=...)`, or as a matrix product."

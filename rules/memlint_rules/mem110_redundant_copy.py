@@ -1,0 +1,271 @@
+"""MEM110: copies of tensors that the original could stand in for."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections import defaultdict
+from enum import Enum, auto
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import merge, resize, without
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Frame, Node, Trace
+
+_BROADCASTS = frozenset(
+    f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "maximum", "minimum")
+)
+_COPIES = frozenset({"aten.repeat.default", "aten.clone.default", "aten._to_copy.default"})
+_COPY = re.compile(r"\.clone\(|\bclone\(|copy=True|deepcopy\(|\.copy\(")
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(1, 512, 256))
+        self.up = nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        {position}
+        hidden = self.up(x).relu()
+        return self.down({hidden})
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(64, 512, 256)}}
+"""
+
+
+_GROUPED = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(512, 512), nn.Linear(512, 64), nn.Linear(512, 64)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (-1, 64)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        {repeat}y = F.scaled_dot_product_attention(q, k, v, is_causal=True{gqa})
+        return x + y.transpose(1, 2).flatten(2)
+
+
+def memlint_workload():
+    return nn.Sequential(*(Attention() for _ in range(4))), torch.randn(4, 1024, 512)
+"""
+_REPEAT = "k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)\n        "
+
+
+class RedundantCopy(Rule):
+    """A tensor is copied although neither the copy nor the original is changed afterwards.
+
+    ## What it does
+
+    Reports `clone()` and casts with `copy=True` that give the same layout again, where nothing writes into the original
+    or the copy while both are alive, and `repeat` whose result is only added to or multiplied with a tensor that is
+    full size anyway. In half precision on CUDA it reports keys and values that are repeated for grouped queries.
+
+    ## Why it costs memory
+
+    A copy is another tensor of the same size, and if backward needs it, it stays until then. Arithmetic broadcasts
+    dimensions of size 1, so the repeated tensor is never needed. FlashAttention finds the keys of a group of queries by
+    itself, and saves them once for backward.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The original and its copy are made one storage, alive from the birth of the first to the death of the last; results
+    of `repeat` are taken out, and repeated keys and values get the size of those that were repeated. The peak is
+    computed again.
+
+    ## Known limits
+
+    Copies of a part of a larger tensor are left alone, because they let the larger one go. So are copies that make a
+    tensor contiguous for a kernel which needs that. A clone that guards against a caller who changes the tensor is
+    reported if no caller in the trace does. With `enable_gqa=True` no fused kernel takes float32, so there repeated
+    keys are right.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/broadcasting.html
+    - https://docs.pytorch.org/docs/stable/generated/torch.clone.html
+    """
+
+    code = "MEM110"
+    name = "redundant-copy"
+    summary = "A tensor is copied although neither the copy nor the original changes afterwards."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(position="x = x + self.position", hidden="hidden.clone()"), line=15),
+        Case(
+            title="A repeated tensor that broadcasting would do for",
+            source=_MODEL.format(position="x = x * self.position.repeat(64, 1, 1)", hidden="hidden"),
+            line=13,
+        ),
+        Case(
+            title="Keys and values of grouped queries", source=_GROUPED.format(repeat=_REPEAT, gqa=""), dtype="bfloat16"
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(position="x = x + self.position", hidden="hidden")),
+        Case(
+            title="Keys and values of grouped queries",
+            source=_GROUPED.format(repeat="", gqa=", enable_gqa=True"),
+            dtype="bfloat16",
+        ),
+        Case(title="In float32 they have to be repeated", source=_GROUPED.format(repeat=_REPEAT, gqa="")),
+        Case(
+            title="The copy is written to",
+            source=_MODEL.format(position="y = x.clone()\n        x = y.mul_(2) + x", hidden="hidden"),
+        ),
+        Case(
+            title="The copy lets a larger tensor go",
+            source=_MODEL.format(position="x = torch.cat([x, x, x], 1)[:, :512].clone()", hidden="hidden"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line and kind of copy."""
+        copies = [node for node in trace.nodes if node.phase is Phase.FORWARD and node.step >= 0 and node.frame]
+        copies = [node for node in copies if node.op in _COPIES and min(_buffers(node)) >= 0]
+        if not copies:
+            return
+        flow, timeline = Flow.of(trace), context.timeline
+        lines: defaultdict[tuple[Frame | None, _Kind], list[Node]] = defaultdict(list)
+        for node in copies:
+            if (kind := _kind(flow, node)) is not None:
+                lines[node.frame, kind].append(node)
+        for (frame, kind), group in lines.items():
+            nbytes = most_alive(timeline, [node.outputs[0].buffer for node in group])
+            if nbytes < MIN_NBYTES:
+                continue
+            exact = kind is _Kind.SAME
+            yield self.finding(
+                context,
+                frame,
+                _MESSAGES[kind].format(shape=list(group[-1].outputs[0].shape), size=format_nbytes(nbytes)),
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, _edited(timeline, kind, group)),
+                confidence=Confidence.EXACT_LIFETIME if exact else Confidence.MODELLED,
+                fix=_FIXES[kind],
+            )
+
+
+class _Kind(Enum):
+    """Why a copy is not needed."""
+
+    SAME = auto()
+    """Original and copy have one layout, and neither is written to."""
+    BROADCAST = auto()
+    """Arithmetic would broadcast."""
+    GROUPED = auto()
+    """FlashAttention takes fewer heads of keys and values than of queries."""
+
+
+_MESSAGES = {
+    _Kind.SAME: "A tensor of shape {shape} is copied here, and neither the copy nor the original changes while both "
+    "are alive: {size} at one time.",
+    _Kind.BROADCAST: "`repeat` writes a tensor of shape {shape} that only meets tensors of that shape in arithmetic, "
+    "{size} at one time.",
+    _Kind.GROUPED: "Keys or values are repeated in memory to shape {shape} for attention with grouped queries, {size} "
+    "at one time.",
+}
+_FIXES = {
+    _Kind.SAME: "Use the tensor itself in place of its copy.",
+    _Kind.BROADCAST: "Leave `repeat` out and let the operation broadcast, or use `expand`, which copies nothing.",
+    _Kind.GROUPED: "Pass keys and values as they are to `scaled_dot_product_attention(..., enable_gqa=True)`.",
+}
+
+
+def _kind(flow: Flow, node: Node) -> _Kind | None:
+    if node.op == "aten.repeat.default":
+        return _Kind.BROADCAST if _is_broadcast_only(flow, node) else None
+    if _keeps_layout(node):
+        named = node.frame is not None and _COPY.search(linecache.getline(node.frame.path, node.frame.line))
+        return _Kind.SAME if named and _is_redundant(flow, node) else None
+    return _Kind.GROUPED if _num_repeats(node) > 1 and _is_for_flash_attention(flow, node) else None
+
+
+def _edited(timeline: Timeline, kind: _Kind, group: list[Node]) -> Timeline:
+    if kind is _Kind.SAME:
+        return merge(timeline, {node.outputs[0].buffer: node.inputs[0].buffer for node in group})
+    if kind is _Kind.BROADCAST:
+        return without(timeline, {node.outputs[0].buffer for node in group})
+    copies = {node.outputs[0].buffer: _num_repeats(node) for node in group}
+    return resize(timeline, {copy: timeline.buffers[copy].nbytes // times for copy, times in copies.items()})
+
+
+def _buffers(node: Node) -> tuple[int, int]:
+    return node.inputs[0].buffer, node.outputs[0].buffer
+
+
+def _keeps_layout(node: Node) -> bool:
+    taken, given = node.inputs[0], node.outputs[0]
+    return (taken.shape, taken.stride, taken.dtype) == (given.shape, given.stride, given.dtype)
+
+
+def _num_repeats(node: Node) -> int:
+    """How often each element of what is copied appears in the copy; in memory it is there once."""
+    taken = node.inputs[0]
+    return prod(n for n, stride in zip(taken.shape, taken.stride, strict=True) if stride == 0)
+
+
+def _is_for_flash_attention(flow: Flow, node: Node) -> bool:
+    """Whether only FlashAttention reads the copy, as keys or values."""
+    copy = node.outputs[0].buffer
+    readers = [reader for reader in flow.readers(copy, node.index) if reader.phase is Phase.FORWARD]
+    return bool(readers) and all(
+        reader.op == "aten._scaled_dot_product_flash_attention.default"
+        and reader.inputs[0].buffer != copy
+        and all(numel(g) == numel(node.outputs[0]) for g in reader.inputs[1:3] if g.buffer == copy)
+        for reader in readers
+    )
+
+
+def _is_redundant(flow: Flow, node: Node) -> bool:
+    """Whether the two tensors are whole storages, and nothing writes to either while both are alive."""
+    original, copy = _buffers(node)
+    first, second = flow.trace.buffers[original], flow.trace.buffers[copy]
+    if first.nbytes != second.nbytes or (first.died is None and second.died is None):
+        return False
+    ends = [flow.trace.event_nodes[each.died] for each in (first, second) if each.died is not None]
+    return not any(flow.is_written(buffer, node.index, min(ends)) for buffer in (original, copy))
+
+
+def _is_broadcast_only(flow: Flow, node: Node) -> bool:
+    """Whether every reader is arithmetic whose other operand has the full shape, and only sizes of 1 were repeated."""
+    taken, given = node.inputs[0], node.outputs[0]
+    shape = (1,) * (len(given.shape) - len(taken.shape)) + taken.shape
+    if any(n not in (1, m) for n, m in zip(shape, given.shape, strict=True)):
+        return False
+    readers = [reader for reader in flow.readers(given.buffer, node.index) if reader.phase is Phase.FORWARD]
+    return bool(readers) and all(
+        reader.op in _BROADCASTS
+        and len(reader.inputs) == 2
+        and reader.inputs[0].buffer != reader.inputs[1].buffer
+        and all(numel(g) == numel(reader.outputs[0]) for g in reader.inputs)
+        and all(g.shape == given.shape for g in reader.inputs if g.buffer == given.buffer)
+        and given.buffer not in {g.buffer for g in reader.outputs}
+        for reader in readers
+    )

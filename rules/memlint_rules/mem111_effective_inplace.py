@@ -1,0 +1,175 @@
+"""MEM111: activations that would keep one tensor instead of two if they worked in place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import merge
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow, most_alive, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Node, Trace
+
+SAVES_EITHER = {
+    "aten.leaky_relu.default": "aten.leaky_relu_backward.default",
+    "aten.elu.default": "aten.elu_backward.default",
+}
+"""Kernels whose backward takes the input, or the result if it was written over the input
+(tools/autograd/derivatives.yaml), with that backward."""
+
+HAS_IN_PLACE = frozenset(
+    f"aten.{op}.default"
+    for op in ("relu", "leaky_relu", "elu", "silu", "mish", "hardswish", "hardtanh", "hardsigmoid", "sigmoid", "tanh")
+)
+"""Kernels that can write over their input where no gradients are computed."""
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Discriminator(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 64, 3, padding=1),
+            {first},
+            nn.Conv2d(64, 64, 3, padding=1),
+            {second},
+            nn.Conv2d(64, 1, 3),
+        )
+
+    def forward(self, images):
+        return self.layers(images)
+
+
+def memlint_workload():
+    return Discriminator(), {{"images": torch.randn(8, 3, 128, 128)}}
+"""
+
+
+class EffectiveInplace(Rule):
+    """An activation keeps its input and its output for backward, and would need only one tensor in place of both.
+
+    ## What it does
+
+    Looks for LeakyReLU and ELU whose input nothing else reads, in training, and where no gradients are computed for any
+    activation whose input ends there. It reports them if the peak falls when input and output are one tensor.
+
+    ## Why it costs memory
+
+    The backward of LeakyReLU and ELU can be computed from the input or from the result. Out of place PyTorch saves the
+    input, and what comes next usually saves the output as well. In place there is one tensor that serves both.
+
+    This holds for few activations. ReLU saves its output in either case, so `inplace=True` changes nothing after a
+    convolution or a normalisation. SiLU, Hardswish, ReLU6 and Mish need their input in backward and copy it first.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Input and output are made one storage, alive from the birth of the first to the death of the last, in every step,
+    and the peak is computed again.
+
+    ## Known limits
+
+    An input that is also used elsewhere, held by a variable, or part of a larger tensor is left alone, because writing
+    over it would change a result or fail in backward. The saving counts all activations on the line together.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd
+    """
+
+    code = "MEM111"
+    name = "effective-inplace"
+    summary = "An activation keeps input and output for backward; in place it would keep one tensor."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
+        Case(title="ELU", source=_MODEL.format(first="nn.ELU()", second="nn.ELU()")),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)"),
+        ),
+        Case(title="ReLU saves its output in either case", source=_MODEL.format(first="nn.ReLU()", second="nn.ReLU()")),
+        Case(
+            title="The input is used again",
+            source="""\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(512, 512)
+        self.second = nn.Linear(512, 512)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        return self.second(F.leaky_relu(hidden)) + hidden
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(4096, 512)}
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line whose activations lower the peak in place."""
+        ops = SAVES_EITHER if context.workload.mode == "train" else HAS_IN_PLACE
+        nodes = [node for node in trace.nodes if node.op in ops and node.phase is Phase.FORWARD]
+        if not nodes:
+            return
+        flow = Flow.of(trace)
+        lines: defaultdict[Frame | None, list[Node]] = defaultdict(list)
+        for node in nodes:
+            if _may_write_over_input(flow, node):
+                lines[node.frame].append(node)
+        for frame, group in lines.items():
+            pairs = {node.outputs[0].buffer: node.inputs[0].buffer for node in group}
+            change = peak_change(context.timeline, merge(context.timeline, pairs))
+            if change >= 0:
+                continue
+            number = sum(node.step == trace.num_steps - 1 for node in group)
+            kinds = " and ".join(sorted({node.op.split(".")[1] for node in group}))
+            nbytes = most_alive(context.timeline, pairs)
+            yield self.finding(
+                context,
+                frame,
+                f"{kinds} here ({number} per step) keeps its input and its output, {format_nbytes(nbytes)} of each; in "
+                "place it keeps one tensor.",
+                nbytes=nbytes,
+                peak_change=change,
+                confidence=Confidence.EXACT_LIFETIME,
+                fix="Construct the activation with `inplace=True`, or call it as `F.leaky_relu(x, inplace=True)`.",
+            )
+
+
+def _may_write_over_input(flow: Flow, node: Node) -> bool:
+    """Whether nothing but this activation and its backward reads the input, and nothing holds it longer."""
+    taken, given = node.inputs[0], node.outputs[0]
+    if taken.buffer < 0 or given.buffer < 0 or (taken.shape, taken.stride) != (given.shape, given.stride):
+        return False
+    buffer, result = flow.trace.buffers[taken.buffer], flow.trace.buffers[given.buffer]
+    if buffer.category not in (Category.ACTIVATION, Category.TEMPORARY) or buffer.nbytes != result.nbytes:
+        return False
+    later = list(flow.readers(taken.buffer, node.index))
+    if buffer.died is None or len(later) > 1 or any(reader.op != SAVES_EITHER.get(node.op) for reader in later):
+        return False
+    last = later[-1] if later else node
+    return flow.trace.event_nodes[buffer.died] <= last.index

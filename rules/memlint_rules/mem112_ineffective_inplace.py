@@ -1,0 +1,127 @@
+"""MEM112: dropout that works in place and so keeps a larger mask."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Frame, Node, Trace
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(1024, 1024),
+            {dropout},
+            nn.Linear(1024, 1024),
+            {dropout},
+            nn.Linear(1024, 1024),
+        )
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(16384, 1024)}}
+"""
+
+
+class IneffectiveInplace(Rule):
+    """Dropout works in place, and keeps its noise in the dtype of its input where a mask of bytes would do.
+
+    ## What it does
+
+    Looks on CUDA for dropout with `inplace=True` in training: kernels that fill a tensor with random zeros and ones,
+    scale it and multiply the input by it in place, and keep that tensor for backward.
+
+    ## Why it costs memory
+
+    CUDA has one kernel for dropout that keeps one byte per element for backward. It gives a new tensor, so in place it
+    is not used: the noise is then a tensor of the input's dtype, four bytes per element in float32. What `inplace=True`
+    was to save is saved anyway, because the input is freed as soon as nothing needs it.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Each such tensor is given one byte per element, and the peak is computed again.
+
+    ## Known limits
+
+    `inplace=True` of SiLU, Hardswish, ReLU6 and Mish has no effect on memory in training, because autograd copies the
+    input first; that is not reported, since leaving it out changes nothing either.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
+    """
+
+    code = "MEM112"
+    name = "ineffective-inplace"
+    summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
+        Case(title="In bfloat16", source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), dtype="bfloat16"),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(dropout="nn.Dropout(0.1)")),
+        Case(title="In place, and without effect on memory", source=_MODEL.format(dropout="nn.SiLU(inplace=True)")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line with such a dropout."""
+        drawn = [n for n in trace.nodes if n.op == "aten.bernoulli_.float" and n.phase is Phase.FORWARD]
+        if not drawn or not context.device.is_cuda:
+            return
+        flow = Flow.of(trace)
+        lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
+        for node in drawn:
+            noise = trace.buffers[node.outputs[0].buffer]
+            if noise.category is Category.ACTIVATION and _scales_in_place(flow, node):
+                lines[node.frame].append(noise)
+        for frame, group in lines.items():
+            nbytes = most_alive(context.timeline, [noise.id for noise in group])
+            if nbytes < MIN_NBYTES:
+                continue
+            number = sum(noise.step == trace.num_steps - 1 for noise in group)
+            yield self.finding(
+                context,
+                frame,
+                f"Dropout works in place here ({number} per step) and keeps its noise in {group[0].dtype} for "
+                f"backward, {format_nbytes(nbytes)} at one time; out of place CUDA keeps one byte per element.",
+                nbytes=nbytes,
+                peak_change=peak_change(
+                    context.timeline, resize(context.timeline, {noise.id: prod(noise.shape) for noise in group})
+                ),
+                confidence=Confidence.MODELLED,
+                fix="Leave `inplace=True` of the dropout out.",
+            )
+
+
+def _scales_in_place(flow: Flow, drawn: Node) -> bool:
+    """Whether the noise is divided by the probability and then multiplied into another tensor."""
+    noise = drawn.outputs[0].buffer
+    ops = [reader for reader in flow.readers(noise, drawn.index) if reader.phase is Phase.FORWARD]
+    return [reader.op for reader in ops] == ["aten.div_.Tensor", "aten.mul_.Tensor"] and (
+        ops[1].outputs[0].buffer != noise and numel(ops[1].outputs[0]) == numel(drawn.outputs[0])
+    )

@@ -1,0 +1,145 @@
+"""MEM117: logits of all positions where the last ones are wanted."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import resize
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Node, Trace
+
+MIN_VOCABULARY = 8192
+MIN_FACTOR = 8
+"""The part that is read is at most this fraction of the logits."""
+
+_MODEL = """\
+import torch
+from torch import nn
+
+import memlint
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(32_000, 64)
+        self.head = nn.Linear(64, 32_000, bias=False)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        return {logits}
+
+
+@memlint.workload(mode="inference")
+def next_token():
+    return Model(), {{"tokens": torch.zeros(4, 512, dtype=torch.int64)}}
+"""
+
+
+class AllPositionLogits(Rule):
+    """Inference computes the logits of every position and reads those of one.
+
+    ## What it does
+
+    Looks in inference for a matrix product with 8192 or more columns of whose rows an eighth or less are read
+    afterwards, through casts and scaling.
+
+    ## Why it costs memory
+
+    To choose the next token only the last position counts. The logits of all of them have one element per position and
+    word, 512 MiB in float32 for 4096 positions and 32,768 words, and are often the largest tensor of the prefill.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Logits and their casts are given the share of their bytes that is read, and the peak is computed again.
+
+    ## Known limits
+
+    A model whose logits leave it is reported only if the traced step itself reads them.
+
+    ## References
+
+    - https://huggingface.co/docs/transformers/main_classes/text_generation
+    """
+
+    code = "MEM117"
+    name = "all-position-logits"
+    summary = "Inference computes the logits of every position and reads those of a few."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
+        Case(title="With a cast", source=_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)")),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(logits="self.head(hidden[:, -1]).argmax(-1)")),
+        Case(title="Every position counts", source=_MODEL.format(logits="self.head(hidden).argmax(-1)")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that makes such logits."""
+        if context.workload.mode == "train":
+            return
+        timeline = context.timeline
+        lines: defaultdict[Frame | None, list[_Logits]] = defaultdict(list)
+        for node in trace.nodes:
+            wide = node.op in PRODUCTS and node.outputs[0].shape[-1] >= MIN_VOCABULARY
+            if wide and node.phase is Phase.FORWARD and (found := _partly_read(Flow.of(trace), node)) is not None:
+                lines[node.frame].append(found)
+        for frame, group in lines.items():
+            sizes = {
+                buffer: trace.buffers[buffer].nbytes * found.num_read // numel(found.product.outputs[0])
+                for found in group
+                for buffer in found.buffers
+            }
+            words = group[0].product.outputs[0].shape[-1]
+            rows = numel(group[0].product.outputs[0]) // words
+            nbytes = most_alive(timeline, sizes)
+            yield self.finding(
+                context,
+                frame,
+                f"The logits of {rows:,} positions over {words:,} words are computed, {format_nbytes(nbytes)}, and "
+                f"those of {group[0].num_read // words:,} are read.",
+                nbytes=nbytes,
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
+                confidence=Confidence.MODELLED,
+                fix="Apply the head to the positions that count, `head(hidden[:, -1:])`; models of transformers take "
+                "`logits_to_keep=1`.",
+            )
+
+
+class _Logits(NamedTuple):
+    """A product, the Buffers of its result and of casts of it, and how many of its elements are read."""
+
+    product: Node
+    buffers: frozenset[int]
+    num_read: int
+
+
+def _partly_read(flow: Flow, product: Node) -> _Logits | None:
+    size = numel(product.outputs[0])
+    buffers, read, waiting = made(product), 0, [product]
+    while waiting:
+        node = waiting.pop()
+        for reader in flow.readers(node.outputs[0].buffer, node.index):
+            taken = next(g for g in reader.inputs if g.buffer == node.outputs[0].buffer)
+            if numel(taken) == size and reader.op in POINTWISE and numel(reader.outputs[0]) == size:
+                buffers |= made(reader)
+                waiting.append(reader)
+            elif numel(taken) * MIN_FACTOR <= size:
+                read = max(read, numel(taken))
+            else:
+                return None
+    return _Logits(product, frozenset(buffers), read) if read else None

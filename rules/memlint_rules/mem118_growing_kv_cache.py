@@ -1,0 +1,200 @@
+"""MEM118: a cache that grows by concatenation."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.estimate import replay
+from memlint.memory.timeline import end_at, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Frame, Node, Trace
+
+MIN_STEPS = 8
+"""Concatenations in a row; fewer may be anything."""
+_CAT = "aten.cat.default"
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import memlint
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys, self.values = nn.Linear(256, 256), nn.Linear(256, 256)
+
+    def forward(self, x):
+        {before}
+        for position in range(512, 544):
+            q = x.view(16, 1, 4, 64).transpose(1, 2)
+            new = self.keys(x).view(16, 1, 256), self.values(x).view(16, 1, 256)
+            {grow}
+            k, v = (t.unflatten(-1, (4, 64)).transpose(1, 2) for t in (k, v))
+            x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(1)
+        return x
+
+
+@memlint.workload(mode="inference")
+def generate():
+    return Decoder(), torch.randn(16, 256)
+"""
+
+
+class GrowingKvCache(Rule):
+    """A cache of keys and values grows by a concatenation at every token.
+
+    ## What it does
+
+    Looks in inference for eight or more concatenations, each of which takes the result of the one before and adds to
+    it.
+
+    ## Why it costs memory
+
+    A concatenation needs the old tensor and the new one at the same time. Each asks the allocator for a block a little
+    larger than any that was given back, so blocks of earlier sizes stay reserved without use. A cache allocated once
+    for the longest sequence is written to in place.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Every tensor of the row, and the one it begins with, is given the size of the last and closed before the next is
+    made. The peak is computed again. The message also says what the caching allocator reserves in both cases.
+
+    ## Known limits
+
+    A cache that is allocated for more tokens than are generated takes more than one that grows. What a prefill takes
+    until its keys are copied into the cache is not counted. Nothing is said where neither the peak nor what is reserved
+    would fall.
+
+    ## References
+
+    - https://huggingface.co/docs/transformers/kv_cache
+    """
+
+    code = "MEM118"
+    name = "growing-kv-cache"
+    summary = "A cache grows by a concatenation at every token, which needs the old and the new one together."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                before="keys, values = x.new_zeros(16, 512, 256), x.new_zeros(16, 512, 256)",
+                grow="keys, values = torch.cat([keys, new[0]], 1), torch.cat([values, new[1]], 1)\n            "
+                "k, v = keys, values",
+            ),
+            line=18,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                before="keys, values = x.new_zeros(16, 544, 256), x.new_zeros(16, 544, 256)",
+                grow="keys[:, position], values[:, position] = new[0][:, 0], new[1][:, 0]\n            "
+                "k, v = keys[:, : position + 1], values[:, : position + 1]",
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that concatenates so."""
+        if context.workload.mode == "train":
+            return
+        timeline = context.timeline
+        lines: defaultdict[Frame | None, list[list[Node]]] = defaultdict(list)
+        for row in _rows(trace):
+            if len(row) >= MIN_STEPS:
+                lines[row[0].frame].append(row)
+        for frame, rows in lines.items():
+            nbytes = most_alive(timeline, [node.outputs[0].buffer for row in rows for node in row])
+            if nbytes < MIN_NBYTES:
+                continue
+            after = _allocated_once(timeline, rows)
+            change, reserved = peak_change(timeline, after), _reserved(context, timeline, after)
+            if change >= 0 and not reserved:
+                continue
+            steps = max(len(row) for row in rows)
+            yield self.finding(
+                context,
+                frame,
+                f"A cache grows here by concatenation, {steps} times in a row; old and new take "
+                f"{format_nbytes(nbytes)} together.{reserved}",
+                nbytes=nbytes,
+                peak_change=change,
+                confidence=Confidence.MODELLED,
+                fix="Allocate the cache once for the longest sequence and write into it with `index_copy_`; "
+                '`generate` of transformers does with `cache_implementation="static"`.',
+            )
+
+
+def _rows(trace: Trace) -> list[list[Node]]:
+    """Concatenations that each take the result of the one before, in order."""
+    ends: dict[int, list[Node]] = {}
+    for node in trace.nodes:
+        if node.op != _CAT or node.phase is not Phase.FORWARD or not node.inputs:
+            continue
+        row = ends.pop(node.inputs[0].buffer, None)
+        grown = row is not None and row[-1].frame == node.frame and _grows(row[-1], node)
+        ends[node.outputs[0].buffer] = [*row, node] if row is not None and grown else [node]
+    return list(ends.values())
+
+
+def _grows(before: Node, after: Node) -> bool:
+    """Whether the second takes the whole result of the first, and is longer in one dimension."""
+    short, long = before.outputs[0].shape, after.outputs[0].shape
+    return (
+        after.inputs[0].shape == short
+        and len(short) == len(long)
+        and sum(n != m for n, m in zip(short, long, strict=True)) == 1
+    )
+
+
+def _allocated_once(timeline: Timeline, rows: list[list[Node]]) -> Timeline:
+    """The Timeline with one tensor of the last size in place of each row."""
+    sizes: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for row in rows:
+        begun = row if _is_given_up(timeline, row) else row[1:]
+        replaced = {node.inputs[0].buffer: node.index - 1 for node in begun}
+        last = row[-1].outputs[0].buffer
+        sizes.update(dict.fromkeys(replaced, timeline.buffers[last].nbytes))
+        ends.update(replaced)
+    return end_at(resize(timeline, sizes), ends)
+
+
+def _is_given_up(timeline: Timeline, row: list[Node]) -> bool:
+    """Whether what the row begins with is a tensor of its own that nothing reads once the row goes on."""
+    first = row[0].inputs[0]
+    buffer = timeline.buffers[first.buffer]
+    return (
+        first.buffer >= 0
+        and buffer.category is Category.TEMPORARY
+        and prod(buffer.shape) == numel(first)
+        and buffer.last_used < row[1].index
+    )
+
+
+def _reserved(context: Context, before: Timeline, after: Timeline) -> str:
+    """What the caching allocator reserves in both cases, where that is less afterwards; else nothing."""
+    if not context.device.is_cuda:
+        return ""
+    now, then = (replay(timeline).peak_reserved for timeline in (before, after))
+    return f" PyTorch reserves {format_nbytes(now)} for the step, and would reserve {format_nbytes(then)}." * (
+        then < now
+    )

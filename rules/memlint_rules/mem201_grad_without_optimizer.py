@@ -1,0 +1,154 @@
+"""MEM201: gradients of parameters that no optimizer has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+from memlint.whatif.changes import FreezeParameters
+from memlint_rules.flow import made, most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+_MODEL = """\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+        self.head = nn.Linear(1024, 10)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+
+def memlint_workload():
+    model = Model(){freeze}
+    return Declaration(
+        model,
+        {{"x": torch.randn(4096, 1024)}},
+        optimizer=lambda parameters: torch.optim.AdamW({parameters}),
+    )
+"""
+_FREEZE = "\n    model.backbone.requires_grad_(False)"
+
+
+class GradWithoutOptimizer(Rule):
+    """Backward computes gradients of parameters that nothing updates.
+
+    ## What it does
+
+    Looks for parameters that get a gradient in backward and that no kernel of any step writes, while others are
+    updated. Parameters updated by hand, or by a second optimizer, count as updated.
+
+    ## Why it costs memory
+
+    Each gradient takes as many bytes as its parameter. What is more, backward has to go through the layers of these
+    parameters, so the activations they need stay. With `requires_grad_(False)` there are no gradients, and layers in
+    front of the first trained parameter save nothing.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with these parameters frozen. Where that cannot be, the gradients are taken out and the
+    peak is computed again.
+
+    ## Known limits
+
+    Gradients that the program reads for something else, such as a penalty or a statistic, are reported as well.
+    Parameters updated in other steps than the two that are traced look as if nothing updated them.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+    """
+
+    code = "MEM201"
+    name = "grad-without-optimizer"
+    summary = "Gradients are computed for parameters that no optimizer updates."
+    severity = Severity.ERROR
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(freeze="", parameters="model.head.parameters()"), line=14),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(freeze=_FREEZE, parameters="model.head.parameters()")),
+        Case(title="All of them are updated", source=_MODEL.format(freeze="", parameters="parameters")),
+        Case(
+            title="The loop updates parameters by hand",
+            source="""\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+def step(model, inputs, optimizer):
+    model(**inputs).mean().backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
+            parameter.grad = None
+
+
+def memlint_workload():
+    return Declaration(nn.Linear(1024, 1024), {"input": torch.randn(4, 1024)}, step=step)
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all such parameters."""
+        timeline = context.timeline
+        updated = {buffer for node in trace.nodes if node.step >= 0 for buffer in made(node)}
+        parameters = {b.name: b for b in trace.buffers if b.category is Category.PARAMETER}
+        if updated.isdisjoint(parameter.id for parameter in parameters.values()):
+            return
+        gradients = [
+            buffer
+            for buffer in trace.buffers
+            if buffer.category is Category.GRADIENT
+            and (parameter := parameters.get(_owner(buffer))) is not None
+            and parameter.id not in updated
+        ]
+        if not gradients:
+            return
+        names = tuple(dict.fromkeys(_owner(gradient) for gradient in gradients))
+        after = context.retrace(FreezeParameters(names))
+        peak = context.estimate.requested.estimate
+        change = (
+            after.requested.estimate - peak
+            if after
+            else max(live(without(timeline, [gradient.id for gradient in gradients]))) - max(live(timeline))
+        )
+        nbytes = most_alive(timeline, [gradient.id for gradient in gradients])
+        which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} parameters, among them `{names[-1]}`,"
+        yield self.finding(
+            context,
+            max(gradients, key=lambda gradient: gradient.nbytes).frame,
+            f"{which} {'gets a gradient' if len(names) == 1 else 'get gradients'} of {format_nbytes(nbytes)}, and no "
+            "optimizer updates " + ("it." if len(names) == 1 else "them."),
+            nbytes=nbytes,
+            peak_change=change,
+            confidence=Confidence.EXACT_RETRACE if after else Confidence.EXACT_LIFETIME,
+            fix="Call `requires_grad_(False)` on them before the first step, or give them to an optimizer.",
+        )
+
+
+def _owner(gradient: Buffer) -> str:
+    """The name of the parameter whose gradient this is."""
+    return gradient.name.rpartition(" of ")[2]

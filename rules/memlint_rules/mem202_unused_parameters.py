@@ -1,0 +1,132 @@
+"""MEM202: parameters on the device that no kernel reads."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Trace
+
+MIN_NBYTES = 2**20
+"""Less than this in all is not worth a word."""
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {modules}
+
+    def forward(self, x):
+        {forward}
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(4, 4096)}}
+"""
+
+
+class UnusedParameters(Rule):
+    """Parameters were moved to the device, and no step reads them.
+
+    ## What it does
+
+    Looks for parameters that no kernel of any step reads or writes. Those whose counterpart in a sibling module is
+    used, as with experts that get no token, are left alone.
+
+    ## Why it costs memory
+
+    A parameter takes its bytes from the moment the model is moved until the end. It gets no gradient, and so no
+    optimizer state, but `DistributedDataParallel` keeps a bucket of its size for it.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    These storages are taken out, and the peak is computed again.
+
+    ## Known limits
+
+    A module that only some inputs or another mode reach, such as a head for generation, is reported as well. Parameters
+    of less than 1 MiB in all are not.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
+    """
+
+    code = "MEM202"
+    name = "unused-parameters"
+    summary = "Parameters take memory on the device and no step uses them."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(
+                modules="self.head = nn.Linear(4096, 2)\n        self.old_head = nn.Linear(4096, 4096)",
+                forward="return self.head(x)",
+            ),
+            line=1,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(modules="self.head = nn.Linear(4096, 2)", forward="return self.head(x)")),
+        Case(
+            title="Experts take turns",
+            source=_MODEL.format(
+                modules="self.experts = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(4))",
+                forward="return self.experts[0](x) + self.experts[2](x)",
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all unused parameters."""
+        used = {
+            geometry.buffer
+            for node in trace.nodes
+            if node.step >= 0
+            for geometry in (*node.inputs, *node.outputs)
+            if geometry.buffer >= 0
+        }
+        parameters = [buffer for buffer in trace.buffers if buffer.category is Category.PARAMETER]
+        places = {_place(parameter.name) for parameter in parameters if parameter.id in used}
+        unused = [
+            parameter
+            for parameter in parameters
+            if parameter.id not in used and parameter.nbytes and _place(parameter.name) not in places
+        ]
+        nbytes = sum(parameter.nbytes for parameter in unused)
+        if not places or nbytes < MIN_NBYTES:
+            return
+        unused.sort(key=lambda parameter: -parameter.nbytes)
+        names = [f"`{parameter.name}`" for parameter in unused[:3]]
+        rest = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        timeline = context.timeline
+        yield self.finding(
+            context,
+            None,
+            f"No step reads {', '.join(names)}{rest}: {format_nbytes(nbytes)} of parameters.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, [parameter.id for parameter in unused]))) - max(live(timeline)),
+            confidence=Confidence.EXACT_LIFETIME,
+            fix="Do not construct what is not used, or delete it before the model is moved to the device.",
+        )
+
+
+def _place(name: str) -> str:
+    """The same parameter of all siblings: without the numbers in its path."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)

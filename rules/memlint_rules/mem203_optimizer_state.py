@@ -1,0 +1,121 @@
+"""MEM203: optimizer state that takes a large part of the peak."""
+
+from __future__ import annotations
+
+from math import ceil, prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+MIN_SHARE = 1 / 3
+"""Of the peak that the state must take."""
+
+_BLOCK = 256
+_MIN_QUANTISED = 4096
+"""Elements that share a float32 scale, and the fewest a tensor must have to be quantised, in the 8-bit optimizers of
+bitsandbytes and torchao."""
+_MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
+
+_MODEL = """\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
+    return Declaration(
+        model,
+        {{"input": torch.randn(64, 1024)}},
+        optimizer=lambda parameters: torch.optim.{optimizer},
+    )
+"""
+
+
+class OptimizerState(Rule):
+    """The two moments that Adam keeps of every parameter are a third of the peak or more.
+
+    ## What it does
+
+    Adds up the state of optimizers of Adam's kind at the peak.
+
+    ## Why it costs memory
+
+    Adam, AdamW and their relatives keep two moments of each trained parameter, in its dtype: eight bytes per float32
+    parameter, twice the parameter itself. SGD keeps none, with momentum one; Adafactor keeps one number for each row
+    and column of a matrix.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Each moment of 4096 elements or more is given one byte per element and four for every 256, as 8-bit optimizers keep
+    it, and the peak is computed again.
+
+    ## Known limits
+
+    Every one of these is another optimizer, and changes how training goes. 8-bit optimizers are packages of their own;
+    their temporaries are not modelled, and some keep the state of embeddings in 32 bits. Sharding the state over
+    several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) changes nothing in the numbers.
+
+    ## References
+
+    - https://arxiv.org/abs/2110.02861
+    - https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
+    """
+
+    code = "MEM203"
+    name = "optimizer-state"
+    summary = "The moments of Adam take a large part of the peak."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(optimizer="Adafactor(parameters)")),
+        Case(title="One moment", source=_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        peak = context.estimate.requested.estimate
+        moments = [b for b in context.estimate.at_peak if _is_moment(b)]
+        nbytes = sum(moment.nbytes for moment in moments)
+        if nbytes < MIN_SHARE * peak or len({moment.name.partition(" of ")[0] for moment in moments}) < len(_MOMENTS):
+            return
+        timeline = context.timeline
+        sizes = {b.id: _quantised(b) for b in trace.buffers if _is_moment(b) and prod(b.shape) >= _MIN_QUANTISED}
+        change = max(live(resize(timeline, sizes))) - max(live(timeline))
+        if not is_notable(change, peak):
+            return
+        yield self.finding(
+            context,
+            None,
+            f"The two moments that the optimizer keeps of every parameter take {format_nbytes(nbytes)} of the peak, "
+            f"{nbytes / peak:.0%}.",
+            nbytes=nbytes,
+            peak_change=change,
+            confidence=Confidence.MODELLED,
+            fix="If training goes as well with it, take an optimizer that keeps less: an 8-bit AdamW (the figure given "
+            "here; `bitsandbytes.optim.AdamW8bit`, `torchao.optim.AdamW8bit`) or `torch.optim.Adafactor`. On several "
+            "GPUs shard the state.",
+        )
+
+
+def _is_moment(buffer: Buffer) -> bool:
+    return buffer.category is Category.OPTIMIZER_STATE and buffer.name.startswith(_MOMENTS)
+
+
+def _quantised(buffer: Buffer) -> int:
+    numel = prod(buffer.shape)
+    return min(buffer.nbytes, numel + 4 * ceil(numel / _BLOCK))

@@ -1,0 +1,164 @@
+"""MEM204: the lists of temporaries that a foreach optimizer makes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import alive_at, live, peak_event, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint.whatif.changes import OptimizerImplementation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+_REMEDIES = (
+    (OptimizerImplementation(foreach=False, fused=True), "`fused=True`"),
+    (OptimizerImplementation(foreach=False, fused=False), "`foreach=False`"),
+)
+
+
+class OptimizerStepTemporaries(Rule):
+    """The peak is in the optimizer's step, made by temporaries as large as all parameters together.
+
+    ## What it does
+
+    Looks for temporaries that `torch._foreach_*` kernels made and that are alive at the peak, when the peak is in the
+    optimizer's step.
+
+    ## Why it costs memory
+
+    On CUDA the optimizers of PyTorch run their foreach implementation unless told otherwise. It updates all parameters
+    together, so an intermediate such as the square root of Adam's second moment exists for all of them at once: one
+    more copy of the parameters, two for Adagrad and Adadelta. The fused kernels need none; a loop over the parameters
+    needs the intermediates of one parameter.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with `fused=True`, or with `foreach=False` where the optimizer has no fused kernel. Where a
+    trace has more than 6,000 kernels, the temporaries are left out of it instead, and the peak is computed again.
+
+    ## Known limits
+
+    Where the peak is elsewhere nothing is reported, because the peak would not fall. `foreach=False` makes the step
+    slower; `fused=True` does not. Optimizers that are no part of PyTorch may take neither argument.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/optim.html
+    - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
+    """
+
+    code = "MEM204"
+    name = "optimizer-step-temporaries"
+    summary = "The optimizer's foreach implementation makes the peak with copies of all parameters."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(2, 1024)}
+""",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Declaration(
+        Model(),
+        {"x": torch.randn(2, 1024)},
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, fused=True),
+    )
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding if foreach temporaries are alive at a peak in the optimizer."""
+        estimate = context.estimate
+        if estimate.phase is not Phase.OPTIMIZER:
+            return
+        temporaries = [
+            buffer
+            for buffer in alive_at(context.timeline, peak_event(context.timeline))
+            if _is_foreach_temporary(buffer)
+        ]
+        if not temporaries:
+            return
+        is_large = len(trace.nodes) > MANY_NODES
+        found = _left_out(context) if is_large else _traced(context)
+        if found is None:
+            return
+        change, text = found
+        nbytes = sum(buffer.nbytes for buffer in temporaries)
+        first = trace.nodes[estimate.peak_node]
+        yield self.finding(
+            context,
+            first.frame,
+            f"The peak is in the optimizer's step, where foreach kernels keep {format_nbytes(nbytes)} of temporaries "
+            f"({first.op}).",
+            nbytes=nbytes,
+            peak_change=change,
+            confidence=Confidence.MODELLED if is_large else Confidence.EXACT_RETRACE,
+            fix=f"Construct the optimizer with {text}.",
+        )
+
+
+def _is_foreach_temporary(buffer: Buffer) -> bool:
+    return buffer.category is Category.TEMPORARY and "_foreach_" in buffer.op
+
+
+def _traced(context: Context) -> tuple[int, str] | None:
+    """The best change of the peak that a remedy makes, and the remedy; None where none applies."""
+    changes: list[tuple[int, str]] = []
+    for remedy, text in _REMEDIES:
+        after = context.retrace(remedy)
+        if after is not None:
+            changes.append((after.requested.estimate - context.estimate.requested.estimate, text))
+            if changes[-1][0] < 0:
+                break
+    return min(changes, default=None)
+
+
+def _left_out(context: Context) -> tuple[int, str]:
+    timeline = context.timeline
+    temporaries = [buffer.id for buffer in timeline.buffers if _is_foreach_temporary(buffer)]
+    change = max(live(without(timeline, temporaries))) - max(live(timeline))
+    return change, "`fused=True`, or with `foreach=False` where it has no fused kernel"

@@ -1,0 +1,205 @@
+"""MEM205: gradients that are set to zero instead of being freed."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import span, unsafe, without_argument
+from memlint.lint.rule import Case, Edit, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, is_test, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=|\.grad(\.data)?\.(add_|copy_)\(")
+"""Code that needs gradients to exist, or to keep their addresses."""
+_WORTH_PARSING = re.compile(r"zero_grad\(|grad(\.data)?\.(zero_|fill_)\(")
+
+
+class ZeroGradKeepsGrads(Rule):
+    """Gradients are filled with zeros where they could be freed.
+
+    ## What it does
+
+    Looks for `zero_grad(set_to_none=False)` and for `parameter.grad.zero_()`.
+
+    ## Why it costs memory
+
+    Gradients set to `None` are allocated again by the next backward. Gradients set to zero stay where they are, so the
+    next forward runs with all of them in memory: as many bytes as the parameters that are trained.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake are the bytes of the trained parameters, where the
+    peak is before the backward has made all gradients.
+
+    ## Known limits
+
+    Files that use CUDA graphs are left out, because a captured step needs gradients that keep their addresses, as are
+    files that add to `parameter.grad` by hand, and the definitions of optimizers and other `zero_grad` methods. By hand
+    only loops over parameters are looked at, not the gradient of a single tensor. Code that reads `parameter.grad`
+    after `zero_grad()` must be ready to find `None`.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    """
+
+    code = "MEM205"
+    name = "zero-grad-keeps-grads"
+    summary = "Gradients are set to zero and kept through the next forward instead of being freed."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def step(model, optimizer, x, y):
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+""",
+            line=6,
+        ),
+        Case(
+            title="By hand",
+            source="""\
+import torch
+
+def sgd(model, rate):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= rate * parameter.grad
+            parameter.grad.zero_()
+""",
+            line=7,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def step(model, optimizer, x, y):
+    torch.nn.functional.mse_loss(model(x), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="A CUDA graph needs gradients that keep their addresses",
+            source="""\
+import torch
+
+def capture(model, optimizer, x):
+    graph = torch.cuda.CUDAGraph()
+    optimizer.zero_grad(set_to_none=False)
+    with torch.cuda.graph(graph):
+        model(x).sum().backward()
+    return graph
+""",
+        ),
+        Case(
+            title="The method of an optimizer does what its caller asks for",
+            source="""\
+import torch
+
+class Lion(torch.optim.Optimizer):
+    def zero_grad(self, set_to_none=True):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if set_to_none:
+                    parameter.grad = None
+                else:
+                    parameter.grad.zero_()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if not _WORTH_PARSING.search(source.text) or _STABLE.search(source.text) or not uses_torch(source):
+            return
+        if is_test(source):
+            return
+        for scope in scopes(source):
+            if scope.name == "zero_grad" or _in_optimizer(scope):
+                continue
+            for call in scope.calls:
+                if _keeps(call) or (_zeroes(call) and _over_parameters(scope, call)):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"`{ast.unparse(call)[:60]}` fills the gradients with zeros and keeps them, so the next "
+                        "forward runs with as many bytes of gradients as there are bytes of trained parameters.",
+                        "Call `optimizer.zero_grad()` right after `optimizer.step()`: by default it frees gradients. "
+                        "By hand, assign `parameter.grad = None`.",
+                        correction=unsafe(_freeing(source, call)),
+                    )
+
+
+def _keeps(call: ast.Call) -> bool:
+    """Whether it is `zero_grad(set_to_none=False)`."""
+    if not (isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"):
+        return False
+    value = _set_to_none(call)
+    return isinstance(value, ast.Constant) and value.value is False
+
+
+def _set_to_none(call: ast.Call) -> ast.expr | None:
+    values = [keyword.value for keyword in call.keywords if keyword.arg == "set_to_none"] or call.args[:1]
+    return values[0] if values else None
+
+
+def _freeing(source: Source, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that free the gradients where they are set to zero now.
+
+    They are no safe ones: code may read a gradient that is None then, and optimizers treat a parameter without a
+    gradient unlike one whose gradient is zero.
+    """
+    start, end = span(source, call)
+    told = _set_to_none(call)
+    if _keeps(call) and told is not None:
+        return without_argument(source, call, told) or (Edit(*span(source, told), "True"),)
+    held = _filled(call)
+    if held is None or not isinstance(source.index.parents[call], ast.Expr) or "#" in source.text[start:end]:
+        return ()
+    return (Edit(span(source, held)[1], end, " = None"),)
+
+
+def _zeroes(call: ast.Call) -> bool:
+    """Whether it is `x.grad.zero_()`, `x.grad.data.zero_()` or `x.grad.fill_(0)`."""
+    return _filled(call) is not None
+
+
+def _filled(call: ast.Call) -> ast.Attribute | None:
+    """Give the `x.grad` that is filled with zeros."""
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    held = call.func.value
+    if isinstance(held, ast.Attribute) and held.attr == "data":
+        held = held.value
+    filled = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
+    zeroes = call.func.attr == "zero_" or (call.func.attr == "fill_" and filled in ([0], [0.0]))
+    return held if zeroes and isinstance(held, ast.Attribute) and held.attr == "grad" else None
+
+
+def _over_parameters(scope: Scope, call: ast.Call) -> bool:
+    return any(isinstance(loop, ast.For) and "param" in ast.unparse(loop.iter) for loop in scope.loops(call))
+
+
+def _in_optimizer(scope: Scope) -> bool:
+    return scope.owner is not None and any(
+        re.search(r"Optimizer|SGD|Adam", dotted_name(base)) for base in scope.owner.bases
+    )

@@ -1,0 +1,143 @@
+"""MEM206: copies of the weights kept on the device beside the model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow, most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+MIN_SHARE = 0.25
+"""Of the parameters that the copies must be."""
+
+_COPIES = frozenset({"aten._to_copy.default", "aten.clone.default", "aten.copy_.default"})
+_SET_STORAGE = "aten.set_.source_Storage_storage_offset"
+_OWN = frozenset({Category.TEMPORARY, Category.OTHER, Category.ACTIVATION})
+
+_LOOP = """\
+import copy
+
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+best = {{}}
+
+
+def step(model, inputs, optimizer):
+    model(**inputs).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    best["weights"] = {copy}
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+    return Declaration(model, {{"input": torch.randn(64, 1024)}}, step=step)
+"""
+_ON_HOST = "{name: value.cpu() for name, value in model.state_dict().items()}"
+
+
+class WeightCopiesOnGpu(Rule):
+    """A copy of the weights stays on the device, and no forward reads it.
+
+    ## What it does
+
+    Looks for clones of parameters that live on from one step to the next and that nothing reads but copies and
+    averages: the best weights so far, or an exponential moving average.
+
+    ## Why it costs memory
+
+    Each copy takes as many bytes as the parameters. `copy.deepcopy(model.state_dict())` copies on the device where the
+    model is, and so do `AveragedModel` and most implementations of moving averages unless told otherwise. A new copy
+    is made before the old one is let go.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The copies are taken out, and the peak is computed again.
+
+    ## Known limits
+
+    A moving average kept on the host has to be moved there in every step, which takes time. Copies inside the model,
+    such as the teacher of a self-supervised method, belong to it and are not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema
+    """
+
+    code = "MEM206"
+    name = "weight-copies-on-gpu"
+    summary = "A copy of the weights is kept on the device and no forward reads it."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_LOOP.format(copy="copy.deepcopy(model.state_dict())"), line=15),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_LOOP.format(copy=_ON_HOST)),
+        Case(title="No copy", source=_LOOP.format(copy="model.state_dict()")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all copies."""
+        copies = [(copy, node) for node in trace.nodes if (copy := _copy_of_parameter(trace, node))]
+        copies = [(copy, node) for copy, node in copies if _outlives_its_step(trace, copy)]
+        if not copies:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        makers = {copy.id: node for copy, node in copies if _only_copied(flow, copy)}
+        parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
+        nbytes = most_alive(timeline, makers)
+        if not makers or nbytes < MIN_SHARE * parameters:
+            return
+        yield self.finding(
+            context,
+            next(iter(makers.values())).frame,
+            f"Copies of the parameters take {format_nbytes(nbytes)} on the device from step to step, and no forward "
+            f"reads them; the parameters take {format_nbytes(parameters)}.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, makers))) - max(live(timeline)),
+            confidence=Confidence.EXACT_LIFETIME,
+            fix="Keep the copy on the host, `{name: value.cpu() for name, value in model.state_dict().items()}`, or "
+            'save it to a file; an average takes `AveragedModel(model, device="cpu")`.',
+        )
+
+
+def _copy_of_parameter(trace: Trace, node: Node) -> Buffer | None:
+    """The Buffer into which `node` copies a whole parameter, outside the optimizer."""
+    if node.step < 0 or node.phase is Phase.OPTIMIZER or node.op not in _COPIES | {_SET_STORAGE}:
+        return None
+    # copy.deepcopy clones the storage, and then makes an empty tensor like the old one to put it in.
+    reader = trace.nodes[node.index - 1] if node.op == _SET_STORAGE else node
+    copy = trace.buffers[node.outputs[0].buffer] if node.outputs[0].buffer >= 0 else None
+    if copy is None or copy.category not in _OWN or (reader is not node and reader.op != "aten.new_empty.default"):
+        return None
+    read = [trace.buffers[g.buffer] for g in reader.inputs if g.buffer >= 0]
+    return copy if any(b.category is Category.PARAMETER and b.nbytes == copy.nbytes for b in read) else None
+
+
+def _outlives_its_step(trace: Trace, buffer: Buffer) -> bool:
+    following = buffer.step + 1
+    if buffer.died is None or following >= trace.num_steps:
+        return buffer.died is None
+    return trace.event_nodes[buffer.died] >= trace.step_nodes[following]
+
+
+def _only_copied(flow: Flow, buffer: Buffer) -> bool:
+    """Whether what reads the copy copies it on or writes it anew."""
+    return all(
+        node.op in _COPIES or any(g.buffer == buffer.id for g in node.outputs)
+        for node in flow.readers(buffer.id, buffer.node)
+    )

@@ -1,0 +1,176 @@
+"""MEM207: an embedding and an output layer of the same shape, each with a weight of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import end_at, live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import PRODUCTS, most_alive
+from memlint_rules.parameters import belonging, temporaries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+MIN_ROWS = 1024
+MIN_SHARE = 0.05
+"""Of the bytes of all parameters."""
+
+_LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default"})
+_EMBEDDING_BACKWARD = "aten.embedding_dense_backward.default"
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(32_000, 512)
+        self.layer = nn.Linear(512, 512)
+        self.head = nn.Linear(512, 32_000, bias=False){tie}
+
+    def forward(self, x):
+        return self.head(self.layer(self.words(x))[:, -1])
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.zeros(8, 64, dtype=torch.int64)}}
+"""
+
+
+class UntiedEmbeddings(Rule):
+    """The input embedding and the output layer over the same vocabulary are two parameters.
+
+    ## What it does
+
+    Looks for a parameter that is looked up by index and another of the same shape that a product takes as the weight
+    of an output layer, where it is trained and makes up a twentieth of the parameters or more.
+
+    ## Why it costs memory
+
+    A table of 32,000 words and 4096 features takes 500 MiB in float32, and in training four times that, with its
+    gradient and the state of Adam. Many language models use one table for both ends.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The weight of the output layer, its state, and its temporaries in the optimizer are taken out. Its gradient is let
+    go when it has been added to that of the embedding. The peak is computed again.
+
+    ## Known limits
+
+    This is another model: weights that were trained apart cannot be tied. It is for models that are trained from the
+    start, and for ties that were meant and got lost, such as one made by copying values.
+
+    ## References
+
+    - https://arxiv.org/abs/1608.05859
+    - https://huggingface.co/docs/transformers/main_classes/configuration
+    """
+
+    code = "MEM207"
+    name = "untied-embeddings"
+    summary = "Embedding and output layer of one vocabulary have two weights."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(tie=""), line=13),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(tie="\n        self.head.weight = self.words.weight")),
+        Case(
+            title="Trained before, and frozen",
+            source=_MODEL.format(tie="\n        self.requires_grad_(False)\n        self.layer.requires_grad_()"),
+        ),
+        Case(
+            title="Two vocabularies",
+            source=_MODEL.format(tie="").replace("nn.Embedding(32_000", "nn.Embedding(16_000"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per output layer."""
+        parameters = [b for b in trace.buffers if b.category is Category.PARAMETER]
+        tables = {b.id: b for b in parameters if len(b.shape) == 2 and b.shape[0] >= MIN_ROWS}
+        looked_up = {
+            g.buffer
+            for node in trace.nodes
+            if node.op in _LOOKUPS and node.phase is Phase.FORWARD
+            for g in node.inputs
+            if g.buffer in tables
+        }
+        if not looked_up:
+            return
+        trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
+        threshold = MIN_SHARE * sum(parameter.nbytes for parameter in parameters)
+        timeline = context.timeline
+        for head in _heads(trace, tables, looked_up):
+            table = next((tables[b] for b in sorted(looked_up) if _is_like(tables[b], head.weight)), None)
+            if table is None or head.weight.nbytes < threshold or head.weight.name not in trained:
+                continue
+            removed, gradients = _made_for(trace, head.weight)
+            last_nodes = _added(trace, table, gradients)
+            tied = end_at(without(timeline, removed), last_nodes)
+            nbytes_alive = live(tied)
+            # Autograd adds the two gradients out of place: for a moment there are both, and the sum.
+            adding = (nbytes_alive[(tied.buffers[g].died or 1) - 1] + tied.buffers[g].nbytes for g in last_nodes)
+            nbytes = most_alive(timeline, [*removed, *gradients])
+            yield self.finding(
+                context,
+                head.product.frame,
+                f"`{table.name}` and `{head.weight.name}` are two parameters of {head.weight.shape[0]:,} x "
+                f"{head.weight.shape[1]:,}. The second takes {format_nbytes(nbytes)}, with its gradient and the "
+                "optimizer's state.",
+                nbytes=nbytes,
+                peak_change=max(*nbytes_alive, *adding) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix="If the model is trained from the start and may use one table for both ends, tie them: "
+                "`head.weight = embedding.weight`, or `tie_word_embeddings=True` in a Hugging Face config.",
+            )
+
+
+class _Head(NamedTuple):
+    weight: Buffer
+    product: Node
+
+
+def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iterator[_Head]:
+    """Find the weights with one row per word that products take transposed, at their last use in forward."""
+    found: dict[int, _Head] = {}
+    for node in trace.nodes:
+        if node.op in PRODUCTS and node.phase is Phase.FORWARD:
+            weight = node.inputs[-1]
+            table = tables.get(weight.buffer)
+            if table is not None and table.id not in looked_up and weight.shape == table.shape[::-1]:
+                found[table.id] = _Head(table, node)
+    yield from found.values()
+
+
+def _is_like(table: Buffer, weight: Buffer) -> bool:
+    return (table.shape, table.dtype) == (weight.shape, weight.dtype)
+
+
+def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:
+    """Buffers that a tied weight would not need, and its gradients."""
+    belongings = belonging(trace, {weight.name})
+    gradients = [buffer.id for buffer in belongings if buffer.category is Category.GRADIENT]
+    kept = [buffer.id for buffer in belongings if buffer.category is not Category.GRADIENT]
+    return kept + [buffer.id for buffer in temporaries_of(trace, weight)], gradients
+
+
+def _added(trace: Trace, table: Buffer, gradients: list[int]) -> dict[int, int]:
+    """For each gradient of the weight the Node of its step that makes the gradient of the embedding."""
+    made = {
+        node.step: node.index
+        for node in trace.nodes
+        if node.op == _EMBEDDING_BACKWARD and node.outputs[0].shape == table.shape
+    }
+    steps = {gradient: trace.buffers[gradient].step for gradient in gradients}
+    return {gradient: made[step] for gradient, step in steps.items() if step in made}

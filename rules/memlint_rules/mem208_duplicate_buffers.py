@@ -1,0 +1,205 @@
+"""MEM208: buffers that every layer has, and that all come out the same."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow
+from memlint_rules.origins import made_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+MIN_NBYTES = 2**20
+"""Less than this in all but one is not worth a word."""
+
+_FILLING = frozenset(
+    {
+        "aten._to_copy.default", "aten.clone.default", "aten.copy_.default", "aten.empty.memory_format",
+        "aten.empty_like.default", "aten.fill_.Scalar", "aten.zero_.default",
+    }
+)  # fmt: skip
+"""A buffer made by these alone is one number everywhere, waiting for what is loaded or written into it."""
+_RANDOM = ("bernoulli", "exponential", "multinomial", "normal", "rand", "uniform")
+
+_Origin: TypeAlias = "tuple[object, ...]"
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 64){block}
+
+    def forward(self, x, mask):
+        scores = self.linear(x) @ x.mT
+        return scores.masked_fill({mask}, 0.0) @ x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(12)){model}
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, {argument})
+        return x
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(1, 2048, 64)}}
+"""
+_MASK = '\n        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())'
+
+
+class DuplicateBuffers(Rule):
+    """Each layer registers a buffer that is the same in all of them.
+
+    ## What it does
+
+    Looks for buffers of the same name in several modules that the same lines made from the same shapes, that nothing
+    random went into and that no step writes, such as causal masks, position tables and cosines.
+
+    ## Why it costs memory
+
+    Every one is a storage of its own on the device. Even one tensor that all layers register becomes one copy for each
+    when the model is moved: `Module.to` moves buffers one by one. Twelve masks of 4096 x 4096 booleans are 192 MiB.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    All but one of them are taken out, and the peak is computed again.
+
+    ## Known limits
+
+    Values are not compared: where the same line makes other numbers for every layer, such as windows of different
+    width, buffers of one shape look the same. Buffers of less than 1 MiB in all are not reported, nor are those that
+    were computed on the host from tensors smaller than that.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
+    """
+
+    code = "MEM208"
+    name = "duplicate-buffers"
+    summary = "Every layer has a copy of the same buffer."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(block=_MASK, mask="self.mask", model="", argument="None"), line=9),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(block="", mask="mask", model=_MASK, argument="self.mask")),
+        Case(
+            title="Random, and so all different",
+            source=_MODEL.format(
+                block='\n        self.register_buffer("mask", torch.rand(2048, 2048) > 0.5)',
+                mask="self.mask",
+                model="",
+                argument="None",
+            ),
+        ),
+        Case(
+            title="Room for a state of each layer",
+            source=_MODEL.format(
+                block='\n        self.register_buffer("mask", torch.zeros(2048, 2048, dtype=torch.bool))',
+                mask="self.mask",
+                model="",
+                argument="None",
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that makes such buffers."""
+        groups: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
+        for buffer in trace.buffers:
+            if buffer.category is Category.BUFFER and buffer.nbytes:
+                groups[re.sub(r"(?<![^.])\d+(?![^.])", "*", buffer.name), buffer.shape, buffer.dtype].append(buffer)
+        large = {key: buffers for key, buffers in groups.items() if _redundant_nbytes(buffers) >= MIN_NBYTES}
+        if not large:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        written = {g.buffer for node in trace.nodes if node.step >= 0 for g in node.outputs}
+        for (name, *_), buffers in large.items():
+            alike: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
+            for buffer in buffers:
+                origin = _origin(flow, buffer.id, trace.step_nodes[0])
+                if buffer.id not in written and _is_determined(origin):
+                    alike[origin].append(buffer)
+            for same in alike.values():
+                redundant = _redundant_nbytes(same)
+                if redundant < MIN_NBYTES:
+                    continue
+                first = same[0]
+                yield self.finding(
+                    context,
+                    made_at(flow, first),
+                    f"The {len(same)} buffers `{name}`, {' x '.join(map(str, first.shape))} {first.dtype}, come from "
+                    f"the same line; all but one of them take {format_nbytes(redundant)}.",
+                    nbytes=redundant,
+                    peak_change=max(live(without(timeline, [b.id for b in same[1:]]))) - max(live(timeline)),
+                    confidence=Confidence.EXACT_LIFETIME,
+                    fix="Register it once in the model and hand it to the layers; a causal mask is not needed at all "
+                    "with `scaled_dot_product_attention(..., is_causal=True)`.",
+                )
+
+
+def _redundant_nbytes(buffers: list[Buffer]) -> int:
+    return sum(buffer.nbytes for buffer in buffers[1:])
+
+
+def _writers(flow: Flow, buffer: int, before: int) -> Iterator[Node]:
+    """Kernels that wrote the Buffer before that Node, the last first."""
+    while (node := flow.writer(buffer, before)) is not None:
+        yield node
+        before = node.index
+
+
+def _origin(flow: Flow, buffer: int, before: int) -> _Origin:
+    """What kernels and lines a Buffer came from: equal for Buffers made in the same way."""
+    return tuple(
+        (
+            node.op,
+            node.frame,
+            tuple(g.shape for g in node.outputs),
+            tuple(
+                _origin(flow, g.buffer, node.index) if g.buffer >= 0 else g.shape
+                for g in node.inputs
+                if g.buffer != buffer
+            ),
+        )
+        for node in _writers(flow, buffer, before)
+    )
+
+
+def _is_determined(origin: _Origin) -> bool:
+    """Whether something other than one number was put in, and nothing random."""
+    ops = set(_ops(origin))
+    return not ops <= _FILLING and not any(random in op for op in ops for random in _RANDOM)
+
+
+def _ops(origin: _Origin) -> Iterator[str]:
+    for part in origin:
+        if isinstance(part, str):
+            if part.startswith("aten."):
+                yield part
+        elif isinstance(part, tuple):
+            yield from _ops(part)

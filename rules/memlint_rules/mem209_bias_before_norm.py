@@ -1,0 +1,150 @@
+"""MEM209: biases of convolutions that the BatchNorm behind them takes away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.parameters import belonging
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+_CONVOLUTION = "aten.convolution.default"
+_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3{bias})
+        self.norm = {norm}
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).relu()
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(4, 3, 64, 64)}}
+"""
+
+
+class BiasBeforeNorm(Rule):
+    """A convolution adds a bias, and BatchNorm subtracts it again with the mean.
+
+    ## What it does
+
+    Looks for convolutions with a trained bias whose output nothing reads but a BatchNorm that takes the statistics of
+    the batch.
+
+    ## Why it costs memory
+
+    It hardly does: a bias takes four bytes per channel, four times that with its gradient and the state of Adam. It
+    has no effect on the output, and a kernel sums up its gradient in every backward.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The biases, their gradients and their state are taken out, and the peak is computed again. Under autocast this is a
+    model, because what the biases are cast to stays.
+
+    ## Known limits
+
+    Weights trained with a bias cannot be loaded without it. In evaluation mode the bias does count, unless it is
+    subtracted from the running mean.
+
+    ## References
+
+    - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
+    """
+
+    code = "MEM209"
+    name = "bias-before-norm"
+    summary = "A convolution in front of BatchNorm has a bias without effect."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)"), line=12),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(bias=", bias=False", norm="nn.BatchNorm2d(64)")),
+        Case(title="GroupNorm keeps it", source=_MODEL.format(bias="", norm="nn.GroupNorm(8, 64)")),
+        Case(
+            title="The statistics are fixed",
+            source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)").replace(
+                "    def forward(self, x):", "    def forward(self, x):\n        self.norm.eval()"
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all such biases, at the first."""
+        trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
+        if context.workload.mode != "train" or not trained or not any(node.op in _NORMS for node in trace.nodes):
+            return
+        biased = [(bias.name, node) for node in trace.nodes if (bias := _bias(trace, node)) and bias.name in trained]
+        if not biased:
+            return
+        normalised = _only_normalised(trace, {node.outputs[0].buffer for _, node in biased})
+        found: dict[str, Node] = {}
+        for name, node in biased:
+            if node.outputs[0].buffer in normalised:
+                found.setdefault(name, node)
+        if not found:
+            return
+        timeline = context.timeline
+        needless = belonging(trace, found)
+        is_cast = any(trace.buffers[node.inputs[2].buffer].name not in found for node in found.values())
+        nbytes = sum(b.nbytes for b in needless if b.step <= 0)
+        names = list(found)
+        which = f"`{names[0]}` has" if len(names) == 1 else f"{len(names)} biases, `{names[0]}` to `{names[-1]}`, have"
+        yield self.finding(
+            context,
+            found[names[0]].frame,
+            f"{which} no effect, because BatchNorm subtracts the mean of each channel; with gradients and optimizer "
+            f"state {format_nbytes(nbytes)}.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, [b.id for b in needless]))) - max(live(timeline)),
+            confidence=Confidence.MODELLED if is_cast else Confidence.EXACT_LIFETIME,
+            fix="Construct the convolution with `bias=False`.",
+        )
+
+
+def _bias(trace: Trace, node: Node) -> Buffer | None:
+    """The parameter that a convolution in forward adds as its bias, cast by autocast or not."""
+    if node.op != _CONVOLUTION or node.phase is not Phase.FORWARD or len(node.inputs) < 3:
+        return None
+    geometry = node.inputs[2]
+    if geometry.buffer < 0 or len(geometry.shape) != 1:
+        return None
+    bias = trace.buffers[geometry.buffer]
+    if bias.category is not Category.PARAMETER and bias.op == "aten._to_copy.default":
+        source = trace.nodes[bias.node].inputs[0].buffer
+        bias = trace.buffers[source] if source >= 0 else bias
+    return bias if bias.category is Category.PARAMETER else None
+
+
+def _only_normalised(trace: Trace, buffers: set[int]) -> set[int]:
+    """Those of `buffers` that forward reads only to normalise them with the statistics of the batch."""
+    normalised: set[int] = set()
+    others: set[int] = set()
+    for node in trace.nodes:
+        if node.phase is Phase.FORWARD:
+            is_norm = node.op in _NORMS and _takes_statistics(node)
+            (normalised if is_norm else others).update(g.buffer for g in node.inputs if g.buffer in buffers)
+    return normalised - others
+
+
+def _takes_statistics(norm: Node) -> bool:
+    """Whether it returns the mean of the batch, as it does in training."""
+    return len(norm.outputs) > 2 and len(norm.outputs[1].shape) == 1 and norm.outputs[1].shape[0] > 0

@@ -1,0 +1,146 @@
+"""MEM210: all gradients at once, where each could be used and dropped in turn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.memory.timeline import end_at, live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint.whatif.changes import OptimizerInBackward
+from memlint_rules.parameters import gradients_read_by_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Trace
+
+MIN_SHARE = 0.1
+"""Of the peak that gradients must take."""
+
+_MODEL = """\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+{optimizer}
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
+    return Declaration(model, {{"input": torch.randn(64, 1024)}}, optimizer=optimizer)
+"""
+_WHOLE = """\
+def optimizer(parameters):
+    return torch.optim.AdamW(parameters)"""
+_IN_BACKWARD = """\
+def optimizer(parameters):
+    parameters = list(parameters)
+    for parameter in parameters:
+        own = torch.optim.AdamW([parameter])
+
+        def update(_parameter, own=own):
+            own.step()
+            own.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(update)
+    return torch.optim.SGD(parameters)  # finds no gradients"""
+
+
+class StepInBackward(Rule):
+    """The gradients of all parameters wait for the optimizer, and make the peak.
+
+    ## What it does
+
+    Looks for a peak in backward or in the optimizer's step of which gradients are a tenth or more, in training without
+    clipping by the norm of all gradients, loss scaling or accumulation, which need all of them together.
+
+    ## Why it costs memory
+
+    Gradients take as many bytes as the trained parameters. A hook on each parameter can take the optimizer's step for
+    it as soon as its gradient is there and drop the gradient, so there are only a few at a time, and the optimizer's
+    temporaries are those of one parameter.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with an optimizer for each parameter, called in
+    `Tensor.register_post_accumulate_grad_hook`. Where a trace has more than 6,000 kernels, gradients are closed right
+    after the kernel that made them instead, the optimizer's temporaries are left out, and the peak is computed again.
+
+    ## Known limits
+
+    It bars gradient clipping, accumulation and `GradScaler`. Learning-rate schedulers have to know all optimizers.
+    DistributedDataParallel averages gradients after these hooks have run. Nothing is reported where the peak would fall
+    by little.
+
+    ## References
+
+    - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
+    """
+
+    code = "MEM210"
+    name = "optimizer-in-backward"
+    summary = "Gradients of all parameters make the peak; stepping in backward needs few at a time."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(optimizer=_WHOLE), line=1),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(optimizer=_IN_BACKWARD)),
+        Case(
+            title="Gradients are clipped",
+            source=_MODEL.format(optimizer=_WHOLE).replace("optimizer=optimizer)", "optimizer=optimizer, step=step)")
+            + """
+
+def step(model, inputs, optimizer):
+    model(**inputs).mean().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        estimate = context.estimate
+        peak = estimate.requested.estimate
+        gradients = sum(b.nbytes for b in estimate.at_peak if b.category is Category.GRADIENT)
+        if estimate.phase not in {Phase.BACKWARD, Phase.OPTIMIZER} or gradients < MIN_SHARE * peak:
+            return
+        if gradients_read_by_loop(trace):
+            return
+        is_large = len(trace.nodes) > MANY_NODES
+        change = _without_gradients(context) if is_large else _traced(context)
+        if change is None or not is_notable(change, peak):
+            return
+        yield self.finding(
+            context,
+            None,
+            f"Gradients take {format_nbytes(gradients)} of the peak, {gradients / peak:.0%}, because the optimizer "
+            "steps when all of them are there.",
+            nbytes=gradients,
+            peak_change=change,
+            confidence=Confidence.MODELLED if is_large else Confidence.EXACT_RETRACE,
+            fix="If gradients are neither clipped by their common norm nor accumulated, give each parameter an "
+            "optimizer of its own and call its `step()` and `zero_grad()` in a hook registered with "
+            "`parameter.register_post_accumulate_grad_hook`.",
+        )
+
+
+def _traced(context: Context) -> int | None:
+    after = context.retrace(OptimizerInBackward())
+    return None if after is None else after.requested.estimate - context.estimate.requested.estimate
+
+
+def _without_gradients(context: Context) -> int:
+    timeline = context.timeline
+    gradients = {b.id: b.node for b in timeline.buffers if b.category is Category.GRADIENT}
+    temporaries = [b.id for b in timeline.buffers if b.category is Category.TEMPORARY and b.phase is Phase.OPTIMIZER]
+    return max(live(without(end_at(timeline, gradients), temporaries))) - max(live(timeline))

@@ -1,0 +1,138 @@
+"""MEM211: a Linear over a flattened feature map, with most of the parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive
+from memlint_rules.parameters import belonging, temporaries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+MIN_SHARE = 0.25
+"""Of the bytes of all parameters."""
+
+_PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 256, 7, stride=4){pool}
+        self.head = nn.Linear(256{size}, 256)
+
+    def forward(self, x):
+        x = torch.relu(self.conv(x))
+        return self.head({features}.flatten(1))
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(8, 3, 67, 67)}}
+"""
+
+
+class OversizedLinear(Rule):
+    """A Linear takes a flattened feature map, and its weight is a quarter of all parameters or more.
+
+    ## What it does
+
+    Looks for matrix products whose input is a feature map of [batch, channels, height, width] that the model made,
+    flattened, and whose weight is a parameter of that share.
+
+    ## Why it costs memory
+
+    The weight has a row for every pixel of every channel: 512 x 7 x 7 inputs and 4096 outputs take 392 MiB in float32,
+    four times that in training with Adam. Averaged over the pixels first, the map needs a row for every channel.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The weight, its gradient, its state and its temporaries in the optimizer are divided by the number of pixels, and
+    the peak is computed again.
+
+    ## Known limits
+
+    This is another model, and weights that were trained do not fit it. What the average itself takes is not counted.
+
+    ## References
+
+    - https://arxiv.org/abs/1312.4400
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
+    """
+
+    code = "MEM211"
+    name = "oversized-linear"
+    summary = "A Linear over a flattened feature map has most of the parameters."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(pool="", size=" * 16 * 16", features="x"), line=13),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(pool="\n        self.pool = nn.AdaptiveAvgPool2d(1)", size="", features="self.pool(x)")
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per such Linear."""
+        parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
+        timeline = context.timeline
+        found = {each.weight.id: each for node in trace.nodes if (each := _oversized(trace, node, parameters))}
+        for node, weight, (channels, height, width) in found.values():
+            pixels = height * width
+            kept = belonging(trace, {weight.name})
+            sizes = {
+                b.id: b.nbytes // pixels for b in (*kept, *temporaries_of(trace, weight)) if b.shape == weight.shape
+            }
+            nbytes = most_alive(timeline, [b.id for b in kept])
+            what = "with gradient and optimizer state" if nbytes > weight.nbytes else "these are"
+            yield self.finding(
+                context,
+                node.frame,
+                f"`{weight.name}` takes {weight.nbytes / parameters:.0%} of the parameters, because its input is a map "
+                f"of {channels} x {height} x {width}; {what} {format_nbytes(nbytes)}.",
+                nbytes=nbytes,
+                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix="For a new model, average the map over its pixels first (`torch.nn.AdaptiveAvgPool2d(1)`, the "
+                "figure given here) or pool it further, or factor the Linear into two.",
+            )
+
+
+class _Oversized(NamedTuple):
+    product: Node
+    weight: Buffer
+    feature_map: tuple[int, int, int]
+
+
+def _oversized(trace: Trace, node: Node, parameters: int) -> _Oversized | None:
+    if node.op not in _PRODUCTS or node.phase is not Phase.FORWARD:
+        return None
+    features, weight = node.inputs[-2:]
+    if features.buffer < 0 or weight.buffer < 0:
+        return None
+    source, parameter = trace.buffers[features.buffer], trace.buffers[weight.buffer]
+    if (
+        parameter.category is not Category.PARAMETER
+        or source.category is Category.INPUT
+        or parameter.nbytes < MIN_SHARE * parameters
+        or len(source.shape) != 4
+        or source.shape[2] * source.shape[3] == 1
+        or features.shape != (source.shape[0], source.shape[1] * source.shape[2] * source.shape[3])
+    ):
+        return None
+    _, channels, height, width = source.shape
+    return _Oversized(node, parameter, (channels, height, width))

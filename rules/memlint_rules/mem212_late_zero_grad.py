@@ -1,0 +1,122 @@
+"""MEM212: gradients of the last step that are still there in the next forward."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import end_at, live
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+_LOOP = """\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+def step(model, inputs, optimizer):
+    loss = model(**inputs).mean(){before}
+    loss.backward()
+    optimizer.step(){after}
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+    return Declaration(
+        model,
+        {{"input": torch.randn(1024, 1024)}},
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        step=step,
+    )
+"""
+_ZERO = "\n    optimizer.zero_grad()"
+
+
+class LateZeroGrad(Rule):
+    """Gradients are set to None only after the next forward.
+
+    ## What it does
+
+    Looks for gradients that nothing reads after the step they were made in and that are let go in the next step, after
+    its forward began.
+
+    ## Why it costs memory
+
+    Gradients take as many bytes as the parameters. `zero_grad()` between forward and `backward()` leaves those of the
+    last step alive while the activations build up, though the optimizer was done with them.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The gradients are let go after the optimizer's last kernel, and the peak is computed again.
+
+    ## Known limits
+
+    Gradients that are read on the host between the steps without a kernel, such as for a log, look as if nothing read
+    them.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
+    """
+
+    code = "MEM212"
+    name = "late-zero-grad"
+    summary = "Gradients of the last step live on while the next forward runs."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_LOOP.format(before=_ZERO, after=""), line=11),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_LOOP.format(before="", after=_ZERO)),
+        Case(
+            title="Before the forward is as good",
+            source=_LOOP.format(before="", after="").replace("optimizer):", f"optimizer):{_ZERO}"),
+        ),
+        Case(
+            title="Gradients are added up over steps",
+            source=_LOOP.format(before="", after=_ZERO).replace(
+                "    optimizer.step()", "    if inputs is None:\n        optimizer.step()"
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all late gradients, at the optimizer's step."""
+        late = [buffer for buffer in trace.buffers if _is_late(trace, buffer)]
+        if not late:
+            return
+        done = {node.step: node for node in trace.nodes if node.phase is Phase.OPTIMIZER}
+        last_nodes = {b.id: max(b.last_used, done[b.step].index if b.step in done else b.last_used) for b in late}
+        timeline = context.timeline
+        nbytes = most_alive(timeline, last_nodes)
+        optimizer = done.get(late[0].step)
+        yield self.finding(
+            context,
+            optimizer.frame if optimizer else late[0].frame,
+            f"{format_nbytes(nbytes)} of gradients live on after the optimizer has used them, until the next forward "
+            "is under way.",
+            nbytes=nbytes,
+            peak_change=max(live(end_at(timeline, last_nodes))) - max(live(timeline)),
+            confidence=Confidence.EXACT_LIFETIME,
+            fix="Call `optimizer.zero_grad()` right after `optimizer.step()`, or before the forward.",
+        )
+
+
+def _is_late(trace: Trace, buffer: Buffer) -> bool:
+    """Whether a gradient is last used in its own step and closes after the next step's forward began."""
+    following = buffer.step + 1
+    if buffer.category is not Category.GRADIENT or buffer.died is None or not 0 < following < trace.num_steps:
+        return False
+    first = trace.step_nodes[following]
+    return buffer.last_used < first <= trace.event_nodes[buffer.died]

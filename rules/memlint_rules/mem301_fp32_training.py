@@ -1,0 +1,109 @@
+"""MEM301: training in float32 on a GPU that computes in bfloat16."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint.whatif.changes import AutocastTraining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+_HALF = frozenset({"float16", "bfloat16"})
+_HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
+"""What autocast can halve: parameters, gradients and optimizer state stay float32."""
+
+_SOURCE = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(8192, 1024)}
+"""
+
+
+class Fp32Training(Rule):
+    """Activations are float32 throughout, on a GPU with tensor cores for bfloat16.
+
+    ## What it does
+
+    Looks at training in float32 in which no tensor is of half precision, on GPUs of compute capability 8.0 and later,
+    where activations and temporaries make up enough of the peak. It reports what autocast to bfloat16 would save.
+
+    ## Why it costs memory
+
+    Under autocast, matrix products and convolutions take and give bfloat16, so what they save for backward takes two
+    bytes per element in place of four. Parameters, gradients and optimizer state stay float32, and there is a cast copy
+    of each weight until its backward, so small batches gain nothing.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with forward and loss under `torch.autocast` with bfloat16.
+
+    ## Known limits
+
+    Results change a little, though bfloat16 needs no loss scaling. Where the peak would fall by little, nothing is
+    reported. Loops of one's own are traced with the model's forward alone under autocast.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/amp.html
+    """
+
+    code = "MEM301"
+    name = "fp32-training"
+    summary = "Training runs in float32; autocast to bfloat16 would lower the peak."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_SOURCE, line=1),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_SOURCE, dtype="bf16-amp"),
+        Case(title="The peak is the optimizer's", source=_SOURCE.replace("8192", "16")),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding for the whole workload."""
+        workload, estimate = context.workload, context.estimate
+        if workload.mode != "train" or workload.dtype != "float32" or context.device.capability < (8, 0):
+            return
+        peak = estimate.requested.estimate
+        activations = sum(buffer.nbytes for buffer in estimate.at_peak if _is_halved(buffer))
+        if not is_notable(-activations // 2, peak) or any(b.dtype in _HALF for b in trace.buffers):
+            return
+        after = context.retrace(AutocastTraining("bfloat16"))
+        if after is None or not is_notable(after.requested.estimate - peak, peak):
+            return
+        yield self.finding(
+            context,
+            None,
+            f"Training runs in float32 throughout. At the peak {format_nbytes(activations)} are activations and "
+            f"temporaries; under autocast to bfloat16 the peak is {format_nbytes(after.requested.estimate)} in place "
+            f"of {format_nbytes(peak)}.",
+            nbytes=activations,
+            peak_change=after.requested.estimate - peak,
+            confidence=Confidence.EXACT_RETRACE,
+            fix='Run forward and loss, not backward, under `torch.autocast("cuda", dtype=torch.bfloat16)`.',
+        )
+
+
+def _is_halved(buffer: Buffer) -> bool:
+    return buffer.category in _HALVED and buffer.phase is not Phase.OPTIMIZER and buffer.dtype == "float32"

@@ -1,0 +1,150 @@
+"""MEM302: weights cast again and again under autocast."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+_HALF = frozenset({"float16", "bfloat16"})
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2048, 2048)
+
+    def forward(self, x):
+        {loop}
+        return x
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(16, 2048)}}
+"""
+_EACH = """\
+for _ in range(8):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                x = self.layer(x)"""
+_AROUND = """\
+with torch.autocast("cuda", dtype=torch.bfloat16):
+            for _ in range(8):
+                x = self.layer(x)"""
+
+
+class AutocastMisuse(Rule):
+    """A weight that is used several times in a forward is cast to half precision each time.
+
+    ## What it does
+
+    Looks for float32 parameters with a gradient that forward casts to half precision more than once, while the earlier
+    casts still live.
+
+    ## Why it costs memory
+
+    Autocast keeps the cast of each weight until its outermost block is left, and uses it again. One block for each
+    call, or `cache_enabled=False`, makes a new cast for each use, and every one is kept for backward.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    All but the first of the casts that live together are taken out, with the float32 copies of gradients that are added
+    to others: those of one cast are added in half precision. The peak is computed again.
+
+    ## Known limits
+
+    Weights without a gradient are never cached, nor are parts of weights; neither is reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
+    """
+
+    code = "MEM302"
+    name = "autocast-misuse"
+    summary = "The same weight is cast several times under autocast, and all casts are kept."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(loop=_EACH), line=13),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(loop=_AROUND)),
+        Case(title="One block around all", source=_MODEL.format(loop=_EACH), dtype="bf16-amp"),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all weights."""
+        casts = _casts(trace)
+        repeated = [cast for same in casts.values() for cast in _repeated(same)]
+        if not repeated:
+            return
+        timeline = context.timeline
+        nbytes = most_alive(timeline, [cast.id for cast in repeated])
+        biggest = max(repeated, key=lambda cast: cast.nbytes)
+        removed = [cast.id for cast in repeated] + _cast_gradients(trace, {cast.shape for cast in repeated})
+        names = {name for (name, _), same in casts.items() if _repeated(same)}
+        which = f"`{min(names)}` is" if len(names) == 1 else f"{len(names)} weights, among them `{min(names)}`, are"
+        yield self.finding(
+            context,
+            biggest.frame,
+            f"{which} cast to {biggest.dtype} several times in one forward; all casts but the first take "
+            f"{format_nbytes(nbytes)}.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            confidence=Confidence.MODELLED,
+            fix="Put one `torch.autocast` block around forward and loss, with its cache enabled.",
+        )
+
+
+def _casts(trace: Trace) -> dict[tuple[str, int], list[Buffer]]:
+    """What each trained parameter is cast to as a whole in the forward of each step, in order."""
+    trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
+    casts: defaultdict[tuple[str, int], list[Buffer]] = defaultdict(list)
+    for node in trace.nodes:
+        if node.op != "aten._to_copy.default" or node.phase is not Phase.FORWARD or node.inputs[0].buffer < 0:
+            continue
+        parameter, made = trace.buffers[node.inputs[0].buffer], node.outputs[0]
+        is_trained = parameter.category is Category.PARAMETER and parameter.name in trained
+        if is_trained and made.dtype in _HALF and made.shape == parameter.shape:
+            casts[parameter.name, node.step].append(trace.buffers[made.buffer])
+    return casts
+
+
+def _repeated(casts: list[Buffer]) -> list[Buffer]:
+    """Casts made while an earlier one lives that could have been used again."""
+    kept, repeated = casts[0], []
+    for cast in casts[1:]:
+        if kept.died is None or cast.born < kept.died:
+            repeated.append(cast)
+        else:
+            kept = cast
+    return repeated
+
+
+def _cast_gradients(trace: Trace, shapes: set[tuple[int, ...]]) -> list[int]:
+    """Gradients of casts of these shapes, cast back to float32 to be added to that of the parameter."""
+    return [
+        buffer.id
+        for buffer in trace.buffers
+        if buffer.op == "aten._to_copy.default"
+        and buffer.phase is Phase.BACKWARD
+        and buffer.category is Category.TEMPORARY
+        and buffer.dtype == "float32"
+        and buffer.shape in shapes
+    ]

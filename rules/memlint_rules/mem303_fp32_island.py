@@ -1,0 +1,215 @@
+"""MEM303: half-precision activations cast to float32 around a normalisation that needs no cast."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow, most_alive, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Geometry, Node, Trace
+
+_BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
+_NORMS = _BATCH_NORMS | {
+    "aten._fused_rms_norm.default",
+    "aten.native_group_norm.default",
+    "aten.native_layer_norm.default",
+}
+"""Kernels that take half precision and compute in float32 inside: their statistics and sums are float32 for any input
+(aten/src/ATen/native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu, Normalization.cuh)."""
+_CAST = "aten._to_copy.default"
+_HALF = frozenset({"float16", "bfloat16"})
+_SINGLE = frozenset({"float32"})
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        return {norm}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), Norm(256)) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(16, 1024, 256)}}
+"""
+_ISLAND = "F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()).to(x.dtype)"
+
+
+class Fp32Island(Rule):
+    """A normalisation gets its half-precision input cast to float32, and its output is cast back.
+
+    ## What it does
+
+    Looks for a cast to float32 that only a LayerNorm, GroupNorm, RMSNorm or BatchNorm reads, whose output is read only
+    by casts back to half precision. Under autocast only BatchNorm is looked at: the others run in float32 there anyway.
+
+    ## Why it costs memory
+
+    The cast input is kept for backward with four bytes per element in place of two, and the output, its gradient and
+    the gradient of the input each exist in both precisions. The kernels of these normalisations compute in float32
+    inside, whatever they are given.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The cast input is given half its bytes, or none where the tensor it was cast from lives as long; the float32 output
+    and gradients are taken out; the peak is computed again.
+
+    ## Known limits
+
+    On CUDA, LayerNorm and GroupNorm want weights of the dtype of their input; rounding the weights to half precision
+    changes results a little. Casts around other operations, such as softmax, are not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
+    """
+
+    code = "MEM303"
+    name = "fp32-island"
+    summary = "Activations are cast to float32 for a normalisation that computes in float32 inside."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(norm=_ISLAND), line=8, dtype="bfloat16"),
+        Case(
+            title="BatchNorm under autocast",
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3)
+        self.norm = nn.BatchNorm2d(64)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.norm(x.float()).to(x.dtype).relu()
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(16, 3, 128, 128)}
+""",
+            line=13,
+            dtype="bf16-amp",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source=_MODEL.format(norm="F.layer_norm(x, self.normalized_shape, self.weight, self.bias)"),
+            dtype="bfloat16",
+        ),
+        Case(title="Autocast casts it anyway", source=_MODEL.format(norm=_ISLAND), dtype="bf16-amp"),
+        Case(
+            title="The float32 output is used",
+            source=_MODEL.format(norm=f"({_ISLAND[:-12]} * 2.0).to(x.dtype)"),
+            dtype="bfloat16",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line."""
+        norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
+        cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=_HALF)}
+        found = [n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast]
+        if not found or not context.device.is_cuda:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        lines: defaultdict[Frame | None, dict[int, int]] = defaultdict(dict)
+        for node in found:
+            if sizes := _without_casts(flow, node):
+                lines[node.frame].update(sizes)
+        for frame, sizes in lines.items():
+            nbytes = most_alive(timeline, sizes)
+            yield self.finding(
+                context,
+                frame,
+                f"Activations in half precision are cast to float32 for a normalisation and back: the float32 tensors "
+                f"take {format_nbytes(nbytes)} at one time.",
+                nbytes=nbytes,
+                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix="Drop the casts and give the normalisation its input, and its weights, in half precision: the "
+                "kernel computes in float32 inside. BatchNorm may keep float32 weights.",
+            )
+
+
+def _is_autocast(trace: Trace) -> bool:
+    """Whether parameters in float32 are cast to half precision in a step."""
+    return any(
+        node.op == _CAST
+        and node.step >= 0
+        and node.outputs[0].dtype in _HALF
+        and node.inputs[0].buffer >= 0
+        and trace.buffers[node.inputs[0].buffer].category is Category.PARAMETER
+        for node in trace.nodes
+    )
+
+
+def _without_casts(flow: Flow, norm: Node) -> dict[int, int]:
+    """Bytes of the float32 tensors around `norm` if it were given its input as it was; empty where it must be cast."""
+    buffers = flow.trace.buffers
+    source, cast = norm.inputs[0], flow.writer(norm.inputs[0].buffer, norm.index)
+    if cast is None or not _is_cast(cast, to=_SINGLE, of=_HALF):
+        return {}
+    made = norm.outputs[0]
+    after = [node for node in flow.readers(made.buffer, norm.index) if node.phase is Phase.FORWARD]
+    if not after or not all(_is_cast(node, to=_HALF, of=_SINGLE) for node in after):
+        return {}
+    readers = list(flow.readers(source.buffer, cast.index))
+    if any(node.phase is Phase.FORWARD and node is not norm for node in readers):
+        return {}
+    uncast, whole = buffers[cast.inputs[0].buffer], buffers[source.buffer]
+    outlives = uncast.died is None or (whole.died is not None and uncast.died >= whole.died)
+    sizes = {whole.id: 0 if outlives else whole.nbytes // 2, made.buffer: 0}
+    for backward in readers:
+        if backward.phase is Phase.BACKWARD:
+            sizes |= dict.fromkeys(_gradients(flow, backward, source), 0)
+    return sizes
+
+
+def _gradients(flow: Flow, backward: Node, source: Geometry) -> Iterator[int]:
+    """Of the backward of a normalisation: the gradient that was cast for it, and the one that is cast after it."""
+    for geometry in backward.inputs:
+        cast = flow.writer(geometry.buffer, backward.index) if geometry.buffer >= 0 else None
+        if cast is not None and cast.phase is Phase.BACKWARD and _is_cast(cast, to=_SINGLE, of=_HALF):
+            yield geometry.buffer
+    for geometry in backward.outputs:
+        readers = list(flow.readers(geometry.buffer, backward.index)) if geometry.buffer >= 0 else []
+        if (
+            numel(geometry) == numel(source)
+            and readers
+            and all(_is_cast(node, to=_HALF, of=_SINGLE) for node in readers)
+        ):
+            yield geometry.buffer
+
+
+def _is_cast(node: Node, *, to: frozenset[str], of: frozenset[str]) -> bool:
+    if node.op != _CAST or node.inputs[0].buffer < 0:
+        return False
+    return node.inputs[0].dtype in of and node.outputs[0].dtype in to

@@ -1,0 +1,130 @@
+"""MEM304: float64 that slipped into a model of float32."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Node, Trace
+
+MIN_NBYTES = 2**20
+"""Less than this at one time is not worth a word."""
+
+_DOUBLE = frozenset({"float64", "complex128"})
+
+_MODEL = """\
+import numpy as np
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1024, 1024)
+        self.register_buffer("scale", torch.from_numpy(np.linspace(0.0, 1.0, 1024{dtype})))
+
+    def forward(self, x):
+        return torch.relu(self.linear(x) * self.scale{scale}).sum(-1)
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(4096, 1024)}}
+"""
+
+
+class Float64Tensor(Rule):
+    """Tensors on the device are float64, in a model whose parameters are not.
+
+    ## What it does
+
+    Looks for float64 and complex128 tensors of more than one element in the steps of a model with parameters of another
+    dtype. It reports the first line that makes one.
+
+    ## Why it costs memory
+
+    A float64 takes eight bytes. NumPy makes float64 unless told otherwise, and one such tensor turns every result it
+    goes into into float64 by type promotion, with what autograd saves of it. On GPUs other than those for scientific
+    computing, float64 is also dozens of times slower. Python numbers and tensors without dimensions do not promote.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Every such storage is given half its bytes, those that are only cast to float32 none, and the peak is computed
+    again.
+
+    ## Known limits
+
+    Parts of a program that need float64, such as a solver, are reported as well. Less than 1 MiB at one time is not.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
+    """
+
+    code = "MEM304"
+    name = "float64-tensor"
+    summary = "Tensors are float64 although the parameters are not."
+    severity = Severity.ERROR
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(dtype="", scale=""), line=13),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(dtype=", dtype=np.float32", scale="")),
+        Case(title="A number does not promote", source=_MODEL.format(dtype="", scale="[3]")),
+        Case(
+            title="The model is float64 on purpose",
+            source=_MODEL.format(dtype="", scale="")
+            .replace("return Model()", "return Model().double()")
+            .replace("randn(4096, 1024)", "randn(4096, 1024, dtype=torch.float64)"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding, at the first line that makes float64 in a step."""
+        doubles = [b for b in trace.buffers if b.dtype in _DOUBLE and prod(b.shape) > 1]
+        if not doubles or any(b.category is Category.PARAMETER for b in doubles):
+            return
+        first = next((node for node in trace.nodes if node.step >= 0 and _makes_double(node)), None)
+        timeline = context.timeline
+        nbytes = most_alive(timeline, [buffer.id for buffer in doubles])
+        if first is None or nbytes < MIN_NBYTES:
+            return
+        sizes = {buffer.id: buffer.nbytes // 2 for buffer in doubles} | dict.fromkeys(_only_cast(trace), 0)
+        mixed = next((trace.buffers[g.buffer].name for g in first.inputs if g.buffer >= 0 and g.dtype in _DOUBLE), "")
+        cause = f" `{mixed}` is float64, and what is computed with it becomes so." if mixed else ""
+        yield self.finding(
+            context,
+            first.frame,
+            f"Tensors in float64 take {format_nbytes(nbytes)} at one time; the first are made here.{cause}",
+            nbytes=nbytes,
+            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            confidence=Confidence.MODELLED,
+            fix="Make it float32 where it comes from: `np.float32`, `torch.as_tensor(array, dtype=torch.float32)` or "
+            "`.float()`.",
+        )
+
+
+def _makes_double(node: Node) -> bool:
+    return any(g.dtype in _DOUBLE and g.buffer >= 0 and numel(g) > 1 for g in node.outputs)
+
+
+def _only_cast(trace: Trace) -> Iterator[int]:
+    """Float64 Buffers that are last used by a cast to another floating-point dtype, which would not be."""
+    for node in trace.nodes:
+        if node.op == "aten._to_copy.default" and node.step >= 0 and node.inputs[0].buffer >= 0:
+            source = trace.buffers[node.inputs[0].buffer]
+            made = node.outputs[0].dtype
+            if source.dtype in _DOUBLE and source.last_used == node.index and made.startswith(("float", "bfloat")):
+                yield source.id

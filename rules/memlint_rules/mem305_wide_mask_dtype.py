@@ -1,0 +1,202 @@
+"""MEM305: masks with four or eight bytes for every yes or no."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow, made, most_alive
+from memlint_rules.origins import made_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Frame, Trace
+
+MIN_NUMEL = 2**20
+_WIDE = frozenset({"float32", "float64", "int32", "int64"})
+
+_CONSTANTS = frozenset({"fill_.Scalar", "zero_.default"})
+_COMPARISONS = frozenset(f"{op}.{kind}" for op in ("eq", "ge", "gt", "le", "lt", "ne") for kind in ("Scalar", "Tensor"))
+_TRIANGLES = frozenset({"tril.default", "tril_.default", "triu.default", "triu_.default"})
+_MASK_TO_MASK = _TRIANGLES | {
+    "_to_copy.default", "bitwise_and.Tensor", "bitwise_not.default", "bitwise_or.Tensor", "clone.default",
+    "copy_.default", "expand_copy.default", "logical_and.default", "logical_not.default", "logical_or.default",
+    "masked_fill.Scalar", "masked_fill_.Scalar", "mul.Scalar", "mul.Tensor", "mul_.Tensor", "repeat.default",
+    "rsub.Scalar", "sub.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self",
+}  # fmt: skip
+"""Kernels that make a mask of masks and numbers."""
+_MASKING = frozenset(
+    {
+        "add.Tensor", "add_.Tensor", "masked_fill.Scalar", "masked_fill_.Scalar", "masked_fill.Tensor", "mul.Tensor",
+        "mul_.Tensor", "sub.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self",
+    }
+)  # fmt: skip
+"""Kernels that apply a mask, and could take a boolean one."""
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+        self.register_buffer("keep", torch.ones(4096, 4096{dtype}).tril())
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        scores = (q @ k.mT).masked_fill({mask}, float("-inf"))
+        return scores.softmax(-1) @ v
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.randn(1, 4096, 64)}}
+"""
+
+
+class WideMaskDtype(Rule):
+    """A mask is stored in float32 or an integer dtype, and all it is used for is masking.
+
+    ## What it does
+
+    Follows tensors made of comparisons, triangles and constants, and reports those of a million elements or more in
+    float32, float64, int32 or int64 that nothing reads but kernels that apply them: `masked_fill`, `where`, and
+    additions and multiplications. Masks given to scaled dot product attention are left alone, which makes a float of a
+    boolean mask itself.
+
+    ## Why it costs memory
+
+    A boolean takes one byte, float32 four and int64 eight. A causal mask of 4096 x 4096 takes 64 MiB in float32 and
+    16 MiB as booleans, and each step from a comparison to a bias for the scores makes another such tensor.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    These tensors are given one byte per element in every step, and the peak is computed again.
+
+    ## Known limits
+
+    A mask of shape [batch, 1, 1, length] that broadcasts is smaller still. `masked_fill` and `where` keep the boolean
+    mask for backward, which an addition does not.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html
+    """
+
+    code = "MEM305"
+    name = "wide-mask-dtype"
+    summary = "A mask is stored with four or eight bytes per element."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(dtype="", mask="self.keep == 0"), line=9),
+        Case(
+            title="A bias made in every forward",
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+
+    def forward(self, x, ids):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        mask = (ids != 0).long()[:, None, :].expand(-1, x.shape[1], -1)
+        scores = q @ k.mT + (1.0 - mask) * -1e4
+        return scores.softmax(-1) @ v
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(1, 4096, 64), "ids": torch.zeros(1, 4096, dtype=torch.int64)}
+""",
+            line=13,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(dtype=", dtype=torch.bool", mask="~self.keep")),
+        Case(
+            title="Numbers that are no mask",
+            source=_MODEL.format(dtype="", mask="self.keep.cumsum(0) == 3"),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that makes such masks."""
+        masks = _masks(trace)
+        wide = [trace.buffers[b] for b in sorted(masks) if _is_wide(trace.buffers[b])]
+        if not wide:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
+        for buffer in wide:
+            if _only_masks(flow, buffer, masks):
+                lines[made_at(flow, buffer)].append(buffer)
+        for frame, buffers in lines.items():
+            sizes = {buffer.id: prod(buffer.shape) for buffer in buffers}
+            nbytes = most_alive(timeline, sizes)
+            if not nbytes:
+                continue
+            biggest = max(buffers, key=lambda buffer: (buffer.nbytes, buffer.name))
+            name = f"The mask `{biggest.name}`" if biggest.name else "A mask"
+            yield self.finding(
+                context,
+                frame,
+                f"{name} of {' x '.join(map(str, biggest.shape))} is {biggest.dtype}; such masks made here take "
+                f"{format_nbytes(nbytes)} at one time, and one byte per element would do.",
+                nbytes=nbytes,
+                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix="Keep the mask as `torch.bool`, in a shape that broadcasts, and apply it with `masked_fill` or "
+                "`where`.",
+            )
+
+
+def _is_wide(buffer: Buffer) -> bool:
+    return buffer.dtype in _WIDE and prod(buffer.shape) >= MIN_NUMEL
+
+
+def _masks(trace: Trace) -> set[int]:
+    """Buffers made of nothing but comparisons, triangles and constants, by way of masks; inputs named as masks."""
+    masks = {b.id for b in trace.buffers if b.category is Category.INPUT and "mask" in b.name and b.dtype != "bool"}
+    constants: set[int] = set()
+    for node in trace.nodes:
+        if node.phase not in {Phase.FORWARD, Phase.OTHER}:
+            continue
+        op = node.op.removeprefix("aten.")
+        written = made(node)
+        if op in _CONSTANTS:
+            constants |= written
+            masks -= written
+            continue
+        read = [g for g in node.inputs if g.buffer >= 0 and g.shape]
+        known = all(g.buffer in masks or g.buffer in constants for g in read)
+        if op in _COMPARISONS or (
+            op in _MASK_TO_MASK and known and (op in _TRIANGLES or any(g.buffer in masks for g in read))
+        ):
+            masks |= written
+        elif op in _MASK_TO_MASK and known and read:
+            constants |= written
+        elif not op.startswith("empty"):
+            masks -= written
+            constants -= written
+    return masks
+
+
+def _only_masks(flow: Flow, buffer: Buffer, masks: set[int]) -> bool:
+    """Whether all that reads the mask makes other masks of it or applies it."""
+    readers = [node for node in flow.readers(buffer.id, buffer.node) if node.phase is not Phase.BACKWARD]
+    return bool(readers) and all(made(node) <= masks or node.op.removeprefix("aten.") in _MASKING for node in readers)

@@ -1,0 +1,213 @@
+"""MEM307: one-hot vectors multiplied with a matrix, where an index would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Frame, Geometry, Node, Trace
+
+MIN_NUMEL = 2**20
+
+_SUMS = frozenset({"aten.sum.default", "aten.sum.dim_IntList"})
+
+_MODEL = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(4096, 64))
+        self.head = nn.Linear(64, 4096)
+
+    def forward(self, x):
+        logits = self.head({lookup})
+        return {loss}
+
+
+def memlint_workload():
+    return Model(), {{"x": torch.zeros(8, 256, dtype=torch.int64)}}
+"""
+_ONE_HOT = "F.one_hot(x, 4096).float() @ self.table"
+_LOOKUP = "F.embedding(x, self.table)"
+
+
+class OneHotMatmul(Rule):
+    """Indices are turned into one-hot vectors only to pick rows of a matrix or elements of a tensor.
+
+    ## What it does
+
+    Follows one-hot tensors of a million elements or more, made by `torch.nn.functional.one_hot` or by scattering into
+    zeros, through casts to a matrix product that sums over the classes, or to a multiplication followed by a sum over
+    the classes.
+
+    ## Why it costs memory
+
+    `one_hot` gives eight bytes per index and class, and its cast to float32 four more, which are kept for backward:
+    2048 indices of 32,000 classes are 500 MiB and another 250 MiB. The index takes eight bytes. The product reads a
+    matrix of zeros to copy a few rows.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The one-hot tensors and their casts are taken out, with the product of all classes where a sum follows, and the peak
+    is computed again.
+
+    ## Known limits
+
+    One-hot tensors that something else reads as well, such as a mean, or that are mixed with others first, as label
+    smoothing and mixup do, are not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html
+    """
+
+    code = "MEM307"
+    name = "one-hot-matmul"
+    summary = "One-hot vectors are multiplied with a matrix to look up its rows."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(lookup=_ONE_HOT, loss="logits.mean()"), line=13),
+        Case(
+            title="To pick the probability of the target",
+            source=_MODEL.format(
+                lookup=_LOOKUP, loss="-(F.one_hot(x, 4096).float() * logits.log_softmax(-1)).sum(-1).mean()"
+            ),
+            line=14,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(lookup=_LOOKUP, loss="logits.mean()")),
+        Case(
+            title="The target as an index",
+            source=_MODEL.format(lookup=_LOOKUP, loss="F.cross_entropy(logits.flatten(0, 1), x.flatten())"),
+        ),
+        Case(
+            title="The mean of the vectors is needed as well",
+            source=_MODEL.format(lookup="vectors @ self.table + vectors.mean()", loss="logits.mean()").replace(
+                "logits =", "vectors = F.one_hot(x, 4096).float()\n        logits ="
+            ),
+        ),
+        Case(
+            title="The classes stay",
+            source=_MODEL.format(
+                lookup=_LOOKUP, loss="(F.one_hot(x, 4096).float() * logits.softmax(-1)).sum((0, 1)).mean()"
+            ),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per line that uses one-hot vectors so."""
+        scatters = [node for node in trace.nodes if node.op == "aten.scatter_.value" and node.step >= 0]
+        if not scatters:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        lines: dict[Frame | None, list[_Use]] = {}
+        for node in scatters:
+            if _is_one_hot(flow, node):
+                for use in _uses(flow, node):
+                    lines.setdefault(use.node.frame, []).append(use)
+        for frame, uses in lines.items():
+            removed = {buffer for use in uses for buffer in use.buffers}
+            nbytes = most_alive(timeline, removed)
+            made = uses[0].one_hot
+            remedy = (
+                "Look rows up by index: `torch.nn.functional.embedding(indices, matrix)` or `matrix[indices]`."
+                if uses[0].node.op in PRODUCTS
+                else "Use the index: `gather(dim, indices)`, or `cross_entropy` with class indices."
+            )
+            yield self.finding(
+                context,
+                frame,
+                f"One-hot vectors of {made.shape[-1]:,} classes for {numel(made) // made.shape[-1]:,} indices take "
+                f"{format_nbytes(nbytes)}, with their casts, to pick what an index finds.",
+                nbytes=nbytes,
+                peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+                confidence=Confidence.MODELLED,
+                fix=remedy,
+            )
+
+
+class _Use(NamedTuple):
+    """A kernel that sums one-hot vectors with something over the classes, and what an index makes needless."""
+
+    node: Node
+    one_hot: Geometry
+    buffers: tuple[int, ...]
+
+
+def _is_one_hot(flow: Flow, scatter: Node) -> bool:
+    """Whether one element in each row of zeros is set."""
+    made, index = scatter.outputs[0], scatter.inputs[-1]
+    zeroed = flow.writer(made.buffer, scatter.index)
+    return (
+        numel(made) >= MIN_NUMEL
+        and index.shape == (*made.shape[:-1], 1)
+        and zeroed is not None
+        and zeroed.op.startswith("aten.zero")
+    )
+
+
+def _uses(flow: Flow, scatter: Node) -> list[_Use]:
+    """All uses of the one-hot vectors in forward; none if one of them needs the vectors themselves."""
+    vectors = scatter.outputs[0]
+    uses: list[_Use] = []
+    stack: list[tuple[Geometry, int, tuple[int, ...]]] = [(vectors, scatter.index, (vectors.buffer,))]
+    while stack:
+        source, index, buffers = stack.pop()
+        for reader in flow.readers(source.buffer, index):
+            if reader.phase is not Phase.FORWARD:
+                continue
+            if reader.op == "aten._to_copy.default":
+                cast = reader.outputs[0]
+                stack.append((cast, reader.index, (*buffers, cast.buffer)))
+            elif reader.op in PRODUCTS and _contracts_classes(reader, source.buffer, vectors.shape[-1]):
+                uses.append(_Use(reader, vectors, buffers))
+            elif reader.op == "aten.mul.Tensor" and _is_summed(flow, reader, source.buffer, vectors.shape[-1]):
+                uses.append(_Use(reader, vectors, (*buffers, reader.outputs[0].buffer)))
+            else:
+                return []
+    return uses
+
+
+def _contracts_classes(product: Node, buffer: int, num_classes: int) -> bool:
+    left = product.inputs[-2]
+    return left.buffer == buffer and left.shape[-1] == num_classes and left.stride[-1] == 1
+
+
+def _is_summed(flow: Flow, product: Node, buffer: int, num_classes: int) -> bool:
+    """Whether all that reads the product sums over its classes."""
+    made = product.outputs[0]
+    vectors = next(g for g in product.inputs if g.buffer == buffer)
+    if made.shape != vectors.shape:
+        return False
+    classes = [
+        d for d, (n, s) in enumerate(zip(vectors.shape, vectors.stride, strict=True)) if (n, s) == (num_classes, 1)
+    ]
+    readers = [node for node in flow.readers(made.buffer, product.index) if node.phase is Phase.FORWARD]
+    return bool(readers) and all(
+        node.op in _SUMS and any(_is_reduced(node.outputs[0].shape, vectors.shape, dimension) for dimension in classes)
+        for node in readers
+    )
+
+
+def _is_reduced(shape: tuple[int, ...], summed: tuple[int, ...], dimension: int) -> bool:
+    before, after = summed[:dimension], summed[dimension + 1 :]
+    return shape in ((), (*before, *after), (*before, 1, *after))

@@ -1,0 +1,216 @@
+"""MEM308: gradients of embeddings that are as large as the table and almost all zeros."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive, numel
+from memlint_rules.parameters import gradients_read_by_loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Node, Trace
+
+MIN_NBYTES = 64 * 2**20
+"""Smaller gradients are not worth another optimizer."""
+MIN_SHARE = 0.05
+"""Of the peak that the gradient must be as large as; the embedding of a large language model is not worth it."""
+MAX_TOUCHED = 0.1
+"""Above this share of rows the sparse gradient saves little and is slow."""
+
+_LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default", "aten._embedding_bag.default"})
+_DENSE_BACKWARDS = frozenset({"aten.embedding_dense_backward.default", "aten._embedding_bag_dense_backward.default"})
+_INDEX_NBYTES = 8
+
+_MODEL = """\
+import torch
+from torch import nn
+
+from memlint.workload.declare import Declaration
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = nn.Embedding({rows}, 64{sparse})
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x):
+        return self.head(self.items(x))
+
+
+def memlint_workload():
+    return Declaration(
+        Model(),
+        {{"x": torch.zeros(64, 32, dtype=torch.int64)}},
+        optimizer=lambda parameters: torch.optim.{optimizer},
+    )
+"""
+_SGD = "SGD(parameters, lr=0.1)"
+
+
+class DenseEmbeddingGrad(Rule):
+    """The gradient of an embedding has a row for every row of the table, and the batch touches few of them.
+
+    ## What it does
+
+    Looks for dense gradients of embedding tables, of 64 MiB and a twentieth of the peak or more, of which a step looks
+    up at most a tenth of the rows. Tables that something else reads as well, such as a tied output layer, are left
+    alone, because their gradient is dense anyway, and so are those whose gradient the loop reads, such as for clipping.
+
+    ## Why it costs memory
+
+    The backward of a lookup fills a tensor of the table's size with zeros and adds the rows that were looked up. Ten
+    million rows of 64 float32 numbers make 2.4 GiB in every step, for a few thousand rows that are not zero. With
+    `sparse=True` the gradient holds these rows and their numbers; the temporaries of the optimizer shrink alike.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The gradient, and the temporaries of the optimizer with the table's shape, are given the bytes of as many rows as
+    are looked up in a step, with eight bytes each for its number, and the peak is computed again.
+
+    ## Known limits
+
+    Of PyTorch's optimizers only SGD, SparseAdam and Adagrad take sparse gradients. The state of SparseAdam is dense:
+    two more tables. It has no weight decay, and dense parameters need an optimizer of their own. Gradient scaling by
+    frequency and some backends of DistributedDataParallel need dense gradients.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
+    - https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html
+    """
+
+    code = "MEM308"
+    name = "dense-embedding-grad"
+    summary = "The gradient of a large embedding is dense although a step touches few of its rows."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(rows="1_000_000", sparse="", optimizer=_SGD), line=14),
+        Case(
+            title="With the state of Adam",
+            source=_MODEL.format(rows="1_000_000", sparse="", optimizer="AdamW(parameters)"),
+            line=14,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(rows="1_000_000", sparse=", sparse=True", optimizer=_SGD)),
+        Case(title="A small table", source=_MODEL.format(rows="30_000", sparse="", optimizer=_SGD)),
+        Case(
+            title="The output layer is tied to it",
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(300_000, 64)
+        self.head = nn.Linear(64, 300_000, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        return self.head(self.words(x))
+
+
+def memlint_workload():
+    return Model(), {"x": torch.zeros(4, 8, dtype=torch.int64)}
+""",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding per table."""
+        threshold = max(MIN_NBYTES, MIN_SHARE * context.estimate.requested.estimate)
+        tables = {
+            buffer.id: buffer
+            for buffer in trace.buffers
+            if buffer.category is Category.PARAMETER and buffer.nbytes >= threshold
+        }
+        if not tables:
+            return
+        lookups: defaultdict[int, list[Node]] = defaultdict(list)
+        for node in trace.nodes:
+            if node.phase is Phase.FORWARD:
+                for buffer in {g.buffer for g in node.inputs} & tables.keys():
+                    if node.op in _LOOKUPS:
+                        lookups[buffer].append(node)
+                    else:
+                        tables.pop(buffer)
+        clipped = gradients_read_by_loop(trace)
+        for buffer, nodes in lookups.items():
+            if buffer in tables and tables[buffer].name not in clipped:
+                yield from self._of_table(trace, context, tables[buffer], nodes)
+
+    def _of_table(self, trace: Trace, context: Context, table: Buffer, lookups: list[Node]) -> Iterator[Finding]:
+        timeline = context.timeline
+        rows = table.shape[0]
+        touched = max(_num_touched(lookups, step) for step in range(trace.num_steps))
+        gradients = [buffer for buffer in trace.buffers if _is_dense_gradient(buffer, table, lookups)]
+        if not gradients or touched > MAX_TOUCHED * rows:
+            return
+        temporaries = [
+            buffer
+            for buffer in trace.buffers
+            if buffer.category is Category.TEMPORARY
+            and buffer.phase is Phase.OPTIMIZER
+            and buffer.shape == table.shape
+            and _is_made_from(trace, buffer, table)
+        ]
+        row = table.nbytes // rows
+        sizes = {buffer.id: touched * (row + _INDEX_NBYTES) for buffer in (*gradients, *temporaries)}
+        nbytes = most_alive(timeline, [buffer.id for buffer in gradients])
+        has_state = any(
+            b.category is Category.OPTIMIZER_STATE and b.name.endswith(f" of {table.name}") for b in trace.buffers
+        )
+        yield self.finding(
+            context,
+            lookups[-1].frame,
+            f"The gradient of `{table.name}` takes {format_nbytes(nbytes)} for {rows:,} rows, of which a step looks up "
+            f"at most {touched:,}; as a sparse gradient it takes {format_nbytes(touched * (row + _INDEX_NBYTES))}.",
+            nbytes=nbytes,
+            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            confidence=Confidence.MODELLED,
+            fix="Construct the embedding with `sparse=True` and update it with `torch.optim.SparseAdam`"
+            + (", whose state stays dense, or `SGD`." if has_state else " or `SGD`."),
+        )
+
+
+def _num_touched(lookups: list[Node], step: int) -> int:
+    """Indices looked up in that step, an upper bound on the rows."""
+    return sum(max(numel(g) for g in node.inputs if "int" in g.dtype) for node in lookups if node.step == step)
+
+
+def _is_made_from(trace: Trace, temporary: Buffer, table: Buffer) -> bool:
+    """Whether the optimizer made it from the table, its gradient or its state, and not from a table of the same shape.
+
+    Kernels on lists make the i-th output from the i-th tensor of each list.
+    """
+    node = trace.nodes[temporary.node]
+    position = next((i for i, g in enumerate(node.outputs) if g.buffer == temporary.id), 0)
+    sources = (
+        trace.buffers[g.buffer].name for g in node.inputs[position :: max(len(node.outputs), 1)] if g.buffer >= 0
+    )
+    return any(name == table.name or name.endswith(f" of {table.name}") for name in sources)
+
+
+def _is_dense_gradient(buffer: Buffer, table: Buffer, lookups: list[Node]) -> bool:
+    """Whether it is, or is added to, the gradient of this table; of sums, by the module whose backward made it."""
+    if prod(buffer.shape) != prod(table.shape) or buffer.phase is not Phase.BACKWARD:
+        return False
+    if buffer.name:
+        return buffer.category is Category.GRADIENT and buffer.name == table.name
+    return buffer.op in _DENSE_BACKWARDS and any(buffer.module == node.module for node in lookups)

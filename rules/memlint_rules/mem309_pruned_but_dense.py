@@ -1,0 +1,140 @@
+"""MEM309: pruning by masks, which adds bytes and takes none away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import most_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Frame, Trace
+
+_MODEL = """\
+import memlint
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(2048, 2048) for _ in range(4)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@memlint.workload(mode="{mode}")
+def pruned():
+    model = Model()
+    for layer in model.layers:
+        prune.l1_unstructured(layer, "weight", 0.9){remove}
+    return model, {{"x": torch.randn(64, 2048)}}
+"""
+_REMOVE = '\n        prune.remove(layer, "weight")'
+
+
+class PrunedButDense(Rule):
+    """Weights pruned with `torch.nn.utils.prune` take three times the bytes of a weight that was never pruned.
+
+    ## What it does
+
+    Looks for parameters `<name>_orig` beside a buffer `<name>_mask` of the same shape, which `torch.nn.utils.prune`
+    makes.
+
+    ## Why it costs memory
+
+    While a pruning is active, a layer keeps the original weight, a mask of the same shape and dtype, and their product,
+    which every forward makes again and the layer keeps until the next. `prune.remove` leaves one dense weight. Zeros
+    in a dense tensor take as many bytes as other numbers: at best, pruning costs nothing.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Masks and products are taken out, and the peak is computed again. In training this is a model: what `prune.remove`
+    leaves does not stay pruned when it is trained on.
+
+    ## Known limits
+
+    Masks of parametrizations and of other libraries are not recognised, nor are weights that merely contain zeros.
+    Fewer bytes take smaller layers, or a sparse layout such as that of `torch.sparse.to_sparse_semi_structured`, which
+    needs half precision and two zeros in every four numbers.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.prune.remove.html
+    - https://docs.pytorch.org/docs/stable/sparse.html#sparse-semi-structured-tensors
+    """
+
+    code = "MEM309"
+    name = "pruned-but-dense"
+    summary = "Masks of an active pruning triple the bytes of the weights; pruning saves none."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(mode="inference", remove=""), line=13),
+        Case(title="In training", source=_MODEL.format(mode="train", remove=""), line=13),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(mode="inference", remove=_REMOVE)),
+        Case(title="In training", source=_MODEL.format(mode="train", remove=_REMOVE)),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for all pruned parameters."""
+        masks = {b.name: b for b in trace.buffers if b.category is Category.BUFFER and b.name.endswith("_mask")}
+        pruned = {
+            parameter.id: masks[mask].id
+            for parameter in trace.buffers
+            if parameter.category is Category.PARAMETER
+            and parameter.name.endswith("_orig")
+            and (mask := f"{parameter.name.removesuffix('_orig')}_mask") in masks
+            and masks[mask].shape == parameter.shape
+        }
+        if not pruned:
+            return
+        timeline = context.timeline
+        products, frame = _products(trace, pruned)
+        training = context.workload.mode == "train"
+        removed = [*pruned.values(), *products]
+        nbytes = most_alive(timeline, removed)
+        weights = sum(trace.buffers[parameter].nbytes for parameter in pruned)
+        subject = "1 pruned weight" if len(pruned) == 1 else f"{len(pruned)} pruned weights"
+        yield self.finding(
+            context,
+            frame,
+            f"Beside {subject} of {format_nbytes(weights)} live {format_nbytes(nbytes)} of masks and of products with "
+            "them. Zeros take as many bytes as other numbers: pruning by masks saves none.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            confidence=Confidence.MODELLED if training else Confidence.EXACT_LIFETIME,
+            fix="Call `torch.nn.utils.prune.remove(module, name)` "
+            + ("when pruning is over. " if training else "before the model is moved to the device. ")
+            + "For fewer bytes make layers smaller, or use a sparse layout.",
+        )
+
+
+def _products(trace: Trace, pruned: dict[int, int]) -> tuple[list[int], Frame | None]:
+    """Find what weights times masks give, the gradients of that, and the line of the biggest."""
+    products: list[Buffer] = []
+    masks = set(pruned.values())
+    for node in trace.nodes:
+        if node.op != "aten.mul.Tensor" or node.step < 0:
+            continue
+        read = {geometry.buffer for geometry in node.inputs}
+        if node.phase is Phase.FORWARD and any({weight, mask} <= read for weight, mask in pruned.items()):
+            products += [trace.buffers[geometry.buffer] for geometry in node.outputs]
+        elif node.phase is Phase.BACKWARD and not masks.isdisjoint(read):
+            products += [trace.buffers[buffer] for buffer in read - masks if buffer >= 0]
+    biggest = max(products, key=lambda product: product.nbytes, default=None)
+    return [product.id for product in products], biggest.frame if biggest else None

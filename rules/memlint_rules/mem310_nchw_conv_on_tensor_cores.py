@@ -1,0 +1,172 @@
+"""MEM310: convolutions that have to transpose before tensor cores can take them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint.whatif.changes import ChannelsLast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Geometry, Node, Trace
+
+_CONVOLUTIONS = (
+    "aten.convolution.",
+    "aten._convolution.",
+    "aten.cudnn_convolution.",
+    "aten.cudnn_convolution_transpose.",
+)
+_HALF = frozenset({"float16", "bfloat16"})
+
+
+class NchwConvOnTensorCores(Rule):
+    """Convolutions in half precision run with NCHW strides on a GPU whose tensor cores want NHWC.
+
+    ## What it does
+
+    Counts the 2-d convolutions in float16 or bfloat16 that are not grouped, whose channel counts are multiples of 8,
+    and whose input and weight are both laid out as NCHW, on GPUs of compute capability 7.0 and later.
+
+    ## Why it costs memory
+
+    It does not: `torch.channels_last` changes the strides of a tensor, not its bytes. It is about speed. PyTorch's
+    default layout is NCHW, tensor cores work on NHWC, and cuDNN transposes in between unless the tensors already are
+    channels_last.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced again with model and inputs in channels_last, and the change of the peak is reported as it is:
+    usually nothing, sometimes a rise, where an operation such as GroupNorm copies its input back to NCHW.
+
+    ## Known limits
+
+    The transposes and workspaces inside cuDNN are not counted. Grouped and depthwise convolutions can be slower in
+    channels_last, which is why they are left out.
+
+    ## References
+
+    - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+    - https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
+    """
+
+    code = "MEM310"
+    name = "nchw-conv-on-tensor-cores"
+    summary = "Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(64, 128, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(2, 64, 32, 32)}
+""",
+            dtype="float16",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(64, 128, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def memlint_workload():
+    model = Model().to(memory_format=torch.channels_last)
+    return model, {"x": torch.randn(2, 64, 32, 32).to(memory_format=torch.channels_last)}
+""",
+            dtype="float16",
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for the whole model, at its first such convolution."""
+        if context.device.capability < (7, 0):
+            return
+        last_step = trace.num_steps - 1
+        found = [
+            node
+            for node in trace.nodes
+            if node.step == last_step and node.phase is Phase.FORWARD and _is_nchw_on_tensor_cores(node)
+        ]
+        if not found:
+            return
+        after = context.retrace(ChannelsLast())
+        change = after.requested.estimate - context.estimate.requested.estimate if after else 0
+        effect = (
+            "Every tensor keeps its bytes"
+            if change == 0
+            else f"The peak changes by {format_nbytes(change)}, because some operations copy to another layout"
+        )
+        first = found[0]
+        yield Finding(
+            code=self.code,
+            path=first.frame.path if first.frame else context.workload.path,
+            line=first.frame.line if first.frame else 1,
+            message=f"{len(found)} {'convolution runs' if len(found) == 1 else 'convolutions run'} in "
+            f"{first.inputs[0].dtype} with NCHW strides, so cuDNN transposes around the tensor cores. {effect} in "
+            "channels_last; it is faster, not smaller.",
+            severity=self.severity,
+            confidence=Confidence.EXACT_RETRACE if after else Confidence.ANALYTIC,
+            nbytes=0,
+            peak_change=change,
+            fix="Convert both: `model.to(memory_format=torch.channels_last)` and "
+            "`x.to(memory_format=torch.channels_last)`.",
+        )
+
+
+def _is_nchw_on_tensor_cores(node: Node) -> bool:
+    if not node.op.startswith(_CONVOLUTIONS) or len(node.inputs) < 2:
+        return False
+    image, weight = node.inputs[:2]
+    if len(image.shape) != 4 or len(weight.shape) != 4 or image.dtype not in _HALF:
+        return False
+    channels = image.shape[1]
+    grouped = channels not in weight.shape[:2]
+    return (
+        not grouped
+        and weight.shape[0] % 8 == 0
+        and weight.shape[1] % 8 == 0
+        and _is_contiguous(image, (0, 1, 2, 3))
+        and not _is_contiguous(image, (0, 2, 3, 1))
+        and not (_is_contiguous(weight, (0, 2, 3, 1)) and not _is_contiguous(weight, (0, 1, 2, 3)))
+    )
+
+
+def _is_contiguous(tensor: Geometry, order: tuple[int, ...]) -> bool:
+    """Whether the strides are those of a dense tensor with the dimensions in `order`, outermost first."""
+    expected = 1
+    for dimension in reversed(order):
+        if tensor.shape[dimension] != 1 and tensor.stride[dimension] != expected:
+            return False
+        expected *= tensor.shape[dimension]
+    return True

@@ -1,0 +1,137 @@
+"""MEM311: channels_last that ends at a GroupNorm, which copies its input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, without
+from memlint.trace.records import Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import Flow, most_alive, numel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Geometry, Node, Trace
+
+_NORM = "aten.native_group_norm.default"
+_COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
+
+_MODEL = """\
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(64, 64, 3, padding=1)
+        self.norm = {norm}
+        self.second = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.norm(self.first(x))))
+
+
+def memlint_workload():
+    return Model(){convert}, {{"x": torch.randn(16, 64, 64, 64){convert}}}
+"""
+_LAST = ".to(memory_format=torch.channels_last)"
+
+
+class ChannelsLastBroken(Rule):
+    """A model in channels_last goes through GroupNorm, which copies its input to NCHW and gives NCHW.
+
+    ## What it does
+
+    Looks for GroupNorms whose input has channels_last strides, and for the copies to NCHW that are made of it.
+
+    ## Why it costs memory
+
+    CUDA has no GroupNorm for channels_last: PyTorch copies the input to NCHW first, and for a moment both exist. The
+    output is NCHW, so the speed that channels_last was chosen for ends there, and the next convolution transposes
+    again. The formats themselves take the same bytes.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The copies are taken out, or what they were made of where nothing else needs it, and the peak is computed again.
+    That is what keeping this part of the model in NCHW does.
+
+    ## Known limits
+
+    Transposes inside cuDNN are not counted. Operations that give NCHW without copying their input are not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
+    """
+
+    code = "MEM311"
+    name = "channels-last-broken"
+    summary = "GroupNorm copies channels_last activations to NCHW and goes on in NCHW."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(norm="nn.GroupNorm(8, 64)", convert=_LAST), line=13),)
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(norm="nn.GroupNorm(8, 64)", convert="")),
+        Case(
+            title="BatchNorm has kernels for channels_last",
+            source=_MODEL.format(norm="nn.BatchNorm2d(64)", convert=_LAST),
+        ),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield one finding for the whole model, at its first such GroupNorm."""
+        if not context.device.is_cuda:
+            return
+        norms = [node for node in trace.nodes if node.op == _NORM and node.phase is Phase.FORWARD]
+        if not norms:
+            return
+        flow, timeline = Flow(trace), context.timeline
+        needless = {node.index: copies for node in norms if (copies := _needless(flow, node))}
+        if not needless:
+            return
+        found = [trace.nodes[index] for index in needless]
+        removed = {buffer for copies in needless.values() for buffer in copies}
+        nbytes = most_alive(timeline, removed)
+        last_step = trace.num_steps - 1
+        number = sum(node.step == last_step for node in found)
+        yield self.finding(
+            context,
+            found[0].frame,
+            f"{number} {'GroupNorm gets' if number == 1 else 'GroupNorms get'} channels_last activations: CUDA copies "
+            f"them to NCHW, {format_nbytes(nbytes)} at one time, and what follows is NCHW.",
+            nbytes=nbytes,
+            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            confidence=Confidence.MODELLED,
+            fix="Keep this part of the model in NCHW, or normalise with BatchNorm, which has channels_last kernels.",
+        )
+
+
+def _is_channels_last(tensor: Geometry) -> bool:
+    """Whether a 4-d tensor has NHWC strides that are not NCHW strides as well."""
+    if len(tensor.shape) != 4:
+        return False
+    _, channels, height, width = tensor.shape
+    return channels > 1 and height * width > 1 and tensor.stride[1:] == (1, width * channels, channels)
+
+
+def _needless(flow: Flow, norm: Node) -> set[int]:
+    """Buffers that exist because the input of `norm`, or what it is a copy of, is channels_last."""
+    source = norm.inputs[0]
+    if not _is_channels_last(source):
+        copy = flow.writer(source.buffer, norm.index)
+        if copy is None or copy.op not in _COPIES or not _is_channels_last(copy.inputs[0]):
+            return set()
+        uncopied = copy.inputs[0].buffer
+        return {uncopied if flow.trace.buffers[uncopied].last_used == copy.index else source.buffer}
+    return {
+        reader.outputs[0].buffer
+        for reader in flow.readers(source.buffer, norm.index)
+        if reader.op in _COPIES and reader.phase is Phase.BACKWARD and numel(reader.outputs[0]) == numel(source)
+    }

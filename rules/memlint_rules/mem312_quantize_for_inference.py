@@ -1,0 +1,118 @@
+"""MEM312: inference whose memory is the weights of its matrix products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.memory.timeline import live, resize
+from memlint.trace.records import Category, Phase
+from memlint.units import format_nbytes
+from memlint_rules.flow import PRODUCTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.trace.records import Buffer, Trace
+
+MIN_SHARE = 0.7
+"""Of the peak that the weights must take."""
+MIN_NBYTES = 2**28
+"""Smaller models are not worth another precision."""
+
+_ITEMSIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+_MODEL = """\
+import memlint
+import torch
+from torch import nn
+
+
+@memlint.workload(mode="{mode}")
+def layers():
+    return nn.Sequential(*(nn.Linear({size}, {size}) for _ in range(8))), {{"input": torch.randn(1, {size})}}
+"""
+
+
+class QuantizeForInference(Rule):
+    """In inference, the weights of matrix products are nearly all there is in memory.
+
+    ## What it does
+
+    Adds up the floating-point weights of matrix products that are alive at the peak of an inference, and reports them
+    where they are 256 MiB or more and 70 % of the peak.
+
+    ## Why it costs memory
+
+    A weight takes four bytes in float32 and two in half precision. As an 8-bit integer with a scale for each row it
+    takes one, with four bits half of one.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Each weight is given one byte per element and, for each row, a scale of the weight's dtype. The peak is computed
+    again.
+
+    ## Known limits
+
+    Quantised weights give other results, by how much only a test can say. Kernels that multiply with them are packages
+    of their own, and may need memory that is not counted.
+
+    ## References
+
+    - https://docs.pytorch.org/ao/stable/
+    - https://arxiv.org/abs/2208.07339
+    """
+
+    code = "MEM312"
+    name = "quantize-for-inference"
+    summary = "Inference needs memory for little but the weights of matrix products."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(title="Small", source=_MODEL.format(mode="inference", size=1024), dtype="bfloat16"),
+        Case(title="Training", source=_MODEL.format(mode="train", size=4096), dtype="bfloat16"),
+    )
+
+    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+        """Yield at most one finding."""
+        if context.workload.mode != "inference":
+            return
+        weights = {buffer.id: buffer for buffer in _weights(trace)}
+        nbytes = sum(buffer.nbytes for buffer in context.estimate.at_peak if buffer.id in weights)
+        peak = context.estimate.requested.estimate
+        if nbytes < max(MIN_NBYTES, MIN_SHARE * peak):
+            return
+        timeline = context.timeline
+        sizes = {buffer.id: _quantised(buffer) for buffer in weights.values()}
+        yield self.finding(
+            context,
+            None,
+            f"{nbytes / peak:.0%} of the peak, {format_nbytes(nbytes)}, are weights of matrix products in "
+            f"{max(weights.values(), key=lambda weight: weight.nbytes).dtype}.",
+            nbytes=nbytes,
+            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            confidence=Confidence.MODELLED,
+            fix="If the results stay good enough, quantise the weights to 8 bits (the figure given here) or 4, such as "
+            "with `torchao.quantization.quantize_(model, Int8WeightOnlyConfig())` or bitsandbytes.",
+        )
+
+
+def _weights(trace: Trace) -> Iterator[Buffer]:
+    """Matrices that are parameters in a floating-point dtype and the right factor of a product."""
+    for node in trace.nodes:
+        if node.op in PRODUCTS and node.phase is Phase.FORWARD and node.inputs[-1].buffer >= 0:
+            weight = trace.buffers[node.inputs[-1].buffer]
+            if weight.category is Category.PARAMETER and weight.dtype in _ITEMSIZES and len(weight.shape) == 2:
+                yield weight
+
+
+def _quantised(weight: Buffer) -> int:
+    itemsize = _ITEMSIZES[weight.dtype]
+    return weight.nbytes // itemsize + weight.shape[0] * itemsize

@@ -1,0 +1,230 @@
+"""MEM401: sums of losses that keep every batch's autograd graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import safe, unsafe, with_method
+from memlint.lint.escape import leaves
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.lint.taint import Kind, Values
+from memlint.source import dotted_name
+from memlint_rules.growth import GrowsBy, findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.lint.scopes import Scope
+    from memlint.memory.timeline import Timeline
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"loss|criterion|cross_entropy", re.IGNORECASE)
+_CUTS = ("item", "float", "detach", "tolist")
+
+
+class HistoryAccumulation(Rule):
+    """A loop adds up a loss together with its autograd graph.
+
+    ## What it does
+
+    Looks for `total += loss` and `total = total + loss` in loops over batches, where `loss` came out of a criterion or
+    of a model and was not detached, and where nothing differentiates `total`. Where the loop calls `backward` on the
+    loss itself the finding is a note.
+
+    ## Why it costs memory
+
+    The sum of two tensors that require gradients requires one too, so it refers to the graphs of both. Without a
+    `backward` every graph, with all that it saved for a backward, stays until the sum is dropped: memory grows by the
+    activations of one batch in each round. After a `backward` the saved tensors are gone; what is left is a few bytes
+    on the GPU and a growing chain of graph nodes on the host.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
+    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
+    source text alone nothing is computed; without a `backward`, what is at stake is then the activations of a batch
+    times the number of batches.
+
+    ## Known limits
+
+    Losses are recognised by the function that makes them (`torch.nn.functional`, a class of `torch.nn` whose name ends
+    in `Loss`, a name like `criterion` or `loss_fn`), by `output.loss`, or by the `backward` that is called on them.
+    Sums that a function returns are left to its caller, unless the function is named like an evaluation.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
+    """
+
+    code = "MEM401"
+    name = "history-accumulation"
+    summary = "A running sum of losses keeps the autograd graph of every batch."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch.nn.functional as F
+
+def validate(model, loader):
+    total = 0
+    for images, labels in loader:
+        total += F.cross_entropy(model(images), labels)
+    return total / len(loader)
+""",
+            line=6,
+        ),
+        Case(
+            title="After a `backward`, where only the graph's nodes stay",
+            source="""\
+import torch
+
+def fit(model, loader, optimizer):
+    criterion = torch.nn.MSELoss()
+    running_loss = 0.0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        running_loss += loss
+    print(running_loss / len(loader))
+""",
+            line=11,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch.nn.functional as F
+
+def validate(model, loader):
+    total = 0
+    for images, labels in loader:
+        total += F.cross_entropy(model(images), labels).detach()
+    return total / len(loader)
+""",
+        ),
+        Case(
+            title="The sum is what is differentiated",
+            source="""\
+import torch
+
+def fit(model, loader, optimizer):
+    criterion = torch.nn.MSELoss()
+    for views in loader:
+        total = 0
+        for x, y in views:
+            total += criterion(model(x), y)
+        total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="No graph is recorded",
+            source="""\
+import torch
+
+def validate(model, loader, criterion):
+    total = 0
+    with torch.no_grad():
+        for x, y in loader:
+            total += criterion(model(x), y)
+    return total
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per sum."""
+        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            if not scope.in_module:
+                yield from self._check_scope(scope)
+
+    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+        return findings(self, timeline, context, GrowsBy.SUM)
+
+    def _check_scope(self, scope: Scope) -> Iterator[Finding]:
+        sums = [
+            (node, *added)
+            for node in scope.nodes
+            if isinstance(node, ast.stmt) and (added := _added(node)) and scope.loops(node)
+        ]
+        if not sums:
+            return
+        values = Values(scope)
+        for node, target, term in sums:
+            name = dotted_name(target.value if isinstance(target, ast.Subscript) else target)
+            value = values.of(term)
+            if value is None or value.kind is not Kind.LOSS or not value.graph or not name:
+                continue
+            loop = scope.loops(node)[0]
+            if values.starts_in(name, loop) or _differentiated(scope, values, name):
+                continue
+            if calls_backward(loop):
+                message = (
+                    f"`{name}` keeps the chain of graph nodes of every loss added to it, on the host; `backward` has "
+                    "already freed the large tensors."
+                )
+                severity = Severity.NOTE
+            elif over_batches(loop) and (scope.evaluates or not _returned(scope, name)):
+                message = (
+                    f"`{name}` keeps the autograd graph of every loss added to it, so each round of the loop keeps "
+                    "what a backward of its batch would need."
+                )
+                severity = self.severity
+            else:
+                continue
+            fix = (
+                f"Add `{ast.unparse(term)[:60]}` with `.detach()`, or with `.item()` if a number on the host is wanted."
+            )
+            known = safe if value.tensor and not leaves(scope, name) else unsafe
+            yield finding_at(
+                self, scope.source, node, message, fix, severity, known(with_method(scope.source, term, "detach()"))
+            )
+
+
+def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+    """Target and term of `a += b`, `a = a + b` and `a = b + a`."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return node.target, node.value
+    if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)):
+        return None
+    target, left, right = node.targets[0], node.value.left, node.value.right
+    if ast.unparse(target) == ast.unparse(left):
+        return target, right
+    return (target, left) if ast.unparse(target) == ast.unparse(right) else None
+
+
+def _differentiated(scope: Scope, values: Values, name: str) -> bool:
+    """Whether the sum, or something computed from it, is differentiated."""
+    derived = {name}
+    for node in scope.nodes:
+        if isinstance(node, ast.Assign) and _mentions(node.value, derived):
+            derived |= {dotted_name(target) for target in node.targets}
+    return bool((derived - {""}) & values.differentiated)
+
+
+def _returned(scope: Scope, name: str) -> bool:
+    return any(
+        isinstance(node, ast.Return | ast.Yield) and node.value is not None and _mentions(node.value, {name})
+        for node in scope.nodes
+    )
+
+
+def _mentions(expression: ast.expr, names: set[str]) -> bool:
+    """Whether one of `names` is read, and not through a call that cuts the graph."""
+    nodes = list(ast.walk(expression))
+    cut = any(isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_CUTS) for node in nodes)
+    return not cut and any(dotted_name(node) in names for node in nodes)

@@ -1,0 +1,189 @@
+"""MEM402: lists of losses and outputs that keep every batch's autograd graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import safe, unsafe, with_method
+from memlint.lint.escape import leaves
+from memlint.lint.keeping import kept_values, read_before_backward, returned
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.lint.taint import Kind
+from memlint_rules.growth import GrowsBy, findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.keeping import Kept
+    from memlint.lint.rule import Context
+    from memlint.lint.scopes import Scope
+    from memlint.memory.timeline import Timeline
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
+
+
+class AppendWithGraph(Rule):
+    """A loop collects losses or outputs together with their autograd graphs.
+
+    ## What it does
+
+    Looks for losses and model outputs that a loop over batches, or a loop that calls `backward`, puts into a list or
+    dictionary made outside of it, without detaching them.
+
+    ## Why it costs memory
+
+    A tensor that requires a gradient refers to the graph it came from. Where no `backward` runs, everything that the
+    forward saved stays in memory as long as the list does: the activations of one batch more in every round. Where one
+    runs, the saved tensors go, but a collected output stays on the GPU all the same. A collected loss is then four
+    bytes, and a note.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
+    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
+    source text alone nothing is computed; without a `backward`, what is at stake is then the activations of a batch
+    times the number of batches; with one, the bytes of an output times the number of batches.
+
+    ## Known limits
+
+    Models and losses are recognised by the usual names, by classes of `torch.nn`, and by the `backward` that is called
+    on them. Lists that are read before a later `backward` are left out, because their graphs may be needed, as are
+    lists that a function without `backward` returns, unless it is named like an evaluation. Comprehensions are not
+    looked at.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
+    """
+
+    code = "MEM402"
+    name = "append-with-graph"
+    summary = "A list of losses or outputs keeps the autograd graph of every batch."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def evaluate(model, loader):
+    outputs = []
+    for x, y in loader:
+        outputs.append(model(x))
+    return torch.cat(outputs)
+""",
+            line=6,
+        ),
+        Case(
+            title="Outputs of training steps, for a metric",
+            source="""\
+import torch
+
+def fit(model, loader, optimizer, criterion):
+    history = {"logits": []}
+    for x, y in loader:
+        optimizer.zero_grad()
+        logits = model(x)
+        criterion(logits, y).backward()
+        optimizer.step()
+        history["logits"].append(logits)
+    report(history)
+""",
+            line=10,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def evaluate(model, loader):
+    outputs = []
+    with torch.inference_mode():
+        for x, y in loader:
+            outputs.append(model(x).cpu())
+    return torch.cat(outputs)
+""",
+        ),
+        Case(
+            title="The graph is cut",
+            source="""\
+import torch
+
+def fit(model, loader, optimizer, criterion):
+    losses, outputs = [], []
+    for x, y in loader:
+        optimizer.zero_grad()
+        output = model(x)
+        loss = criterion(output, y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        outputs.append(output.detach().cpu())
+    report(losses, outputs)
+""",
+        ),
+        Case(
+            title="The collected losses are differentiated",
+            source="""\
+import torch
+
+def fit(model, tasks, optimizer, criterion):
+    for epoch in range(10):
+        losses = []
+        for loader in tasks:
+            losses.append(criterion(model(loader.x), loader.y))
+        torch.stack(losses).mean().backward()
+        optimizer.step()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per statement."""
+        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            if not scope.in_module:
+                for kept in kept_values(scope):
+                    if kept.value.graph and not read_before_backward(scope, kept.container):
+                        yield from self._report(scope, kept)
+
+    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+        return findings(self, timeline, context, GrowsBy.LIST)
+
+    def _report(self, scope: Scope, kept: Kept) -> Iterator[Finding]:
+        text = ast.unparse(kept.expression)[:60]
+        severity = self.severity
+        if calls_backward(kept.loop):
+            if kept.value.scalar or not kept.value.on_device:
+                severity = Severity.NOTE
+                message = (
+                    f"`{kept.container}` keeps `{text}` with its graph nodes, on the host; `backward` has already "
+                    "freed the large tensors."
+                )
+            else:
+                message = f"`{kept.container}` keeps `{text}` of every round on the device, with its graph nodes."
+        elif over_batches(kept.loop) and (scope.evaluates or not returned(scope, kept.container)):
+            message = (
+                f"`{kept.container}` keeps the autograd graph of `{text}`, so each round of the loop keeps what a "
+                "backward of its batch would need."
+            )
+        else:
+            return
+        fix = (
+            f"Put `{text}.item()` there, or `{text}.detach()`."
+            if kept.value.kind is Kind.LOSS
+            else f"Put `{text}.detach().cpu()` there, or run the loop under `torch.inference_mode()`."
+        )
+        known = safe if kept.value.tensor and not leaves(scope, kept.container) else unsafe
+        correction = known(with_method(scope.source, kept.expression, "detach()"))
+        yield finding_at(self, scope.source, kept.node, message, fix, severity, correction)

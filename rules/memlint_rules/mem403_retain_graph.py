@@ -1,0 +1,281 @@
+"""MEM403: graphs kept after the backward that used them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called, is_literal, under_condition
+from memlint.lint.edits import unsafe, without_argument
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, over_batches, position, scopes, uses_torch
+from memlint.lint.taint import Values
+from memlint.source import dotted_name
+from memlint_rules.growth import GrowsBy, findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context, Edit
+    from memlint.lint.scopes import Loop, Scope
+    from memlint.memory.timeline import Timeline
+    from memlint.source import Source
+
+_WORDS = frozenset({"retain_graph", "create_graph"})
+_DIFFERENTIATES = frozenset(
+    {"backward", "manual_backward", "grad", "vjp", "jvp", "jacobian", "hessian", "hvp", "vhp", "gradgradcheck"}
+)
+_RESETS = re.compile(r"zero_grad\((?!.*False)|\.grad *= *None")
+
+
+class RetainGraph(Rule):
+    """A backward keeps its graph, and nothing uses the graph again.
+
+    ## What it does
+
+    Looks for three things: `backward(retain_graph=True)` in a loop over batches that differentiates nothing afterwards;
+    two backwards in a row of which the first keeps the graph for the second; and `backward(create_graph=True)` where
+    the gradients are never reset.
+
+    ## Why it costs memory
+
+    A backward frees what the forward saved as it goes. With `retain_graph=True` everything stays until the loss is
+    bound to another value, which is after the next forward: two graphs are alive at once. `create_graph=True` makes
+    gradients that refer to their graph, which refers to the parameters, which refer to the gradients: such a cycle is
+    not freed until the gradients are reset.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    In a traced workload whose own step makes gradients with a graph and never resets them it is exact: four steps run
+    in a row, and the finding says what each adds to the live bytes and when the GPU is full. From source text alone
+    nothing is computed; at stake are then the activations of one forward.
+
+    ## Known limits
+
+    A graph that another function uses is not seen, so only losses made in the same round of a loop over a data loader
+    are reported, and no loop that carries a state from one round to the next: there the state should be detached.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
+    """
+
+    code = "MEM403"
+    name = "retain-graph"
+    summary = "`backward` keeps its graph although nothing uses it again."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def fit(model, loader, optimizer, criterion):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward(retain_graph=True)
+        optimizer.step()
+""",
+            line=7,
+        ),
+        Case(
+            title="Two losses of one graph",
+            source="""\
+import torch
+
+def step(model, x, y, optimizer, criterion):
+    features, output = model(x)
+    features.abs().mean().backward(retain_graph=True)
+    criterion(output, y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            line=5,
+        ),
+        Case(
+            title="Gradients that keep their own graph",
+            source="""\
+import torch
+
+def penalty(model, x):
+    model(x).sum().backward(create_graph=True)
+    return sum(p.grad.square().sum() for p in model.parameters())
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def fit(model, loader, optimizer, criterion):
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+""",
+        ),
+        Case(
+            title="Two losses of one graph",
+            source="""\
+import torch
+
+def step(model, x, y, optimizer, criterion):
+    features, output = model(x)
+    (features.abs().mean() + criterion(output, y)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="The graph is differentiated once more, after a step",
+            source="""\
+import torch
+
+def fit(generator, critic, loader, optimizer):
+    for noise in loader:
+        fake = generator(noise)
+        critic(fake).mean().backward(retain_graph=True)
+        optimizer.step()
+        (-critic(fake)).mean().backward()
+""",
+        ),
+        Case(
+            title="Gradients with a graph, without the cycle",
+            source="""\
+import torch
+
+def penalty(model, x):
+    gradients = torch.autograd.grad(model(x).sum(), model.parameters(), create_graph=True)
+    return sum(gradient.square().sum() for gradient in gradients)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per backward."""
+        if _WORDS.isdisjoint(source.words) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if called(call) not in ("backward", "manual_backward"):
+                    continue
+                told = _wrong(scope, call)
+                if told is not None:
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        *told,
+                        correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
+                    )
+
+    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+        return findings(self, timeline, context, GrowsBy.GRADIENT)
+
+
+_UNUSED = (
+    (
+        "`retain_graph=True` keeps everything the forward saved until the next forward has run, and nothing in this "
+        "loop differentiates it again."
+    ),
+    "Leave `retain_graph` out.",
+)
+
+
+def _without_flag(source: Source, call: ast.Call) -> tuple[Edit, ...]:
+    flag = argument(call, "retain_graph")
+    return without_argument(source, call, flag) if flag is not None else ()
+
+
+def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
+    """Message and fix for a backward that keeps its graph for nothing."""
+    if is_literal(argument(call, "create_graph"), True):
+        if scope.name.startswith("test") or _RESETS.search(ast.unparse(scope.node)):
+            return None
+        return (
+            (
+                "`create_graph=True` makes gradients and parameters refer to each other, so the graph stays until the "
+                "gradients are reset, which this function does not do."
+            ),
+            (
+                "Take the gradients from `torch.autograd.grad(loss, parameters, create_graph=True)`, or set "
+                "`parameter.grad = None` when they are no longer needed."
+            ),
+        )
+    if not is_literal(argument(call, "retain_graph"), True):
+        return None
+    following = _next_backward(scope, call)
+    if following is not None:
+        first, second = _differentiated(call), _differentiated(following)
+        return (
+            (
+                f"The graph is kept through this backward for that of `{second}` right after it, so nothing is freed "
+                "until the second, which goes through the graph once more."
+            ),
+            f"Add the losses and call `backward` once: `({first} + {second}).backward()`.",
+        )
+    if _unused_afterwards(scope, call):
+        return _UNUSED
+    return None
+
+
+def _next_backward(scope: Scope, call: ast.Call) -> ast.Call | None:
+    """Give the backward in the next statement, if both are called on losses without anything else."""
+    statement = scope.parents[call]
+    block = next((b for b in _blocks(scope.parents[statement]) if statement in b), None)
+    if block is None or not isinstance(statement, ast.Expr):
+        return None
+    following = block[block.index(statement) + 1 :][:1]
+    if not (following and isinstance(following[0], ast.Expr) and called(following[0].value) == "backward"):
+        return None
+    other = following[0].value
+    assert isinstance(other, ast.Call)
+    plain = not call.args and not other.args and not argument(other, "inputs") and not argument(call, "inputs")
+    scalars = _differentiated(call) and _differentiated(other)
+    return other if plain and scalars and not argument(other, "gradient") and not argument(call, "gradient") else None
+
+
+def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        if isinstance(block, list):
+            yield block
+
+
+def _differentiated(call: ast.Call) -> str:
+    """What `backward` is called on, as written."""
+    return ast.unparse(call.func.value)[:40] if isinstance(call.func, ast.Attribute) else ""
+
+
+def _unused_afterwards(scope: Scope, call: ast.Call) -> bool:
+    loops = scope.loops(call)
+    if not loops or not over_batches(loops[0]) or under_condition(scope, call):
+        return False
+    later = (other for other in scope.calls if called(other) in _DIFFERENTIATES and position(other) > position(call))
+    if any(later) or _carries_state(loops[0]):
+        return False
+    loss = call.args[0] if called(call) == "manual_backward" or call.args else getattr(call.func, "value", None)
+    names = {dotted_name(part) for part in ast.walk(loss)} - {""} if loss is not None else set()
+    values = Values(scope)
+    return any(values.starts_in(name, loops[0]) for name in names) or isinstance(loss, ast.Call)
+
+
+def _carries_state(loop: Loop) -> bool:
+    """Whether a name gets what a call makes of its old value, as the state of a recurrent network does."""
+    for node in ast.walk(loop):
+        if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
+            continue
+        targets = {dotted_name(part) for target in node.targets for part in ast.walk(target)} - {""}
+        passed = [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+        if targets & {dotted_name(part) for value in passed for part in ast.walk(value)}:
+            return True
+    return False

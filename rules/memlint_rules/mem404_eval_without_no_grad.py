@@ -1,0 +1,374 @@
+"""MEM404: evaluation loops that build the autograd graph."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import under, unsafe, written
+from memlint.lint.rule import Case, Confidence, Edit, Finding, Rule, Severity
+from memlint.nodes import children
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+
+_EVALUATION = re.compile(r"_*(eval|evaluate|evaluation|val|validate|validation|test|predict|infer|inference)(_.+)?")
+_MODEL = re.compile(r"(.*_)?(model|net|network)")
+_LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
+_HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_end|epoch|epoch_end|batch_(start|end))")
+_WORTH_PARSING = re.compile(r"\.eval\(\s*\)|\.train\(\s*False|def _*(eval|val|test|predict|infer)")
+_MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
+_GRADIENT_WORDS = frozenset(
+    {
+        "backward",
+        "grad",
+        "zero_grad",
+        "retain_grad",
+        "enable_grad",
+        "jacobian",
+        "hessian",
+        "vjp",
+        "jvp",
+        "value_and_grad",
+    }
+)
+_FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})
+_PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of something that may be a model: its dotted name and the innermost loop around it."""
+
+    name: str
+    position: int
+    loop: ast.AST
+    loader: bool
+
+
+@dataclass(slots=True)
+class _Scope:
+    """What one function body, or the file outside of functions, does."""
+
+    node: _ScopeNode
+    lightning: bool
+    guarded: bool
+    """Whether the definition stands in a guarded function or block."""
+    modes: list[tuple[int, str, bool]] = field(default_factory=list)
+    """Position, model, whether it was switched to evaluation."""
+    calls: list[_Call] = field(default_factory=list)
+    gradients: list[int] = field(default_factory=list)
+    """Positions of words that belong to differentiation."""
+    training_loops: set[ast.AST] = field(default_factory=set)
+    frozen: bool = False
+    """Whether it touches `requires_grad` or switches gradients off by a plain call."""
+
+
+class EvalWithoutNoGrad(Rule):
+    """A loop runs a model in evaluation while autograd records every operation.
+
+    ## What it does
+
+    Looks for loops that call a model after `model.eval()`, or that go over a loader in a function named like
+    `evaluate`, `validate`, `test` or `predict`, outside of `torch.no_grad()`, `torch.inference_mode()` and
+    `torch.set_grad_enabled(False)`, where nothing is differentiated.
+
+    ## Why it costs memory
+
+    `model.eval()` changes how dropout and batch normalisation behave; it does not switch autograd off. Every operation
+    still saves what its backward would need, until the output is dropped, and an output that is kept keeps the whole
+    graph of its batch.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. In a traced workload the difference between mode `train` and
+    mode `inference` without an optimizer is about what is at stake.
+
+    ## Known limits
+
+    The model is recognised by its `eval()` call or by its name. Functions that a guarded caller in another file calls
+    are reported all the same; decorate them, or suppress the finding. Lightning hooks and decorated functions are left
+    out, as are blocks under a context manager kept in a variable, because what it does cannot be seen. A single call
+    outside of a loop is not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+    - https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
+    """
+
+    code = "MEM404"
+    name = "eval-without-no-grad"
+    summary = "An evaluation loop runs the model while autograd saves everything for a backward that never comes."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def accuracy(model, loader):
+    model.eval()
+    correct = 0
+    for images, labels in loader:
+        correct += (model(images).argmax(1) == labels).sum().item()
+    return correct
+""",
+            line=6,
+        ),
+        Case(
+            title="Training and evaluation in one function",
+            source="""\
+import torch
+
+def fit(model, optimizer, train_loader, val_loader, loss_fn):
+    for epoch in range(10):
+        model.train()
+        for x, y in train_loader:
+            optimizer.zero_grad()
+            loss_fn(model(x), y).backward()
+            optimizer.step()
+        model.eval()
+        total = 0.0
+        for x, y in val_loader:
+            total += loss_fn(model(x), y).item()
+""",
+            line=12,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+@torch.inference_mode()
+def accuracy(model, loader):
+    model.eval()
+    correct = 0
+    for images, labels in loader:
+        correct += (model(images).argmax(1) == labels).sum().item()
+    return correct
+""",
+        ),
+        Case(
+            title="Only the loop is guarded",
+            source="""\
+import torch
+
+def predict(model, loader):
+    model.eval()
+    with torch.no_grad():
+        return [model(images).argmax(1) for images in loader]
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per loop."""
+        if "torch" not in source.text or not _WORTH_PARSING.search(source.text):
+            return
+        if not any(name == "torch" or name.startswith("torch.") for name in source.imports.values()):
+            return
+        reader = _Reader(source)
+        for scope in reader.scopes:
+            for loop in _unguarded_loops(scope, reader.guarded_callees):
+                yield Finding(
+                    code=self.code,
+                    path=source.path,
+                    line=loop.lineno,
+                    column=loop.col_offset + 1,
+                    message=f"This loop runs `{loop.name}` without switching autograd off, so every batch saves what a "
+                    "backward would need; `eval()` does not prevent that.",
+                    severity=self.severity,
+                    confidence=Confidence.HEURISTIC,
+                    nbytes=None,
+                    peak_change=None,
+                    fix="Put the loop under `with torch.inference_mode():`, or under `torch.no_grad()` if what it "
+                    "computes takes part in a later backward.",
+                    correction=unsafe(_guarding(source, loop.node)),
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    node: ast.AST
+    lineno: int
+    col_offset: int
+    name: str
+
+
+def _unguarded_loops(scope: _Scope, guarded_callees: set[str]) -> Iterator[_Loop]:
+    name = getattr(scope.node, "name", "")
+    if scope.guarded or scope.frozen or name in guarded_callees or name in ("forward", "__call__"):
+        return
+    if scope.lightning and _HOOK.fullmatch(name):
+        return
+    evaluation = _EVALUATION.fullmatch(name) is not None
+    seen: set[ast.AST] = set()
+    for call in scope.calls:
+        if call.loop in seen or call.loop in scope.training_loops:
+            continue
+        switches = [(position, mode) for position, model, mode in scope.modes if model == call.name]
+        before = [switch for switch in switches if switch[0] < call.position]
+        by_name = evaluation and call.loader and _MODEL.fullmatch(call.name.rpartition(".")[2]) is not None
+        if before:
+            since, evaluating = before[-1]
+            if not evaluating:
+                continue
+        elif by_name and not switches:
+            since = -1
+        else:
+            continue
+        until = next((position for position, mode in switches if position > call.position and not mode), None)
+        if any(since < position and (until is None or position < until) for position in scope.gradients):
+            continue
+        seen.add(call.loop)
+        yield _Loop(call.loop, call.loop.lineno, call.loop.col_offset, call.name)  # type: ignore[attr-defined]
+
+
+class _Reader:
+    """One pass over a file, without recursion, into its scopes."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.scopes: list[_Scope] = []
+        self.guarded_callees: set[str] = set()
+        """Names of functions that something guarded calls."""
+        self.position = 0
+        top = _Scope(source.tree, lightning=False, guarded=False)
+        self.scopes.append(top)
+        self._read(top)
+
+    def _read(self, top: _Scope) -> None:
+        pending: list[tuple[ast.AST, _Scope, tuple[ast.AST, ...], bool]]
+        pending = [(node, top, (), False) for node in reversed(top.node.body)]
+        while pending:
+            node, scope, loops, guarded = pending.pop()
+            self.position += 1
+            inside = children(node)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                guarded = guarded or scope.guarded or _decorated(node)
+                scope = _Scope(node, scope.lightning, guarded)
+                self.scopes.append(scope)
+                loops, inside = (), list(node.body)
+            elif isinstance(node, ast.ClassDef):
+                lightning = any("Lightning" in ast.unparse(base) for base in node.bases)
+                scope = _Scope(ast.Module([], []), lightning, guarded or scope.guarded)
+                loops, inside = (), list(node.body)
+            elif isinstance(node, ast.With | ast.AsyncWith):
+                guarded = guarded or any(self._switches_off(item.context_expr) for item in node.items)
+            elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                loops = (*loops, node)
+            elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+                loops = (*loops, node)
+                inside = [*node.generators, *(each for each in inside if not isinstance(each, ast.comprehension))]
+            elif isinstance(node, ast.Call):
+                self._call(node, scope, loops, guarded)
+            elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+                self._assign(node, scope)
+            self._words(node, scope, loops)
+            pending.extend((child, scope, loops, guarded) for child in reversed(inside))
+
+    def _call(self, node: ast.Call, scope: _Scope, loops: tuple[ast.AST, ...], guarded: bool) -> None:
+        function = node.func
+        name = dotted_name(function)
+        if guarded or scope.guarded:
+            self.guarded_callees.add(name.rpartition(".")[2])
+        if isinstance(function, ast.Attribute) and _switches_mode(node, function.attr):
+            off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+            scope.modes.append((self.position, dotted_name(_moved(function.value)), function.attr == "eval" or off))
+        if name.rpartition(".")[2] in ("set_grad_enabled", "_set_grad_enabled") and self._switches_off(node):
+            scope.frozen = True
+        if loops and name and not guarded:
+            loop = loops[-1]
+            name = name.removesuffix(".forward")
+            scope.calls.append(_Call(name, self.position, loop, _LOADER.search(_iterated(loop)) is not None))
+
+    def _assign(self, node: ast.Assign, scope: _Scope) -> None:
+        """`model = Net().to(device).eval()` switches `model`."""
+        value: ast.expr = node.value
+        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+            if value.func.attr == "eval" and not value.args:
+                scope.modes.append((self.position, dotted_name(node.targets[0]), True))
+                return
+            value = value.func.value
+
+    def _words(self, node: ast.AST, scope: _Scope, loops: tuple[ast.AST, ...]) -> None:
+        word = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "arg", None)
+        if not isinstance(word, str):
+            return
+        if word in _FROZEN:
+            scope.frozen = True
+        if word in _GRADIENT_WORDS:
+            scope.gradients.append(self.position)
+        if word in _GRADIENT_WORDS or "optim" in word.lower():
+            scope.training_loops.update(loops[-1:])
+
+    def _switches_off(self, context: ast.expr) -> bool:
+        """Whether entering `context` may switch autograd off. What cannot be seen through counts as a yes."""
+        if not isinstance(context, ast.Call):
+            return not re.search(r"amp|autocast", dotted_name(context))
+        name = self.source.qualified_name(context.func) or dotted_name(context.func)
+        last = name.rpartition(".")[2]
+        if last in ("no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"):
+            value = context.args[0] if context.args else None
+            return not (isinstance(value, ast.Constant) and value.value is (last != "inference_mode"))
+        return re.search(r"grad|inference|eval", last) is not None
+
+
+def _guarding(source: Source, loop: ast.AST) -> tuple[Edit, ...]:
+    """Edits that put the loop, or the statement a comprehension is in, under `torch.no_grad()`.
+
+    They are no safe ones, because what the model does inside, or the caller with the results, may need gradients. A
+    generator would take the guard out with it, so it has none.
+    """
+    guard = written(source, "torch.no_grad")
+    statement = loop
+    while isinstance(statement, ast.expr | ast.comprehension | ast.keyword):
+        statement = source.index.parents[statement]
+    whole = statement is loop or not hasattr(statement, "body")
+    lazy = isinstance(loop, ast.GeneratorExp) or any(
+        isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(statement)
+    )
+    return (
+        under(source, statement, f"{guard}()")
+        if guard and whole and not lazy and isinstance(statement, ast.stmt)
+        else ()
+    )
+
+
+def _switches_mode(call: ast.Call, name: str) -> bool:
+    """Whether it is `eval()`, `train()` or `train(mode)`."""
+    return not call.keywords and ((name == "eval" and not call.args) or name == "train")
+
+
+def _decorated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    for decorator in node.decorator_list:
+        function = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if dotted_name(function).rpartition(".")[2] not in _PLAIN_DECORATORS:
+            return True
+    return False
+
+
+def _moved(node: ast.expr) -> ast.expr:
+    """`model` of `model.to(device).half()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES:
+        node = node.func.value
+    return node
+
+
+def _iterated(loop: ast.AST) -> str:
+    if isinstance(loop, ast.For | ast.AsyncFor):
+        return ast.unparse(loop.iter).lower()
+    generators = getattr(loop, "generators", ())
+    return ast.unparse(generators[0].iter).lower() if generators else ""

@@ -1,0 +1,149 @@
+"""MEM405: predictions of a whole data set collected on the GPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import unsafe, with_method
+from memlint.lint.keeping import kept_values
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, over_batches, scopes, uses_torch
+from memlint.lint.taint import Kind
+from memlint_rules.growth import GrowsBy, findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.memory.timeline import Timeline
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"cuda|device|accelerat", re.IGNORECASE)
+
+
+class PredictionsStayOnDevice(Rule):
+    """A loop over a data set collects the model's outputs on the GPU.
+
+    ## What it does
+
+    Looks for model outputs that a loop over batches puts, without their graph and without moving them, into a list or
+    dictionary made outside of it.
+
+    ## Why it costs memory
+
+    The outputs of all batches are on the GPU at the end of the loop, and a `torch.cat` of them needs the same bytes
+    once more. For logits over a vocabulary, or masks in the size of the image, that is soon more than the model takes.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
+    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
+    source text alone nothing is computed; at stake are then the bytes of an output times the number of batches, and
+    twice that where the list is concatenated.
+
+    ## Known limits
+
+    Whether the model is on a GPU is not known; files that mention no device are left out. Only loops over something
+    named like a data loader are looked at. Single numbers are left out, and positions of a maximum are a note, because
+    they are small.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
+    """
+
+    code = "MEM405"
+    name = "predictions-stay-on-device"
+    summary = "The outputs for a whole data set are collected on the GPU."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+@torch.inference_mode()
+def predict(model, loader, device):
+    outputs = []
+    for x, y in loader:
+        outputs.append(model(x.to(device)))
+    return torch.cat(outputs)
+""",
+            line=7,
+        ),
+        Case(
+            title="Detached is not moved",
+            source="""\
+import torch
+
+def fit(model, train_loader, optimizer, criterion):
+    logits = []
+    for x, y in train_loader:
+        output = model(x.cuda())
+        criterion(output, y.cuda()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        logits.append(output.detach())
+    return torch.cat(logits)
+""",
+            line=10,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+@torch.inference_mode()
+def predict(model, loader, device):
+    outputs = []
+    for x, y in loader:
+        outputs.append(model(x.to(device)).argmax(-1).cpu())
+    return torch.cat(outputs)
+""",
+        ),
+        Case(
+            title="One number per batch",
+            source="""\
+import torch
+
+@torch.inference_mode()
+def evaluate(model, loader, device):
+    means = []
+    for x in loader:
+        means.append(model(x.to(device)).mean())
+    return torch.stack(means).mean()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per statement."""
+        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            for kept in () if scope.in_module else kept_values(scope):
+                value = kept.value
+                if value.kind is not Kind.OUTPUT or value.graph or value.scalar or not value.on_device:
+                    continue
+                if over_batches(kept.loop):
+                    text = ast.unparse(kept.expression)[:60]
+                    yield finding_at(
+                        self,
+                        source,
+                        kept.node,
+                        f"`{kept.container}` keeps `{text}` of every batch where the model is, so memory grows with "
+                        "the number of batches.",
+                        f"Put `{text}.cpu()` there, or only what the metric needs of it.",
+                        Severity.NOTE if value.indices else None,
+                        unsafe(with_method(source, kept.expression, "cpu()")),
+                    )
+
+    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+        return findings(self, timeline, context, GrowsBy.VALUES)

@@ -1,0 +1,218 @@
+"""MEM406: models whose outputs are only targets, run with autograd switched on."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import Loop, calls_backward, differentiates, finding_at, position, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"\.detach\(|teacher|ref_model|reference_model", re.IGNORECASE)
+_VERB = re.compile(r"_*(build|create|get|init|load|make|prepare|save|set|setup|switch|update|wrap)_.*")
+_TEACHER = re.compile(r"(.*_)?(teacher|ref_model|reference_model)(_(model|net|network))?", re.IGNORECASE)
+_MODEL = re.compile(
+    r"(.*_)?(model|net|network|teacher|generator|encoder|critic|actor|policy|backbone|vgg)(_target|_ema|_old)?|net_?[GD]",
+    re.IGNORECASE,
+)
+_STEP = re.compile(r"training_step|train_step|compute_loss")
+_GEOMETRY = frozenset({"shape", "size", "device", "dtype", "ndim", "dim"})
+
+
+class TeacherWithGrad(Rule):
+    """A training step runs a model whose outputs are only targets, and autograd records it.
+
+    ## What it does
+
+    Looks in training steps for calls of models whose result is only ever detached, and for calls of what is named like
+    a teacher or a reference model, outside of `torch.no_grad()`, where the file freezes nothing.
+
+    ## Why it costs memory
+
+    Autograd saves what a backward through that model would need as soon as its parameters, or its inputs, require
+    gradients. `detach()` comes too late: until the output it is called on is dropped, everything is saved. Where the
+    output is not even detached, the backward runs through the teacher too and computes gradients for its parameters.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake are the activations that one forward of that model
+    saves.
+
+    ## Known limits
+
+    Models are recognised by the usual names. Whether their parameters require gradients is not known; files that set
+    `requires_grad` on something of that name are left out. An output that is used both with and without `detach()` is
+    not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+    """
+
+    code = "MEM406"
+    name = "teacher-with-grad"
+    summary = "A model that only gives targets is run with autograd switched on."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch.nn.functional as F
+
+def step(student, teacher, x, optimizer):
+    targets = teacher(x)
+    loss = F.mse_loss(student(x), targets.detach())
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            line=4,
+        ),
+        Case(
+            title="Not even detached",
+            source="""\
+import torch.nn.functional as F
+
+def step(student, teacher, x, optimizer):
+    F.mse_loss(student(x), teacher(x)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+import torch.nn.functional as F
+
+def step(student, teacher, x, optimizer):
+    with torch.no_grad():
+        targets = teacher(x)
+    loss = F.mse_loss(student(x), targets)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="The teacher is frozen",
+            source="""\
+import torch.nn.functional as F
+
+def step(student, teacher, x, optimizer):
+    teacher.requires_grad_(False)
+    F.mse_loss(student(x), teacher(x)).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="The discriminator sees it detached, the generator does not",
+            source="""\
+import torch
+
+def step(generator, critic, noise, optimizer):
+    fake = generator(noise)
+    critic(fake.detach()).mean().backward()
+    (-critic(fake)).mean().backward()
+    optimizer.step()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if not (differentiates(source) or _STEP.search(source.text)) or not _WORTH_PARSING.search(source.text):
+            return
+        if not uses_torch(source):
+            return
+        for scope in scopes(source):
+            if scope.evaluates or not (_STEP.fullmatch(scope.name) or calls_backward(scope.node)):
+                continue
+            for call in scope.calls:
+                name = dotted_name(call.func).removesuffix(".forward")
+                how = _how_used(scope, call, name) if name else ""
+                if how and not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"`{name}` runs with autograd switched on although {how}, so everything a backward through it "
+                        "would need is saved.",
+                        f"Put the call of `{name}` under `with torch.no_grad():`.",
+                    )
+
+
+def _in_step(scope: Scope, call: ast.Call) -> bool:
+    """Whether it runs each time something is differentiated: in the same loop, or where neither is in a loop."""
+    return any(map(calls_backward, scope.loops(call))) or not any(
+        calls_backward(node) for node in scope.nodes if isinstance(node, Loop)
+    )
+
+
+def _how_used(scope: Scope, call: ast.Call, name: str) -> str:
+    """Say why no gradient is wanted through this call; empty where one may be."""
+    last = name.rpartition(".")[2]
+    if _VERB.fullmatch(last):
+        return ""
+    if _MODEL.fullmatch(last):
+        parent = scope.parents[call]
+        if isinstance(parent, ast.Attribute) and parent.attr == "detach":
+            return "its output is detached at once"
+        if isinstance(parent, ast.Assign) and len(parent.targets) == 1 and _only_detached(scope, parent):
+            return "its output is only used detached"
+    if _TEACHER.fullmatch(last) and calls_backward(scope.node):
+        return "nothing trains it here"
+    return ""
+
+
+def _only_detached(scope: Scope, assignment: ast.Assign) -> bool:
+    name = dotted_name(assignment.targets[0])
+    if not name or _bindings(scope, name) != 1:
+        return False
+    detached = 0
+    for node in scope.nodes:
+        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name):
+            continue
+        if not isinstance(node.ctx, ast.Load) or position(node) < position(assignment):
+            continue
+        parent = scope.parents[node]
+        attribute = parent.attr if isinstance(parent, ast.Attribute) else ""
+        if attribute not in ("detach", "data") and attribute not in _GEOMETRY:
+            return False
+        detached += attribute in ("detach", "data")
+    return detached > 0
+
+
+def _bindings(scope: Scope, name: str) -> int:
+    return sum(
+        isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted_name(node) == name
+        for node in scope.nodes
+    )
+
+
+def _frozen(source: Source, name: str) -> bool:
+    """Whether `requires_grad` is set on something of that name anywhere in the file."""
+    if "requires_grad" not in source.text and "freeze" not in source.text:
+        return False
+    last = re.escape(name.rpartition(".")[2])
+    mentions = re.compile(rf"{last}\b.*(requires_grad|freeze)|(requires_grad|freeze).*\b{last}\b")
+    loops = re.compile(rf"\b{last}\.(named_)?parameters\(")
+    return mentions.search(source.text) is not None or any(
+        loops.search(ast.unparse(node.iter)) and "requires_grad" in ast.unparse(node)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.For)
+    )

@@ -1,0 +1,153 @@
+"""MEM408: retries while the failed attempt is still in memory."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"OutOfMemoryError|out of memory")
+_LETS_GO = re.compile(r"__traceback__|with_traceback\(None\)|clear_frames")
+_BUILTIN = re.compile(r"(str|repr|print|len|isinstance|type|range|int|float|min|max|getattr|hasattr|format)")
+_HARMLESS = re.compile(
+    r"empty_cache|collect|zero_grad|print|info|warning|warn|error|debug|log|write|format|synchronize|sleep|update|append"
+    r"|time|clear|memory_summary|memory_allocated|reset_peak_memory_stats|exit|step|item|size|to|cuda|join|split|get"
+)
+
+
+class RetryInsideExcept(Rule):
+    """After running out of memory, the same call is made again inside the handler.
+
+    ## What it does
+
+    Looks for handlers of `torch.OutOfMemoryError`, and of errors whose text is compared with "out of memory", that call
+    what the `try` block called, or the function they stand in.
+
+    ## Why it costs memory
+
+    While a handler runs, Python keeps the exception, its traceback, and through it the frames of every function that
+    was active when the allocation failed, with all their local tensors. So the second attempt starts with the memory of
+    the first still taken, and `empty_cache` cannot free it.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake is what the failed attempt had allocated.
+
+    ## Known limits
+
+    Calls are compared by name. Handlers that clear the traceback are left out.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/faq.html#my-out-of-memory-exception-handler-can-t-allocate-memory
+    """
+
+    code = "MEM408"
+    name = "retry-inside-except"
+    summary = "A retry inside the handler runs while the traceback still keeps the failed attempt's tensors."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def run(model, batch):
+    try:
+        return model(batch)
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        first, second = batch.chunk(2)
+        return torch.cat([model(first), model(second)])
+""",
+            line=9,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def run(model, batch):
+    try:
+        return model(batch)
+    except torch.OutOfMemoryError:
+        pass
+    first, second = batch.chunk(2)
+    return torch.cat([model(first), model(second)])
+""",
+        ),
+        Case(
+            title="The batch is skipped",
+            source="""\
+import torch
+
+def fit(model, loader, optimizer):
+    for x in loader:
+        try:
+            model(x).mean().backward()
+        except RuntimeError as error:
+            if "out of memory" not in str(error):
+                raise
+            optimizer.zero_grad()
+            torch.cuda.empty_cache()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per handler."""
+        if source.words.isdisjoint({"OutOfMemoryError", "memory"}) or not _WORTH_PARSING.search(source.text):
+            return
+        for scope in scopes(source):
+            for node in scope.nodes:
+                if isinstance(node, ast.Try):
+                    tried = _names(node.body) | ({scope.name} - {""})
+                    for handler in node.handlers:
+                        if _is_out_of_memory(handler):
+                            yield from self._retries(scope, handler, tried)
+
+    def _retries(self, scope: Scope, handler: ast.ExceptHandler, tried: set[str]) -> Iterator[Finding]:
+        if _LETS_GO.search(ast.unparse(handler)):
+            return
+        for call in scope.calls:
+            if handler in scope.around(call) and _name(call) in tried:
+                yield finding_at(
+                    self,
+                    scope.source,
+                    call,
+                    f"`{ast.unparse(call)[:60]}` runs inside the handler, whose traceback still keeps every tensor of "
+                    "the attempt that failed.",
+                    "Only note in the handler that memory ran out, and try again after it.",
+                )
+                return
+
+
+def _is_out_of_memory(handler: ast.ExceptHandler) -> bool:
+    caught = ast.unparse(handler.type) if handler.type is not None else ""
+    return "OutOfMemoryError" in caught or "out of memory" in ast.unparse(handler)
+
+
+def _names(body: list[ast.stmt]) -> set[str]:
+    """What is called in `body` and may allocate, as written."""
+    return {_name(node) for statement in body for node in ast.walk(statement) if isinstance(node, ast.Call)} - {""}
+
+
+def _name(call: ast.Call) -> str:
+    name = dotted_name(call.func)
+    harmless = _BUILTIN.fullmatch(name) or ("." in name and _HARMLESS.fullmatch(name.rpartition(".")[2]))
+    # A method that recurses is called through `self`.
+    return "" if harmless else name.removeprefix("self.")

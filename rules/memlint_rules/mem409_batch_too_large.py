@@ -1,0 +1,147 @@
+"""MEM409: batches that would fit in parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.units import format_nbytes
+from memlint.whatif.changes import AccumulationSteps, BatchSize
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.rule import Context
+    from memlint.memory.estimate import Estimate
+
+_MAX_TRIES = 3
+"""Numbers of parts that are traced: the first that should fit, and the next larger ones."""
+
+
+class BatchTooLarge(Rule):
+    """The step does not fit, and it would if the batch were taken in parts.
+
+    ## What it does
+
+    Where the step takes more than its budget, or than the GPU has, it measures what half the batch takes, and from that
+    the fewest equal parts of the batch that fit.
+
+    ## Why it costs memory
+
+    Parameters, gradients and optimizer state are there whatever the batch; activations grow with it. Gradients of
+    several smaller batches add up to those of the large one, so the optimizer takes the same step from a fraction of
+    the activations, in about the same time.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    The step is traced with half the batch, which gives the bytes per sample, and then with the batch in parts: the
+    forward and backward of each part, then one step of the optimizer.
+
+    ## Known limits
+
+    Statistics of BatchNorm are those of a part. A step of your own is not cut in parts, and a batch that cannot be
+    divided evenly is left alone, as is one of which not even a single sample fits.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
+    """
+
+    code = "MEM409"
+    name = "batch-too-large"
+    summary = "The step does not fit, and would with the batch in parts whose gradients add up."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import memlint
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@memlint.workload(batch=16384)
+def training(batch):
+    return Model(), {"x": torch.randn(batch, 1024)}
+""",
+            budget=3 * 2**29,
+            title="A batch of 16384 in a budget of 1.5 GiB",
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import memlint
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+@memlint.workload(batch=4096)
+def training(batch):
+    return Model(), {"x": torch.randn(batch, 1024)}
+""",
+            budget=3 * 2**29,
+            title="A batch of 4096, four times before each step of the optimizer",
+        ),
+    )
+
+    def check(self, estimate: Estimate, context: Context) -> Iterator[Finding]:
+        """Yield one finding if the batch fits in parts."""
+        limit = context.budget if context.budget is not None else context.device.total_nbytes
+        batch = context.workload.batch
+        if not limit or estimate.device.estimate <= limit or batch < 2:
+            return
+        half = context.what_if(BatchSize(batch // 2))
+        if half is None:
+            return
+        per_sample = (estimate.device.estimate - half.estimate.device.estimate) / (batch - batch // 2)
+        fixed = estimate.device.estimate - batch * per_sample
+        enough = [
+            parts for parts in range(2, batch + 1) if batch % parts == 0 and fixed + per_sample * batch / parts <= limit
+        ]
+        for parts in enough[:_MAX_TRIES]:
+            change = AccumulationSteps(parts) if context.workload.mode == "train" else BatchSize(batch // parts)
+            after = context.what_if(change)
+            if after is not None and after.estimate.device.estimate <= limit:
+                norm = any("BatchNorm" in kind for _path, kind in context.trace.modules)
+                yield self.finding(
+                    context,
+                    estimate.frame,
+                    f"A batch of {batch} takes {format_nbytes(estimate.device.estimate)}: "
+                    f"{format_nbytes(round(fixed))} whatever the batch, and {format_nbytes(round(per_sample))} per "
+                    f"sample. In {parts} parts of {batch // parts} it takes "
+                    f"{format_nbytes(after.estimate.device.estimate)} and fits.",
+                    nbytes=estimate.device.estimate - limit,
+                    peak_change=after.peak_change,
+                    confidence=Confidence.EXACT_RETRACE,
+                    fix=f"Load batches of {batch // parts}"
+                    + (
+                        f", divide the loss by {parts}, and call `optimizer.step()` and `optimizer.zero_grad()` after "
+                        f"every {parts} of them."
+                        if context.workload.mode == "train"
+                        else "."
+                    )
+                    + (" BatchNorm then sees the statistics of a part." if norm else ""),
+                )
+                return

@@ -1,0 +1,178 @@
+"""MEM410: tensors grown by concatenation."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import called
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, is_test, scopes, uses_torch
+from memlint.lint.taint import Values
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Loop, Scope
+    from memlint.source import Source
+
+_CONCATENATIONS = frozenset(
+    f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack")
+)
+_WORDS = frozenset(name.removeprefix("torch.") for name in _CONCATENATIONS)
+_ASKS = frozenset({"shape", "size", "numel", "dim", "ndim", "device", "dtype"})
+_FEW = 8
+
+
+class CatInLoop(Rule):
+    """A loop makes a tensor longer by one `torch.cat` per round.
+
+    ## What it does
+
+    Looks for `x = torch.cat([x, new])` in a loop that does nothing else with `x`.
+
+    ## Why it costs memory
+
+    Each round copies all that was gathered so far, so the old tensor and the new one are alive together, and each is of
+    a size the allocator has not seen before: blocks of the former sizes stay in its cache. Concatenating a list once
+    at the end avoids the copies in between, though the parts and the whole are alive together once; a tensor that is
+    allocated first and filled takes its own bytes alone.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At the last round the loop holds about twice the bytes of
+    the result.
+
+    ## Known limits
+
+    Loops that read `x` for something else are left out, such as the layers of a DenseNet or the tokens of a model that
+    writes text, as are loops over a few things that are written out.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.cat.html
+    """
+
+    code = "MEM410"
+    name = "cat-in-loop"
+    summary = "A tensor grows by `torch.cat` in each round, which copies all of it."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+@torch.inference_mode()
+def features(model, loader):
+    found = torch.empty(0, 512, device="cuda")
+    for x in loader:
+        found = torch.cat([found, model(x)])
+    return found
+""",
+            line=7,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+@torch.inference_mode()
+def features(model, loader):
+    found = torch.empty(len(loader.dataset), 512, device="cuda")
+    start = 0
+    for x in loader:
+        found[start : start + len(x)] = model(x)
+        start += len(x)
+    return found
+""",
+        ),
+        Case(
+            title="Each layer reads what was gathered",
+            source="""\
+import torch
+
+def forward(layers, x):
+    for layer in layers:
+        x = torch.cat([x, layer(x)], 1)
+    return x
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per statement."""
+        if _WORDS.isdisjoint(source.words) or not uses_torch(source) or is_test(source):
+            return
+        found = {node: name for node in source.index.of(ast.Assign) if (name := _grown(source, node))}
+        for scope in scopes(source) if found else ():
+            grown = [(node, found[node]) for node in scope.nodes if node in found and scope.loops(node)]
+            values = Values(scope) if grown else None
+            for node, name in grown:
+                loop = scope.loops(node)[0]
+                if (
+                    values is None
+                    or values.starts_in(name, loop)
+                    or _is_short(loop)
+                    or _made_by(loop, name)
+                    or _read_otherwise(scope, name, loop)
+                ):
+                    continue
+                assert isinstance(node, ast.Assign)
+                yield finding_at(
+                    self,
+                    source,
+                    node,
+                    f"Each round copies all of `{name}`, and the old and the new one are alive together.",
+                    "Allocate the whole tensor before the loop and fill it, which takes its bytes once. A list and one "
+                    "`cat` at the end saves the copies in between, not the peak.",
+                )
+
+
+def _grown(source: Source, node: ast.AST) -> str:
+    """The name that `node` makes longer; empty if it does nothing of the kind."""
+    if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
+        return ""
+    name, call = dotted_name(node.targets[0]), node.value
+    if not name or not call.args or source.qualified_name(call.func) not in _CONCATENATIONS:
+        return ""
+    parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
+    return name if len(parts) > 1 and any(dotted_name(part) == name for part in parts) else ""
+
+
+def _made_by(loop: Loop, name: str) -> bool:
+    """Whether `name` is an attribute of what the loop goes over, so that each round is about another one."""
+    targets = ast.walk(loop.target) if isinstance(loop, ast.For | ast.AsyncFor) else ()
+    return any(isinstance(node, ast.Name) and node.id == name.partition(".")[0] for node in targets)
+
+
+def _is_short(loop: Loop) -> bool:
+    if not isinstance(loop, ast.For):
+        return False
+    if isinstance(loop.iter, ast.Tuple | ast.List):
+        return True
+    bounds = loop.iter.args if isinstance(loop.iter, ast.Call) and called(loop.iter) == "range" else []
+    bound = bounds[0].value if len(bounds) == 1 and isinstance(bounds[0], ast.Constant) else None
+    return isinstance(bound, int) and bound <= _FEW
+
+
+def _read_otherwise(scope: Scope, name: str, loop: Loop) -> bool:
+    """Whether the loop needs what was gathered so far for more than to add to it, or to ask for its size."""
+    for node in ast.walk(loop):
+        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name):
+            continue
+        if not isinstance(node.ctx, ast.Load):
+            continue
+        parent = scope.parents[node]
+        asks = isinstance(parent, ast.Attribute) and parent.attr in _ASKS
+        tests = isinstance(parent, ast.Compare) or called(parent) == "len"
+        part = isinstance(parent, ast.Tuple | ast.List) and called(scope.parents[parent]) != ""
+        adds = part and isinstance(scope.parents[scope.parents[parent]], ast.Assign)
+        if not (asks or tests or adds):
+            return True
+    return False

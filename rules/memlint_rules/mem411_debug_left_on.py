@@ -1,0 +1,240 @@
+"""MEM411: debugging aids that hold memory through a whole run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called, is_literal, under_condition, unpacks
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"detect_anomaly|_record_memory_history|register_forward_hook|profile\(")
+_SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")
+_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?detect_anomaly")
+_PROFILE = re.compile(r"torch\.(autograd\.)?profiler\.profile")
+_RECORD = re.compile(r"torch\.(cuda\.)?memory\._record_memory_history|torch\.cuda\.memory\._record_memory_history")
+_STOPS = re.compile(r"_record_memory_history\(\s*(enabled\s*=\s*)?(None|False)")
+_EMPTIES = re.compile(r"\.clear\(\)|\.remove\(\)|\.pop\(")
+_CUTS = re.compile(r"\.(detach|cpu|item|numpy|tolist|mean|std|sum|norm|shape|size)\b|no_grad|inference_mode")
+
+
+class DebugLeftOn(Rule):
+    """A debugging aid records through the whole training.
+
+    ## What it does
+
+    Looks for `set_detect_anomaly(True)` and `detect_anomaly()` that no condition turns on; for a profiler without a
+    `schedule` around a loop that trains; for `_record_memory_history()` without `max_entries` that nothing stops; and
+    for forward hooks that append what a module returns to a list that is never emptied.
+
+    ## Why it costs memory
+
+    Anomaly detection keeps a traceback of Python for every node of the graph, and looks through each gradient with a
+    temporary mask of one byte per element. A profiler without a schedule, and a memory history without a limit, keep a
+    record of each operation on the host until they stop. A hook that collects outputs keeps them, with their graph, on
+    the GPU: memory grows with each forward.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing.
+
+    ## Known limits
+
+    Whether a value that turns something on is true is not known, so only constants are looked at. Hooks are followed to
+    lambdas and to functions of the same file. Tests are left out.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
+    - https://docs.pytorch.org/docs/stable/profiler.html
+    - https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
+    """
+
+    code = "MEM411"
+    name = "debug-left-on"
+    summary = "Anomaly detection, a profiler, a memory history or a collecting hook is on for the whole run."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+torch.autograd.set_detect_anomaly(True)
+
+def fit(model, loader, optimizer):
+    for x in loader:
+        model(x).mean().backward()
+        optimizer.step()
+""",
+            line=3,
+        ),
+        Case(
+            title="Every forward adds its activations to a list",
+            source="""\
+import torch
+
+activations = []
+
+def watch(model):
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, inputs, output: activations.append(output))
+""",
+            line=7,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def fit(model, loader, optimizer, debug=False):
+    torch.autograd.set_detect_anomaly(debug)
+    for x in loader:
+        model(x).mean().backward()
+        optimizer.step()
+""",
+        ),
+        Case(
+            title="The last activations only, without their graph",
+            source="""\
+import torch
+
+activations = {}
+
+def watch(model):
+    for name, block in model.blocks.items():
+        block.register_forward_hook(
+            lambda module, inputs, output, name=name: activations.update({name: output.detach()})
+        )
+""",
+        ),
+        Case(
+            title="A few steps are profiled",
+            source="""\
+import torch
+
+def fit(model, loader):
+    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=3)) as profiler:
+        for x in loader:
+            model(x).mean().backward()
+            profiler.step()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per aid."""
+        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            for call in () if scope.name.startswith("test") else scope.calls:
+                name = source.qualified_name(call.func) or ""
+                if under_condition(scope, call):
+                    continue
+                if called(call) == "register_forward_hook":
+                    yield from self._hook(scope, call)
+                elif _SET_ANOMALY.fullmatch(name) or _ANOMALY.fullmatch(name):
+                    yield from self._anomaly(scope, call, entered=_ANOMALY.fullmatch(name) is not None)
+                elif _PROFILE.fullmatch(name):
+                    yield from self._profile(scope, call)
+                elif _RECORD.fullmatch(name):
+                    yield from self._history(scope, call)
+
+    def _anomaly(self, scope: Scope, call: ast.Call, *, entered: bool) -> Iterator[Finding]:
+        on = _trains_inside(scope, call) if entered else is_literal(argument(call, "mode", 0), True)
+        if on:
+            yield finding_at(
+                self,
+                scope.source,
+                call,
+                "Anomaly detection is on in every step: each node of the graph keeps a traceback, and each gradient is "
+                "looked through with a temporary mask.",
+                "Turn it on only while looking for a NaN, under a flag.",
+            )
+
+    def _profile(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+        if not unpacks(call) and argument(call, "schedule") is None and _trains_inside(scope, call):
+            yield finding_at(
+                self,
+                scope.source,
+                call,
+                "The profiler keeps a record of every operation of the whole loop, on the host.",
+                "Give it `schedule=torch.profiler.schedule(wait=1, warmup=1, active=3)` and call its `step()` in each "
+                "round.",
+            )
+
+    def _history(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+        first = argument(call, "enabled", 0)
+        off = isinstance(first, ast.Constant) and not first.value
+        if off or unpacks(call) or argument(call, "max_entries") is not None or _STOPS.search(scope.source.text):
+            return
+        yield finding_at(
+            self,
+            scope.source,
+            call,
+            "The history keeps an entry of several kB on the host for each allocation, without a limit, and nothing in "
+            "this file stops it.",
+            "Give it `max_entries`, and stop it with `_record_memory_history(enabled=None)`.",
+        )
+
+    def _hook(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+        hook = _function(scope, argument(call, "hook", 0))
+        if hook is not None and _collects_output(hook) and not _EMPTIES.search(scope.source.text):
+            yield finding_at(
+                self,
+                scope.source,
+                call,
+                "This hook appends what the module returns to a list that nothing empties, so each forward adds its "
+                "activations to what is on the GPU.",
+                "Append `output.detach().cpu()`, empty the list after each step, and remove the hook when it is no "
+                "longer needed.",
+                Severity.WARNING,
+            )
+
+
+def _trains_inside(scope: Scope, call: ast.Call) -> bool:
+    """Whether `call` is the context of a block with a loop that trains."""
+    block = next((parent for parent in scope.around(call) if isinstance(parent, ast.With)), None)
+    if block is None or not any(item.context_expr is call for item in block.items):
+        return False
+    return any(
+        isinstance(node, ast.For) and (over_batches(node) or calls_backward(node))
+        for statement in block.body
+        for node in ast.walk(statement)
+    )
+
+
+def _function(scope: Scope, hook: ast.expr | None) -> ast.Lambda | ast.FunctionDef | None:
+    """Give the function that a hook is, if the file defines it."""
+    if isinstance(hook, ast.Lambda):
+        return hook
+    name = dotted_name(hook).rpartition(".")[2] if hook is not None else ""
+    nodes = (other.node for other in scopes(scope.source))
+    return next((node for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def _collects_output(hook: ast.Lambda | ast.FunctionDef) -> bool:
+    """Whether it appends its last argument as it came."""
+    parameters = [parameter.arg for parameter in hook.args.args]
+    wanted = parameters[3:4] if parameters[:1] == ["self"] else parameters[2:3]
+    body = hook.body if isinstance(hook.body, list) else [hook.body]
+    return not any(_CUTS.search(ast.unparse(node)) for node in body) and any(
+        called(node) == "append"
+        and isinstance(node, ast.Call)
+        and [dotted_name(value) for value in node.args] == wanted
+        for statement in body
+        for node in ast.walk(statement)
+    )

@@ -1,0 +1,206 @@
+"""MEM501: whole data sets on the GPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, before, called, chain, constant_shape
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+SMALL_NUMEL = 2**27
+"""Elements of data that is written out in full below which it is not worth a word: 512 MiB of float32."""
+
+_MOVES = frozenset({"to", "cuda", "float", "long", "half", "contiguous", "pin_memory", "requires_grad_", "detach"})
+_DEVICE = re.compile(
+    r"""(f?['"])cuda.*|torch\.device\(f?['"]cuda.*|((self|args|opt|cfg|config|params)\.)?_?(device|dev|gpu|rank|local_rank)"""
+)
+_MODEL = re.compile(r"model|net|encoder|vae|extract|detect|process|tokeniz|embedder|layer|module", re.IGNORECASE)
+_COLLATE = re.compile(r"_*(.*_)?collate(_.*)?", re.IGNORECASE)
+_WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
+_WORTH_PARSING = re.compile(r"TensorDataset|Dataset\)|Dataset\[|collate")
+
+
+class DatasetOnGpu(Rule):
+    """A data set is kept on the GPU, or its worker processes use the GPU.
+
+    ## What it does
+
+    Looks for tensors that a `Dataset` moves to the GPU when it is made, for `TensorDataset` of tensors that were moved
+    there, and for moves in `__getitem__` or in a collate function where the file uses `num_workers`.
+
+    ## Why it costs memory
+
+    A step needs one batch. Data that was moved at once is on the GPU from the first step to the last. A worker process
+    that touches the GPU makes a CUDA context of its own, some hundreds of MiB each, and its batches are on the GPU as
+    long as they wait in the queue.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake are the bytes of the data set less those of a
+    batch.
+
+    ## Known limits
+
+    How large the data is, is not known, unless a factory such as `torch.zeros` is given its shape: below 512 MiB of
+    float32 that is left out. Where a small data set is kept on the GPU for speed, say so in a suppression. Devices are
+    recognised by the usual names.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
+    - https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing
+    """
+
+    code = "MEM501"
+    name = "dataset-on-gpu"
+    summary = "A whole data set is kept on the GPU, or worker processes use it."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def loader(images, labels):
+    return DataLoader(TensorDataset(images.cuda(), labels.cuda()), batch_size=64)
+""",
+            line=5,
+        ),
+        Case(
+            title="Every worker uses the GPU",
+            source="""\
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __init__(self, paths, device):
+        self.paths, self.device = paths, device
+
+    def __getitem__(self, index):
+        return torch.load(self.paths[index]).to(self.device)
+
+def loader(paths):
+    return DataLoader(Images(paths, "cuda"), batch_size=64, num_workers=8)
+""",
+            line=9,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+def batches(images, labels):
+    for x, y in DataLoader(TensorDataset(images, labels), batch_size=64, pin_memory=True):
+        yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
+""",
+        ),
+        Case(
+            title="A model that makes the features",
+            source="""\
+import torch
+from torch.utils.data import Dataset
+
+class Features(Dataset):
+    def __init__(self, model, paths, device):
+        self.model = model.to(device)
+        self.paths = paths
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        workers = _WORKERS.search(source.text) is not None
+        for scope in scopes(source):
+            yield from self._wrapped(scope)
+            if scope.in_dataset and scope.name == "__init__":
+                yield from self._moved(scope, "The data set keeps `{}` on the GPU for as long as it is used.")
+            elif workers and ((scope.in_dataset and scope.name == "__getitem__") or _COLLATE.fullmatch(scope.name)):
+                yield from self._moved(
+                    scope, "`{}` runs in the worker processes, so each of them makes a CUDA context of its own."
+                )
+
+    def _wrapped(self, scope: Scope) -> Iterator[Finding]:
+        """Look at what goes into a TensorDataset."""
+        for call in scope.calls:
+            if not (scope.source.qualified_name(call.func) or "").endswith("data.TensorDataset"):
+                continue
+            moved = next((each for value in call.args if (each := _moved_value(scope, value)) is not None), None)
+            if moved is not None:
+                yield self._report(
+                    scope,
+                    call,
+                    f"The whole data set is on the GPU: `{ast.unparse(moved)[:60]}` moves it there at once.",
+                )
+
+    def _moved(self, scope: Scope, message: str) -> Iterator[Finding]:
+        seen: set[ast.expr] = set()
+        for call in scope.calls:
+            if call in seen or not _moves(call) or _is_model(scope, call):
+                continue
+            seen.update(chain(call, _MOVES))
+            yield self._report(scope, call, message.format(ast.unparse(call)[:60]))
+
+    def _report(self, scope: Scope, call: ast.Call, message: str) -> Finding:
+        return finding_at(
+            self,
+            scope.source,
+            call,
+            message,
+            "Keep the data on the host, give the DataLoader `pin_memory=True`, and move each batch in the loop with "
+            "`.to(device, non_blocking=True)`.",
+        )
+
+
+def _moves(call: ast.Call) -> bool:
+    """Whether it is `.cuda()` or `.to(device)`."""
+    if not isinstance(call.func, ast.Attribute) or called(call) not in ("cuda", "to"):
+        return False
+    device = argument(call, "device", 0)
+    return called(call) == "cuda" or (device is not None and _DEVICE.fullmatch(ast.unparse(device)) is not None)
+
+
+def _is_model(scope: Scope, call: ast.Call) -> bool:
+    moved = before(call, _MOVES)
+    name = dotted_name(moved) or called(moved)
+    if isinstance(moved, ast.Call) and name[:1].isupper():
+        return True
+    parent = scope.parents[call]
+    targets = parent.targets if isinstance(parent, ast.Assign) else []
+    return any(_MODEL.search(text) for text in (name, *map(dotted_name, targets)))
+
+
+def _moved_value(scope: Scope, value: ast.expr) -> ast.expr | None:
+    """Give the expression that moves `value` to the GPU, or moved the variable that it is."""
+    name = dotted_name(value)
+    made = [
+        node.value
+        for node in scope.nodes
+        if name and isinstance(node, ast.Assign) and any(dotted_name(target) == name for target in node.targets)
+    ]
+    value = made[-1] if made else value
+    if not any(_moves(call) for call in chain(value, _MOVES)):
+        return None
+    data = before(value, _MOVES)
+    shape = constant_shape(data) if isinstance(data, ast.Call) else None
+    written_out = isinstance(data, ast.Call) and bool(data.args) and isinstance(data.args[0], ast.List)
+    return None if written_out or (shape is not None and prod(shape) < SMALL_NUMEL) else value

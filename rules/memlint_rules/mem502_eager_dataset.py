@@ -1,0 +1,189 @@
+"""MEM502: data read into the host's memory at once."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called, is_literal, unpacks
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"list\([\w.]*loader\)|Dataset\)|Dataset\[", re.IGNORECASE)
+_LOADER = re.compile(r"(.*_)?(data_?)?loader", re.IGNORECASE)
+_READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|torch\.load|torchaudio\.load|"
+                    r"torchvision\.io\.(read_image|decode_image)|soundfile\.read|librosa\.load")  # fmt: skip
+
+
+class EagerDataset(Rule):
+    """A data set reads everything into the host's memory before the first step.
+
+    ## What it does
+
+    Looks in the `__init__` of data sets for `numpy.load` without `mmap_mode` and for lists of everything that a loop
+    reads from files, and anywhere for `list(loader)`.
+
+    ## Why it costs memory
+
+    A step needs one batch. What was read at once stays for the whole run, in the process that trains and, as soon as
+    they write to it, in every worker. `list(loader)` keeps every batch of an epoch, already collated and perhaps
+    pinned.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake is host memory, the bytes of the data.
+
+    ## Known limits
+
+    How large the data is, is not known. Archives (`.npz`) and arrays of objects cannot be mapped and are left out, as
+    are arrays that are worked on before they are kept. A data set that fits well into memory reads faster this way:
+    then say so in a suppression.
+
+    ## References
+
+    - https://numpy.org/doc/stable/reference/generated/numpy.load.html
+    - https://docs.pytorch.org/docs/stable/data.html
+    """
+
+    code = "MEM502"
+    name = "eager-dataset"
+    summary = "A data set is read into the host's memory at once."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+class Tokens(Dataset):
+    def __init__(self, path):
+        self.tokens = np.load(path)
+
+    def __getitem__(self, index):
+        return torch.from_numpy(self.tokens[index : index + 1024])
+""",
+            line=7,
+        ),
+        Case(
+            title="Every image, decoded",
+            source="""\
+from PIL import Image
+from torch.utils.data import Dataset
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.images = [Image.open(path).convert("RGB") for path in paths]
+""",
+            line=6,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+class Tokens(Dataset):
+    def __init__(self, path):
+        self.tokens = np.load(path, mmap_mode="r")
+
+    def __getitem__(self, index):
+        return torch.from_numpy(self.tokens[index : index + 1024].copy())
+""",
+        ),
+        Case(
+            title="Each image when it is asked for",
+            source="""\
+from PIL import Image
+from torch.utils.data import Dataset
+
+class Images(Dataset):
+    def __init__(self, paths):
+        self.paths = paths
+
+    def __getitem__(self, index):
+        return Image.open(self.paths[index]).convert("RGB")
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per reading."""
+        named = any(word.lower().endswith(("loader", "dataset")) for word in source.words)
+        if not named or not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            if scope.name.startswith("test"):
+                continue
+            eager = scope.in_dataset and scope.name == "__init__"
+            for node in scope.nodes:
+                told = _whole_epoch(node) or (_read_at_once(scope, node) if eager else None)
+                if told is not None and isinstance(node, ast.expr):
+                    yield finding_at(self, source, node, *told)
+
+
+def _whole_epoch(node: ast.AST) -> tuple[str, str] | None:
+    if not (called(node) == "list" and isinstance(node, ast.Call) and len(node.args) == 1):
+        return None
+    name = dotted_name(node.args[0])
+    if not _LOADER.fullmatch(name.rpartition(".")[2]):
+        return None
+    message = f"`list({name})` keeps every batch of an epoch in memory at once."
+    return message, f"Go over `{name}` in the loop itself, or over `itertools.islice({name}, n)`."
+
+
+def _read_at_once(scope: Scope, node: ast.AST) -> tuple[str, str] | None:
+    """Message and fix where everything is read in the `__init__` of a data set."""
+    if isinstance(node, ast.ListComp) and _reads(scope, node.elt):
+        message = "Every file is read when the data set is made, and stays in the host's memory."
+        return message, "Keep the paths, and read one file in `__getitem__`."
+    if (
+        isinstance(node, ast.Call)
+        and scope.source.qualified_name(node.func) == "numpy.load"
+        and _can_be_mapped(scope, node)
+    ):
+        message = f"`{ast.unparse(node)[:60]}` reads the whole array into the host's memory."
+        return message, 'Add `mmap_mode="r"`: then only what a batch reads is loaded.'
+    return None
+
+
+def _reads(scope: Scope, element: ast.expr) -> bool:
+    """Whether making `element` reads a file. An image that is only opened is not read yet."""
+    for part in ast.walk(element):
+        name = (scope.source.qualified_name(part.func) or "") if isinstance(part, ast.Call) else ""
+        if _READS.fullmatch(name) and not (name == "PIL.Image.open" and part is element):
+            return True
+    return False
+
+
+def _can_be_mapped(scope: Scope, call: ast.Call) -> bool:
+    if unpacks(call) or argument(call, "mmap_mode", 1) is not None or not call.args:
+        return False
+    if is_literal(argument(call, "allow_pickle", 2), True) or "npz" in ast.unparse(call.args[0]):
+        return False
+    parent = scope.parents[call]
+    names = {dotted_name(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
+    if not any(name.startswith("self.") for name in names):
+        return False
+    # An archive is read by the names of its arrays.
+    return not any(
+        isinstance(node, ast.Subscript)
+        and dotted_name(node.value) in names
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+        for node in ast.walk(scope.owner or scope.node)
+    )

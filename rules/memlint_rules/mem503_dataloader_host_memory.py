@@ -1,0 +1,183 @@
+"""MEM503: host memory of the workers of a DataLoader."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+MANY_BATCHES = 64
+"""Batches in flight from which the queue of a DataLoader is worth a word; the default is two for each worker."""
+
+_WORKERS = re.compile(r"num_workers\s*=\s*(?!0\b)")
+_READS_OBJECTS = re.compile(r"json\.loads?|pickle\.loads?|yaml\.(safe_)?load|csv\.(reader|DictReader)|jsonlines\.open")
+
+
+class DataloaderHostMemory(Rule):
+    """Workers of a DataLoader fill the host's memory.
+
+    ## What it does
+
+    Looks for data sets that keep many Python objects, read by `json`, `pickle`, `csv` or `readlines`, in files that
+    use `num_workers`; and for DataLoaders that hold 64 batches or more in their queue.
+
+    ## Why it costs memory
+
+    A forked worker shares the memory of its parent until one of them writes to it. Reading a Python object writes to
+    it, because its reference count changes, so after a while every worker has a copy of all objects of the data set.
+    Arrays are shared for good: only their header has a count. Each worker also prepares `prefetch_factor` batches
+    ahead, all of which wait in shared memory.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake is host memory: the bytes of the objects times the
+    number of workers, or of a batch times `num_workers * prefetch_factor`.
+
+    ## Known limits
+
+    How many objects there are is not known, nor whether workers are forked: that is the default on Linux before Python
+    3.14. Only numbers of workers and batches that are written out are multiplied.
+
+    ## References
+
+    - https://github.com/pytorch/pytorch/issues/13246
+    - https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
+    """
+
+    code = "MEM503"
+    name = "dataloader-host-memory"
+    summary = "The workers of a DataLoader each come to hold a copy of the data set, or many batches."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import json
+from torch.utils.data import DataLoader, Dataset
+
+class Lines(Dataset):
+    def __init__(self, path):
+        with open(path) as file:
+            self.rows = [json.loads(line) for line in file]
+
+    def __getitem__(self, index):
+        return self.rows[index]["text"]
+
+loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=8)
+""",
+            line=7,
+        ),
+        Case(
+            title="A long queue",
+            source="""\
+from torch.utils.data import DataLoader
+
+def loader(dataset):
+    return DataLoader(dataset, batch_size=256, num_workers=16, prefetch_factor=16)
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+class Lines(Dataset):
+    def __init__(self, path):
+        self.text = np.memmap(path, dtype=np.uint8, mode="r")
+        self.ends = np.flatnonzero(self.text == ord("\\\\n"))
+
+    def __getitem__(self, index):
+        return bytes(self.text[self.ends[index] + 1 : self.ends[index + 1]])
+
+loader = DataLoader(Lines("train.txt"), batch_size=32, num_workers=8)
+""",
+        ),
+        Case(
+            title="Without workers there is one copy",
+            source="""\
+import json
+from torch.utils.data import DataLoader, Dataset
+
+class Lines(Dataset):
+    def __init__(self, path):
+        with open(path) as file:
+            self.rows = [json.loads(line) for line in file]
+
+loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per list of objects and per queue."""
+        if "num_workers" not in source.words or not _WORKERS.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            yield from self._queues(scope)
+            if scope.in_dataset and scope.name == "__init__":
+                yield from self._objects(scope)
+
+    def _queues(self, scope: Scope) -> Iterator[Finding]:
+        for call in scope.calls:
+            if called(call) != "DataLoader":
+                continue
+            workers, each = (_number(argument(call, name)) for name in ("num_workers", "prefetch_factor"))
+            if workers and each and workers * each >= MANY_BATCHES:
+                yield finding_at(
+                    self,
+                    scope.source,
+                    call,
+                    f"Up to {workers} x {each} = {workers * each} batches wait in the host's memory.",
+                    "Lower `prefetch_factor`: a few batches ahead are enough to keep the GPU busy.",
+                )
+
+    def _objects(self, scope: Scope) -> Iterator[Finding]:
+        for node in scope.nodes:
+            if not (isinstance(node, ast.Assign) and dotted_name(node.targets[0]).startswith("self.")):
+                continue
+            if _many_objects(scope, node.value):
+                yield finding_at(
+                    self,
+                    scope.source,
+                    node,
+                    f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker comes to copy as it "
+                    "reads them.",
+                    "Keep the data in one array or memory-mapped file with the offsets of its entries, or in an Arrow "
+                    "data set.",
+                )
+
+
+def _number(node: ast.expr | None) -> int:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else 0
+
+
+def _many_objects(scope: Scope, value: ast.expr) -> bool:
+    """Whether `value` is a list of what `json` or the like reads, line by line or all at once."""
+    if isinstance(value, ast.ListComp):
+        inner: ast.AST = value.elt
+    elif isinstance(value, ast.Call) and called(value) in ("list", "readlines", "load"):
+        inner = value
+    else:
+        return False
+    return any(
+        called(node) == "readlines" or _READS_OBJECTS.fullmatch(scope.source.qualified_name(node.func) or "")
+        for node in ast.walk(inner)
+        if isinstance(node, ast.Call)
+    )

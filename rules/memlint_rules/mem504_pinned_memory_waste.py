@@ -1,0 +1,168 @@
+"""MEM504: page-locked memory that is rounded up, or taken for a whole data set."""
+
+from __future__ import annotations
+
+import ast
+from math import prod
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, before, called, constant_shape, is_literal
+from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.scopes import scopes, uses_torch
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+WASTE_NBYTES = 16 * 2**20
+"""Bytes lost by rounding from which it is worth a word."""
+
+_ITEMSIZES = {
+    "": 4, "float32": 4, "float": 4, "float64": 8, "double": 8, "float16": 2, "half": 2, "bfloat16": 2, "int64": 8,
+    "long": 8, "int32": 4, "int": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+"""Bytes of an element by the name of its dtype; the default is float32."""
+
+
+class PinnedMemoryWaste(Rule):
+    """Page-locked host memory is taken for more than it has to hold.
+
+    ## What it does
+
+    Looks for pinned tensors whose shape is written out and that lie just above a power of two, and for data sets that
+    pin everything they hold when they are made.
+
+    ## Why it costs memory
+
+    PyTorch rounds every pinned allocation up to a power of two, so that 129 MiB take 256 MiB. Pinned memory is
+    page-locked: the system cannot swap it or use it for anything else. A copy to the GPU needs one pinned batch at a
+    time, not the whole data set.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    Exactly, where the shape is written out: the next power of two less the bytes of the tensor. It is memory of the
+    host; the peak on the GPU does not change.
+
+    ## Known limits
+
+    Shapes that are computed are not known. `PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`, which ends the
+    rounding for larger sizes, is not seen when it is set outside of the file.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
+    """
+
+    code = "MEM504"
+    name = "pinned-memory-waste"
+    summary = "Pinned host memory is rounded up to a power of two, or holds a whole data set."
+    severity = Severity.NOTE
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            title="129 MiB take 256",
+            source="""\
+import torch
+
+staging = torch.empty(129, 1024, 1024, dtype=torch.uint8, pin_memory=True)
+""",
+            line=3,
+        ),
+        Case(
+            title="A whole data set",
+            source="""\
+import torch
+from torch.utils.data import Dataset
+
+class Images(Dataset):
+    def __init__(self, path):
+        self.images = torch.load(path).pin_memory()
+""",
+            line=6,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+staging = torch.empty(128, 1024, 1024, dtype=torch.uint8, pin_memory=True)
+""",
+        ),
+        Case(
+            title="One batch at a time",
+            source="""\
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Images(Dataset):
+    def __init__(self, path):
+        self.images = torch.load(path, mmap=True)
+
+loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per allocation."""
+        if (
+            "pin_memory" not in source.words
+            or "pinned_max_round_threshold_mb" in source.words
+            or not uses_torch(source)
+        ):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                waste = _rounding(scope, call)
+                if waste >= WASTE_NBYTES:
+                    yield self._report(
+                        source,
+                        call,
+                        f"Pinned memory is rounded up to a power of two: this takes {format_nbytes(waste)} of the host "
+                        "beyond what it holds.",
+                        "Choose a size just below a power of two, or set "
+                        "`PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`.",
+                        waste,
+                    )
+                elif called(call) == "pin_memory" and scope.in_dataset and scope.name == "__init__":
+                    yield self._report(
+                        source,
+                        call,
+                        "The whole data set is page-locked, rounded up to a power of two, for as long as it is used.",
+                        "Give the DataLoader `pin_memory=True`: it pins each batch.",
+                        None,
+                    )
+
+    def _report(self, source: Source, call: ast.Call, message: str, fix: str, nbytes: int | None) -> Finding:
+        return Finding(
+            code=self.code,
+            path=source.path,
+            line=call.lineno,
+            column=call.col_offset + 1,
+            message=message,
+            severity=self.severity,
+            confidence=Confidence.ANALYTIC if nbytes is not None else Confidence.HEURISTIC,
+            nbytes=nbytes,
+            peak_change=None,
+            fix=fix,
+        )
+
+
+def _rounding(scope: Scope, call: ast.Call) -> int:
+    """Bytes that rounding adds to a pinned tensor whose shape is written out; 0 where it is not."""
+    pinned = called(call) == "pin_memory" or is_literal(argument(call, "pin_memory"), True)
+    made = before(call, {"pin_memory"}) if pinned else None
+    if not isinstance(made, ast.Call) or not (scope.source.qualified_name(made.func) or "").startswith("torch."):
+        return 0
+    shape = constant_shape(made)
+    dtype = argument(made, "dtype")
+    itemsize = _ITEMSIZES.get("" if dtype is None else ast.unparse(dtype).removeprefix("torch."), 0)
+    nbytes = prod(shape) * itemsize if shape is not None else 0
+    return (1 << (nbytes - 1).bit_length()) - nbytes if nbytes else 0

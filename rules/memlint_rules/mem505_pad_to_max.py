@@ -1,0 +1,146 @@
+"""MEM505: every text padded to the longest length there may be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, is_literal
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+SHORT = 128
+"""Tokens up to which padding is not worth a word."""
+
+_PADDED = re.compile(r"""padding\s*=\s*['"]max_length""")
+_TRAINS = re.compile(r"DataLoader|Trainer|Dataset\)|\.map\(|backward\(|\.fit\(")
+_FIXED_SHAPES = re.compile(r"\bxla\b|torch_xla|neuron|openvino|onnx|tensorrt|CUDAGraph|reduce-overhead", re.IGNORECASE)
+_TEXT_ENCODER = re.compile(r"diffusers|text_encoder|CLIP|T5Encoder")
+_TOKENIZER = re.compile(r"(.*_)?tok(enizer|enize)?(_\w+)?", re.IGNORECASE)
+
+
+class PadToMax(Rule):
+    """A tokenizer pads every text to the longest length allowed.
+
+    ## What it does
+
+    Looks for tokenizers called with `padding="max_length"` in files that make data sets or train, where the length is
+    not known to be short.
+
+    ## Why it costs memory
+
+    Activations grow with the padded length: in proportion with it in most layers, with its square where attention
+    writes its scores to memory. A batch padded to its own longest text is as long as that text.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. Trace the workload at the length that most batches have, and
+    compare.
+
+    ## Known limits
+
+    The lengths of the texts are not known: where all are near the limit nothing is gained, and the peak over a run is
+    that of the longest batch. Lengths of up to 128 are left out, as are the text encoders of image models, which want
+    exactly so many tokens, and files for compilers that want fixed shapes.
+
+    ## References
+
+    - https://huggingface.co/docs/transformers/main/en/pad_truncation
+    - https://huggingface.co/docs/transformers/main/en/main_classes/data_collator
+    """
+
+    code = "MEM505"
+    name = "pad-to-max"
+    summary = "Every text is padded to the longest length allowed, not to the longest of its batch."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from transformers import AutoTokenizer, Trainer
+
+def prepare(dataset):
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+
+    def encode(rows):
+        return tokenizer(rows["text"], truncation=True, padding="max_length", max_length=2048)
+
+    return dataset.map(encode, batched=True)
+""",
+            line=7,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer
+
+def prepare(dataset):
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+
+    def encode(rows):
+        return tokenizer(rows["text"], truncation=True, max_length=2048)
+
+    return dataset.map(encode, batched=True), DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
+""",
+        ),
+        Case(
+            title="A text encoder with positions for exactly 77 tokens",
+            source="""\
+from torch.utils.data import DataLoader
+
+def encode(tokenizer, caption):
+    return tokenizer(caption, padding="max_length", truncation=True, max_length=tokenizer.model_max_length)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        text = source.text
+        if (
+            "max_length" not in source.words
+            or not _PADDED.search(text)
+            or not _TRAINS.search(text)
+            or _FIXED_SHAPES.search(text)
+            or _TEXT_ENCODER.search(text)
+        ):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if not is_literal(argument(call, "padding"), "max_length") or not _is_tokenizer(call):
+                    continue
+                length = argument(call, "max_length")
+                if not _is_short(length):
+                    written = f" of {ast.unparse(length)[:40]}" if length is not None else ""
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"Every text is padded to the largest length{written}, so short texts take as many bytes of "
+                        "activations as the longest.",
+                        "Leave `padding` out and let the collator pad each batch, as `DataCollatorWithPadding` does.",
+                    )
+
+
+def _is_tokenizer(call: ast.Call) -> bool:
+    name = dotted_name(call.func)
+    for method in (".encode_plus", ".batch_encode_plus", ".encode", ".pad", ".__call__"):
+        name = name.removesuffix(method)
+    return _TOKENIZER.fullmatch(name.rpartition(".")[2]) is not None
+
+
+def _is_short(length: ast.expr | None) -> bool:
+    if isinstance(length, ast.Constant) and isinstance(length.value, int):
+        return length.value <= SHORT
+    return length is not None and "model_max_length" in ast.unparse(length)

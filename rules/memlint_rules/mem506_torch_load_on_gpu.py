@@ -1,0 +1,156 @@
+"""MEM506: checkpoints loaded to the GPU they were saved from."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called, unpacks, with_argument
+from memlint.lint.edits import unsafe
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, is_test, scopes
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_WORTH_PARSING = re.compile(r"torch\.(serialization\.)?load\(|import load\b")
+_DEVICE = re.compile(r"cuda|device", re.IGNORECASE)
+_CHECKPOINT = re.compile(r"(.*_)?(ckpt|checkpoint|state_dict|weights)", re.IGNORECASE)
+_SMALL = re.compile(r"sched|scaler|sampler|rng", re.IGNORECASE)
+_IN_MEMORY = re.compile(r"buf|stream|bytes", re.IGNORECASE)
+
+
+class TorchLoadOnGpu(Rule):
+    """`torch.load` puts a checkpoint on the GPU, beside the model it is for.
+
+    ## What it does
+
+    Looks for `torch.load` without `map_location` whose result is given to `load_state_dict`, or is named like a
+    checkpoint.
+
+    ## Why it costs memory
+
+    `torch.load` moves every tensor to the device it was saved from. A checkpoint written during training on a GPU is
+    thus on the GPU a second time, with the optimizer's state where that was saved too, until the last reference to it
+    goes. Where every process of a machine loads it, all of it lands on the GPU of the process that wrote it.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake are the bytes of the checkpoint, which with Adam's
+    state are three times those of the parameters.
+
+    ## Known limits
+
+    Where the file was saved from is not known: a checkpoint of CPU tensors stays on the CPU. Files that mention no
+    device are left out, as are tests, schedulers, and what is read back from memory. `mmap=True` needs a path, not an
+    open file.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.load.html
+    """
+
+    code = "MEM506"
+    name = "torch-load-on-gpu"
+    summary = "A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def resume(model, optimizer, path):
+    model.cuda()
+    checkpoint = torch.load(path)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+""",
+            line=5,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def resume(model, optimizer, path):
+    model.cuda()
+    checkpoint = torch.load(path, map_location="cpu", mmap=True)
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+""",
+        ),
+        Case(
+            title="No checkpoint",
+            source="""\
+import torch
+
+def tokens(path, device):
+    return torch.load(path).to(device)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if (
+            "load" not in source.words
+            or is_test(source)
+            or not _WORTH_PARSING.search(source.text)
+            or not _DEVICE.search(source.text)
+        ):
+            return
+        for scope in scopes(source):
+            for call in () if scope.name.startswith("test") else scope.calls:
+                if source.qualified_name(call.func) not in ("torch.load", "torch.serialization.load"):
+                    continue
+                if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
+                    continue
+                if _is_checkpoint(scope, call):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"`{ast.unparse(call)[:60]}` puts every tensor where it was saved from: a checkpoint written "
+                        "on a GPU is there a second time beside the model.",
+                        'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
+                        "model's device.",
+                        correction=unsafe(with_argument(source, call, 'map_location="cpu"')),
+                    )
+
+
+def _from_memory(scope: Scope, call: ast.Call) -> bool:
+    if not call.args or _IN_MEMORY.search(ast.unparse(call.args[0])) is not None:
+        return True
+    name = dotted_name(call.args[0])
+    return any(
+        isinstance(node, ast.Assign) and called(node.value) == "BytesIO" and dotted_name(node.targets[0]) == name
+        for node in scope.nodes
+    )
+
+
+def _is_checkpoint(scope: Scope, call: ast.Call) -> bool:
+    """Whether it goes to `load_state_dict` in this function, or gets the name of a checkpoint."""
+    names: set[str] = set()
+    for parent in scope.around(call):
+        if isinstance(parent, ast.Call) and called(parent) == "load_state_dict":
+            return _SMALL.search(ast.unparse(parent.func)) is None
+        if isinstance(parent, ast.Assign):
+            names = {dotted_name(target) for target in parent.targets} - {""}
+    if any(_CHECKPOINT.fullmatch(name.rpartition(".")[2]) for name in names):
+        return True
+    return any(
+        called(other) == "load_state_dict"
+        and any(dotted_name(part) in names for part in ast.walk(other))
+        and not _SMALL.search(ast.unparse(other.func))
+        for other in scope.calls
+    )

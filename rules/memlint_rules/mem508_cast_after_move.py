@@ -1,0 +1,177 @@
+"""MEM508: models moved to the GPU before they are cast."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, before, called, chain
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_METHODS = frozenset({"cuda", "to", "half", "bfloat16", "eval", "train", "requires_grad_"})
+_WORDS = frozenset({"half", "bfloat16", "float16", "dtype"})
+_WORTH_PARSING = re.compile(r"\.(half|bfloat16)\(\)|\.to\((dtype=)?[\w.]*(float16|half|dtype)\)")
+_HALF = re.compile(r"torch\.(bfloat16|float16|half)|([\w.]+\.)?\w*dtype")
+_DEVICE = re.compile(r"""(f?['"])cuda.*|torch\.device\(f?['"]cuda.*|([\w.]+\.)?_?(device|dev|gpu|rank|local_rank)""")
+_TEST = re.compile(r"test|setUp")
+_MODEL = re.compile(r"(.*_)?(model|net|network|unet|vae|encoder|decoder|transformer|teacher)", re.IGNORECASE)
+
+
+class CastAfterMove(Rule):
+    """A model goes to the GPU in float32 and is cast to half precision there.
+
+    ## What it does
+
+    Looks for `model.cuda().half()`, `model.to(device).to(torch.bfloat16)` and the like, also in two statements one
+    after the other.
+
+    ## Why it costs memory
+
+    The GPU holds all weights in float32, four bytes each, before the first is cast to two. For a model that just fits
+    in half precision that is twice too much. Where the peak of the step is higher than four bytes per parameter the
+    order makes no difference to the peak.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake are two bytes per parameter while the model is set
+    up.
+
+    ## Known limits
+
+    Models are recognised by the usual names, by a class that is called, and by `from_pretrained`. Whether a variable
+    called `dtype` is a half precision is not known.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.to
+    - https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html
+    """
+
+    code = "MEM508"
+    name = "cast-after-move"
+    summary = "A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from models import Transformer
+
+def build(config):
+    return Transformer(config).cuda().half()
+""",
+            line=5,
+        ),
+        Case(
+            title="In two statements",
+            source="""\
+import torch
+
+def prepare(model, device):
+    model.to(device)
+    model = model.to(torch.bfloat16)
+    return model
+""",
+            line=5,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from models import Transformer
+
+def build(config):
+    return Transformer(config).half().cuda()
+""",
+        ),
+        Case(
+            title="Both at once, parameter by parameter",
+            source="""\
+import torch
+
+def prepare(model, device):
+    return model.to(device, torch.bfloat16)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per cast."""
+        if _WORDS.isdisjoint(source.words) or not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            for call in () if _TEST.match(scope.name) else scope.calls:
+                if not _casts(call):
+                    continue
+                model = before(call, _METHODS)
+                if _is_model(model) and (_moved_in(call) or _moved_above(scope, call, model)):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"`{ast.unparse(model)[:60]}` is on the GPU in float32 before it is cast, four bytes per "
+                        "parameter instead of two.",
+                        "Cast first and move then, or do both in one call: `.to(device, dtype)`.",
+                    )
+
+
+def _casts(call: ast.Call) -> bool:
+    if called(call) in ("half", "bfloat16"):
+        return isinstance(call.func, ast.Attribute) and not call.args
+    if called(call) != "to" or len(call.args) + len(call.keywords) != 1:
+        return False
+    dtype = argument(call, "dtype", 0)
+    return dtype is not None and _HALF.fullmatch(ast.unparse(dtype)) is not None
+
+
+def _moves(call: ast.Call) -> bool:
+    if called(call) == "cuda":
+        return True
+    if called(call) != "to" or len(call.args) + len(call.keywords) != 1:
+        return False
+    device = argument(call, "device", 0)
+    return device is not None and _DEVICE.fullmatch(ast.unparse(device)) is not None
+
+
+def _is_model(node: ast.expr) -> bool:
+    if isinstance(node, ast.Call):
+        name = called(node)
+        return name == "from_pretrained" or (name[:1].isupper() and not name.isupper() and "Tensor" not in name)
+    return _MODEL.fullmatch(dotted_name(node).rpartition(".")[2]) is not None
+
+
+def _moved_in(call: ast.Call) -> bool:
+    """Whether the same chain moves the model before."""
+    return any(_moves(other) for other in list(chain(call, _METHODS))[1:])
+
+
+def _moved_above(scope: Scope, call: ast.Call, model: ast.expr) -> bool:
+    """Whether the statement before moves it, and nothing else."""
+    statement = next((parent for parent in scope.around(call) if isinstance(parent, ast.stmt)), None)
+    if not isinstance(statement, ast.Expr | ast.Assign) or statement.value is not call or not dotted_name(model):
+        return False
+    block = getattr(scope.parents[statement], "body", [])
+    position = block.index(statement) if isinstance(block, list) and statement in block else 0
+    above = block[position - 1] if position else None
+    if not isinstance(above, ast.Expr | ast.Assign) or not isinstance(above.value, ast.Call):
+        return False
+    calls = list(chain(above.value, _METHODS))
+    return (
+        dotted_name(before(above.value, _METHODS)) == dotted_name(model)
+        and any(map(_moves, calls))
+        and not any(map(_casts, calls))
+    )

@@ -1,0 +1,144 @@
+"""MEM601: the allocator's cache emptied in every batch."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.edits import unsafe, without_statement
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import Loop, calls_backward, finding_at, over_batches, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_EMPTY_CACHE = re.compile(r"torch\.(cuda|accelerator|xpu|mps)\.(memory\.)?empty_cache")
+_EPOCHS = re.compile(r"epoch", re.IGNORECASE)
+
+
+class EmptyCacheInLoop(Rule):
+    """The caching allocator gives its memory back to the driver in every round of a batch loop.
+
+    ## What it does
+
+    Looks for `torch.cuda.empty_cache()` that runs in each round of a loop over batches, or of a loop that calls
+    `backward`.
+
+    ## Why it costs memory
+
+    It saves none. What the call frees is memory that no tensor uses and that PyTorch would have used again; the tensors
+    that make the peak are untouched. The next batch asks the driver for the same memory again, which makes the device
+    wait. The `reserved` figure, and what `nvidia-smi` shows between batches, go down; the peak does not.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    There is none to compute. Removing the call makes the loop faster.
+
+    ## Known limits
+
+    The call can help where memory is fragmented, and where another process shares the GPU; then say so in a
+    suppression, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` against fragmentation. Calls under a condition, in
+    an exception handler, or between the phases of an epoch are not reported.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
+    """
+
+    code = "MEM601"
+    name = "empty-cache-in-loop"
+    summary = "`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def fit(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+        torch.cuda.empty_cache()
+""",
+            line=8,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+
+def fit(model, loader, optimizer):
+    for x, y in loader:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+""",
+        ),
+        Case(
+            title="Between training and evaluation, once per epoch",
+            source="""\
+import torch
+
+def run(model, loader, optimizer):
+    for epoch in range(10):
+        for x in loader:
+            model(x).sum().backward()
+            optimizer.step()
+        torch.cuda.empty_cache()
+        evaluate(model)
+""",
+        ),
+        Case(
+            title="After an allocation failed",
+            source="""\
+import torch
+
+def run(model, loader):
+    for x in loader:
+        try:
+            model(x).sum().backward()
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if "empty_cache" not in source.text:
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if not _EMPTY_CACHE.fullmatch(source.qualified_name(call.func) or ""):
+                    continue
+                loops, statement = scope.loops(call), scope.parents[call]
+                if loops and not scope.conditional(call, loops[0]) and _is_batch_loop(loops[0]):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        f"`{ast.unparse(call)}` in every batch lowers no peak: it frees only memory that PyTorch would "
+                        "use again, and the next batch waits for the driver to give it back.",
+                        "Remove the call. If memory is fragmented, set `PYTORCH_ALLOC_CONF=expandable_segments:True`.",
+                        correction=unsafe(without_statement(source, statement))
+                        if isinstance(statement, ast.Expr)
+                        else None,
+                    )
+
+
+def _is_batch_loop(loop: Loop) -> bool:
+    if isinstance(loop, ast.For | ast.AsyncFor) and _EPOCHS.search(ast.unparse(loop.target) + ast.unparse(loop.iter)):
+        return False
+    inner = [node for node in ast.walk(loop) if isinstance(node, Loop) and node is not loop]
+    if any(over_batches(other) or calls_backward(other) for other in inner):
+        return False
+    return over_batches(loop) or calls_backward(loop)

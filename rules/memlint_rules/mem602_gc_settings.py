@@ -1,0 +1,117 @@
+"""MEM602: Python's cycle collector switched off for good."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import differentiates, finding_at, scopes, uses_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
+_COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
+
+
+class GcSettings(Rule):
+    """Python's collector of reference cycles is switched off, and nothing collects instead.
+
+    ## What it does
+
+    Looks for `gc.disable()` in files that use PyTorch and neither collect by hand nor switch the collector on again.
+
+    ## Why it costs memory
+
+    A tensor in a reference cycle, such as one kept by a traceback, by a closure that refers to itself, or by a gradient
+    made with `create_graph=True`, is freed by the collector alone. Without it the tensor stays on the GPU to the end.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. Programs without cycles lose nothing.
+
+    ## Known limits
+
+    A collection in another file is not seen.
+
+    ## References
+
+    - https://docs.python.org/3/library/gc.html
+    - https://pytorch.org/blog/understanding-gpu-memory-2/
+    """
+
+    code = "MEM602"
+    name = "gc-settings"
+    summary = "The cycle collector is switched off, so tensors in reference cycles are never freed."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import gc
+import torch
+
+def fit(model, loader, optimizer):
+    gc.disable()
+    for x in loader:
+        model(x).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+""",
+            line=5,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import gc
+import torch
+
+def fit(model, loader, optimizer):
+    gc.disable()
+    for number, x in enumerate(loader):
+        model(x).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if number % 50 == 0:
+            gc.collect(1)
+""",
+        ),
+        Case(
+            title="Only while something is measured",
+            source="""\
+import gc
+import torch
+
+def measure(model, x):
+    gc.disable()
+    try:
+        return model(x)
+    finally:
+        gc.enable()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if "gc" not in source.words or not _DISABLE.search(source.text) or _COLLECTS.search(source.text):
+            return
+        if not uses_torch(source) or not (differentiates(source) or source.words & {"cuda", "device"}):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if source.qualified_name(call.func) == "gc.disable":
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
+                        "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
+                    )

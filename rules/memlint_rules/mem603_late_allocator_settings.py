@@ -1,0 +1,129 @@
+"""MEM603: allocator settings that come too late."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, called
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, position, scopes, uses_torch
+from memlint.source import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
+_ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
+
+
+class LateAllocatorSettings(Rule):
+    """The allocator's settings are put into the environment after it has read them.
+
+    ## What it does
+
+    Looks for `os.environ["PYTORCH_ALLOC_CONF"] = ...`, and its older name with `CUDA`, below something in the same
+    function, or in the file outside of functions, that has put a tensor on the GPU.
+
+    ## Why it costs memory
+
+    PyTorch reads the variable once, when the allocator is first used. What is set later changes nothing, so memory
+    stays as fragmented as it was: with sizes that differ from step to step, `reserved` can be much larger than
+    `allocated`.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
+    it does to `reserved`.
+
+    ## Known limits
+
+    What other functions and other files do before is not seen. Values such as `device` are not followed.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
+    """
+
+    code = "MEM603"
+    name = "late-allocator-settings"
+    summary = "The allocator's settings are set after its first use, where they have no effect."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import os
+import torch
+
+model = torch.nn.Linear(1024, 1024).cuda()
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+""",
+            line=5,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import os
+
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+import torch
+
+model = torch.nn.Linear(1024, 1024).cuda()
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per setting."""
+        if _SETTINGS.isdisjoint(source.words) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            used = min((position(call) for call in scope.calls if _allocates(call)), default=None)
+            for node in scope.nodes:
+                if (
+                    used is not None
+                    and _sets(source, node)
+                    and isinstance(node, ast.expr | ast.stmt)
+                    and position(node) > used
+                ):
+                    yield finding_at(
+                        self,
+                        source,
+                        node,
+                        f"The allocator was used on line {used[0]} and has read its settings: this changes nothing.",
+                        "Set it in the environment of the process, or at the top of the program before PyTorch is "
+                        "imported.",
+                    )
+
+
+def _sets(source: Source, node: ast.AST) -> bool:
+    """Whether it puts the settings into `os.environ`."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        held, key = node.targets[0].value, node.targets[0].slice
+    elif (
+        isinstance(node, ast.Call)
+        and called(node) == "setdefault"
+        and node.args
+        and isinstance(node.func, ast.Attribute)
+    ):
+        held, key = node.func.value, node.args[0]
+    else:
+        return False
+    return source.qualified_name(held) == "os.environ" and isinstance(key, ast.Constant) and key.value in _SETTINGS
+
+
+def _allocates(call: ast.Call) -> bool:
+    """Whether it certainly puts a tensor or a module on the GPU."""
+    if called(call) == "cuda" and isinstance(call.func, ast.Attribute):
+        return dotted_name(call.func) != "torch.cuda"
+    device = argument(call, "device", 0 if called(call) == "to" else None)
+    return device is not None and called(call) != "device" and _ON_GPU.fullmatch(ast.unparse(device)) is not None

@@ -1,0 +1,144 @@
+"""MEM604: allocator settings that were meant for debugging or as a last resort."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import called
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes, uses_torch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+SMALL_SPLIT_MB = 128
+"""`max_split_size_mb` below which many ordinary activations are blocks that are never split."""
+
+_SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
+_NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
+_SPLIT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
+
+
+class RiskyAllocatorSettings(Rule):
+    """The allocator's cache is switched off, or hardly allowed to split blocks.
+
+    ## What it does
+
+    Looks for `PYTORCH_NO_CUDA_MEMORY_CACHING` and for a `max_split_size_mb` below 128 that a program puts into its
+    environment.
+
+    ## Why it costs memory
+
+    Without the cache every tensor is allocated by the driver, which makes the device wait; tensors take no less, and
+    the setting is there for memory checkers. A block that may not be split serves only requests close to its own size:
+    PyTorch's documentation calls `max_split_size_mb` a last resort against fragmentation, and a small value makes more
+    blocks useless than it keeps whole.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
+    it does to `reserved`.
+
+    ## Known limits
+
+    Settings in shell scripts and job files are not seen.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
+    - https://docs.pytorch.org/docs/stable/cuda_environment_variables.html
+    """
+
+    code = "MEM604"
+    name = "risky-allocator-settings"
+    summary = "The allocator's cache is switched off, or hardly allowed to split blocks."
+    severity = Severity.NOTE
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import os
+
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+
+import torch
+""",
+            line=3,
+        ),
+        Case(
+            title="Blocks above 32 MiB are never split",
+            source="""\
+import os
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:32")
+
+import torch
+""",
+            line=3,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import os
+
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+
+import torch
+""",
+        ),
+        Case(
+            title="For a memory checker",
+            source="""\
+import os
+import torch
+
+def under_checker(run):
+    os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1" if run.checks_memory else "0"
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per setting."""
+        if (_SETTINGS | {_NO_CACHE}).isdisjoint(source.words) or not uses_torch(source):
+            return
+        for scope in scopes(source):
+            for node in scope.nodes:
+                name, value = _set(source, node)
+                split = _SPLIT.search(value) if name in _SETTINGS else None
+                if name == _NO_CACHE and value not in ("", "0"):
+                    message = (
+                        "Without its cache PyTorch asks the driver for every tensor and waits; none takes less memory."
+                    )
+                    fix = "Leave it out, except under a memory checker."
+                elif split is not None and int(split[1]) < SMALL_SPLIT_MB:
+                    message = (
+                        f"Blocks of {split[1]} MiB and more are never split, so they serve only requests of their size."
+                    )
+                    fix = "Use `expandable_segments:True` against fragmentation, or a much larger value."
+                else:
+                    continue
+                assert isinstance(node, ast.expr | ast.stmt)
+                yield finding_at(self, source, node, message, fix)
+
+
+def _set(source: Source, node: ast.AST) -> tuple[str, str]:
+    """Give the variable of the environment that `node` sets and the text it sets it to; empty where it does not."""
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+        held, key, value = node.targets[0].value, node.targets[0].slice, node.value
+    elif isinstance(node, ast.Call) and called(node) == "setdefault" and len(node.args) == 2:
+        assert isinstance(node.func, ast.Attribute | ast.Name)
+        held, key, value = getattr(node.func, "value", node.func), *node.args
+    else:
+        return "", ""
+    if source.qualified_name(held) != "os.environ" or not isinstance(key, ast.Constant):
+        return "", ""
+    return str(key.value), str(value.value) if isinstance(value, ast.Constant) else ""

@@ -1,0 +1,110 @@
+"""MEM605: gradients held twice by DistributedDataParallel."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, unpacks, with_argument
+from memlint.lint.edits import unsafe
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, is_test, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
+_DETACHES = re.compile(r"\.grad\.detach_\(")
+_EVALUATES = re.compile(r"no_grad|inference_mode|\.eval\(\)")
+_TRAINS = re.compile(r"backward\(|optim", re.IGNORECASE)
+
+
+class DdpBucketView(Rule):
+    """DistributedDataParallel copies every gradient into its buckets and keeps both.
+
+    ## What it does
+
+    Looks for `DistributedDataParallel(...)` without `gradient_as_bucket_view`.
+
+    ## Why it costs memory
+
+    DDP reduces gradients in buckets, which it allocates once and keeps: together they are as large as all gradients. By
+    default `parameter.grad` is a tensor of its own beside its place in the bucket. With `gradient_as_bucket_view=True`
+    it is a view of the bucket, so the gradients are there once.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. PyTorch's documentation gives the saving as the total size
+    of the gradients, the bytes of the trained parameters, visible from the second iteration on.
+
+    ## Known limits
+
+    Calls that unpack keyword arguments are left out, as are files that only evaluate, and files that call
+    `grad.detach_()`, which views do not allow. Wrappers of other libraries are not looked at.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+
+    code = "MEM605"
+    name = "ddp-bucket-view"
+    summary = "DistributedDataParallel holds every gradient twice: by itself and in a bucket."
+    severity = Severity.WARNING
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def wrap(model, rank):
+    return DistributedDataParallel(model.to(rank), device_ids=[rank])
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def wrap(model, rank):
+    return DistributedDataParallel(model.to(rank), device_ids=[rank], gradient_as_bucket_view=True)
+""",
+        ),
+        Case(
+            title="The caller decides",
+            source="""\
+import torch
+
+def wrap(model, **options):
+    return torch.nn.parallel.DistributedDataParallel(model, **options)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if "DistributedDataParallel" not in source.words or _DETACHES.search(source.text) or is_test(source):
+            return
+        if _EVALUATES.search(source.text) and not _TRAINS.search(source.text):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
+                    continue
+                if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
+                    continue
+                yield finding_at(
+                    self,
+                    source,
+                    call,
+                    "DDP keeps its buckets beside the gradients, so every gradient is in memory twice.",
+                    "Add `gradient_as_bucket_view=True`.",
+                    correction=unsafe(with_argument(source, call, "gradient_as_bucket_view=True")),
+                )

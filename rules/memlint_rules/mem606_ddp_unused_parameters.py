@@ -1,0 +1,114 @@
+"""MEM606: DistributedDataParallel looking for unused parameters in every step."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, is_literal
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, is_test, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
+_CHECKPOINTS = re.compile(r"checkpoint\(|checkpoint_sequential\(|gradient_checkpointing_enable\(")
+_WITHOUT_REENTRY = re.compile(r"use_reentrant['\"]?\s*[=:]\s*False")
+
+
+class DdpUnusedParameters(Rule):
+    """DistributedDataParallel searches the graph for unused parameters in every step.
+
+    ## What it does
+
+    Looks for `DistributedDataParallel(..., find_unused_parameters=True)` without `static_graph=True`.
+
+    ## Why it costs memory
+
+    The flag lets parameters take no part in a step; it does not save what they cost, which is a weight, a place in a
+    bucket and the optimizer's state. It goes through the whole graph after each forward. With activation checkpointing
+    of the reentrant kind, which runs several backwards in one step, it fails; `static_graph=True` allows both, and
+    looks for unused parameters once.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    There is none to compute: what unused parameters take is reported by MEM202.
+
+    ## Known limits
+
+    Whether all parameters take part is not known from the text. Where it changes from step to step the flag is needed
+    and `static_graph` is wrong: then suppress the finding.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+
+    code = "MEM606"
+    name = "ddp-unused-parameters"
+    summary = "DistributedDataParallel searches the graph for unused parameters in every step."
+    severity = Severity.NOTE
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def wrap(model, rank):
+    return DistributedDataParallel(
+        model, device_ids=[rank], gradient_as_bucket_view=True, find_unused_parameters=True
+    )
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def wrap(model, rank):
+    return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
+""",
+        ),
+        Case(
+            title="The same parameters are unused in every step",
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def wrap(model, rank):
+    return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True, static_graph=True)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if "find_unused_parameters" not in source.words or is_test(source):
+            return
+        for scope in scopes(source):
+            for call in scope.calls:
+                if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
+                    continue
+                searches = is_literal(argument(call, "find_unused_parameters"), True)
+                if not searches or argument(call, "static_graph") is not None:
+                    continue
+                reentrant = _CHECKPOINTS.search(source.text) and not _WITHOUT_REENTRY.search(source.text)
+                yield finding_at(
+                    self,
+                    source,
+                    call,
+                    "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "
+                    "this file may use: a parameter is then ready twice."
+                    if reentrant
+                    else "`find_unused_parameters=True` goes through the graph in every step and saves no memory: "
+                    "unused parameters keep their weight, their place in a bucket and their optimizer state.",
+                    "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is "
+                    "always the same ones that do not.",
+                )

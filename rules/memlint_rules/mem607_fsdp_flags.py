@@ -1,0 +1,183 @@
+"""MEM607: sharding that leaves whole parameters on the GPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.calls import argument, is_literal, unpacks
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.lint.scopes import Scope
+    from memlint.source import Source
+
+_FSDP = re.compile(r"torch\.distributed\.fsdp\.(fully_sharded_data_parallel\.)?FullyShardedDataParallel")
+_FULLY_SHARD = re.compile(r"torch\.distributed\.(fsdp|_composable\.fsdp(\.fully_shard)?)\.fully_shard")
+_WRAPS_PARTS = re.compile(
+    r"enable_wrap|\bwrap\(|auto_wrap|\.apply\(\s*(\w+\.)?fully_shard|partial\(\s*(\w+\.)?fully_shard"
+)
+_WORDS = frozenset({"FullyShardedDataParallel", "fully_shard"})
+
+
+class FsdpFlags(Rule):
+    """A model is sharded in a way that still gathers all of it.
+
+    ## What it does
+
+    Looks at `FullyShardedDataParallel` and `fully_shard`: the whole model as one unit; `NO_SHARD`;
+    `limit_all_gathers=False`; and blocks with `reshard_after_forward=False`.
+
+    ## Why it costs memory
+
+    A unit is gathered as a whole before it runs. If the model is one unit, every GPU holds all parameters during
+    forward and backward, as without sharding. Blocks that are not resharded after their forward stay whole until their
+    backward. Without the limit on gathers, several units can be whole at once.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. Of `P` bytes of parameters on `n` GPUs, one unit keeps all
+    `P` at the peak; units of size `u` keep `P / n` and about two units.
+
+    ## Known limits
+
+    A file that shards blocks by a call this rule cannot see is reported as one unit. Calls that unpack keyword
+    arguments are left out.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+    - https://docs.pytorch.org/docs/stable/fsdp.html
+    """
+
+    code = "MEM607"
+    name = "fsdp-flags"
+    summary = "A sharded model is gathered as a whole, or more of it at once than a step needs."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.distributed.fsdp import fully_shard
+
+def shard(model):
+    fully_shard(model)
+    return model
+""",
+            line=4,
+        ),
+        Case(
+            title="Every block stays whole until its backward",
+            source="""\
+from torch.distributed.fsdp import fully_shard
+
+def shard(model):
+    for block in model.blocks:
+        fully_shard(block, reshard_after_forward=False)
+    fully_shard(model)
+    return model
+""",
+            line=5,
+        ),
+        Case(
+            title="The first version",
+            source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+def shard(model):
+    return FullyShardedDataParallel(model, use_orig_params=True)
+""",
+            line=4,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.distributed.fsdp import fully_shard
+
+def shard(model):
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    return model
+""",
+        ),
+        Case(
+            title="The first version",
+            source="""\
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from models import Block
+
+def shard(model):
+    return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per flag."""
+        if _WORDS.isdisjoint(source.words):
+            return
+        names = {"fsdp": _FSDP, "fully_shard": _FULLY_SHARD}
+        calls = [
+            (kind, scope, call)
+            for scope in scopes(source)
+            for call in scope.calls
+            for kind, name in names.items()
+            if name.fullmatch(source.qualified_name(call.func) or "")
+        ]
+        parts = len(calls) > 1 or _WRAPS_PARTS.search(source.text) is not None
+        for kind, scope, call in calls:
+            told = _first_version(call) if kind == "fsdp" else _second_version(scope, call)
+            if told is None and not parts and _is_one_unit(scope, call):
+                told = _ONE_UNIT[kind]
+            if told is not None and not unpacks(call):
+                yield finding_at(self, source, call, *told)
+
+
+_WHOLE = "The model is one unit, so every GPU gathers all of its parameters at once, in forward and in backward."
+_ONE_UNIT = {
+    "fsdp": (_WHOLE, "Give `auto_wrap_policy=ModuleWrapPolicy({Block})` with the class of the repeated block."),
+    "fully_shard": (_WHOLE, "Call `fully_shard` on each block first, and on the model last."),
+}
+
+
+def _first_version(call: ast.Call) -> tuple[str, str] | None:
+    strategy = argument(call, "sharding_strategy", 2)
+    if strategy is not None and ast.unparse(strategy).endswith("NO_SHARD"):
+        message = "`NO_SHARD` keeps all parameters, gradients and optimizer states on every GPU."
+        return message, "Use `ShardingStrategy.FULL_SHARD`, or DistributedDataParallel if nothing is to be sharded."
+    if is_literal(argument(call, "limit_all_gathers"), False):
+        message = "`limit_all_gathers=False` lets more than two units be whole at the same time."
+        return message, "Leave it out: by default gathers wait for memory to be free."
+    return None
+
+
+def _second_version(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
+    if scope.loops(call) and is_literal(argument(call, "reshard_after_forward"), False):
+        message = (
+            "Each of these blocks stays gathered from its forward to its backward, so at the end of the forward the "
+        )
+        return (
+            message + "whole model is.",
+            "Leave `reshard_after_forward` out, or give the number of GPUs in a machine.",
+        )
+    return None
+
+
+def _is_one_unit(scope: Scope, call: ast.Call) -> bool:
+    """Whether it takes a whole model, once, without a policy that finds its parts."""
+    repeated = any(
+        isinstance(parent, ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp)
+        for parent in scope.around(call)
+    )
+    several = bool(call.args) and isinstance(call.args[0], ast.List | ast.Tuple)
+    return not (scope.loops(call) or repeated or several or argument(call, "auto_wrap_policy", 4) is not None)

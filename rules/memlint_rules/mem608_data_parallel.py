@@ -1,0 +1,104 @@
+"""MEM608: DataParallel, which gathers on the first GPU."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at, scopes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
+
+
+class UsesDataParallel(Rule):
+    """`DataParallel` uses the first GPU for more than its share.
+
+    ## What it does
+
+    Looks for `torch.nn.DataParallel(...)`.
+
+    ## Why it costs memory
+
+    Each forward copies the model to every other GPU. The outputs of all GPUs are gathered on the first, where the loss
+    is then computed for the whole batch, the gradients are summed, and the optimizer keeps its state. So the first GPU
+    is full when the others are not, and sets the batch size for all.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing. At stake on the first GPU are the outputs of the other GPUs
+    and the loss over them; DistributedDataParallel in turn keeps gradients and optimizer state on every GPU.
+
+    ## Known limits
+
+    With a single GPU `DataParallel` calls the model itself, and nothing is copied or gathered.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
+    - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-nn-parallel-distributeddataparallel-instead-of-multiprocessing-or-nn-dataparallel
+    """
+
+    code = "MEM608"
+    name = "data-parallel"
+    summary = "`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first."
+    severity = Severity.INFO
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+import torch
+from torch import nn
+
+def build(model):
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+    return model.cuda()
+""",
+            line=6,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from torch.nn.parallel import DistributedDataParallel
+
+def build(model, rank):
+    return DistributedDataParallel(model.to(rank), device_ids=[rank], gradient_as_bucket_view=True)
+""",
+        ),
+        Case(
+            title="Only asked for",
+            source="""\
+from torch import nn
+
+def unwrap(model):
+    return model.module if isinstance(model, nn.DataParallel) else model
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per call."""
+        if source.words.isdisjoint({"DataParallel", "data_parallel"}):
+            return
+        for scope in scopes(source):
+            for call in () if scope.name.startswith("test") else scope.calls:
+                if _DATA_PARALLEL.fullmatch(source.qualified_name(call.func) or ""):
+                    yield finding_at(
+                        self,
+                        source,
+                        call,
+                        "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "
+                        "up first.",
+                        "Run one process per GPU with `torchrun`, and wrap the model in "
+                        "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
+                    )

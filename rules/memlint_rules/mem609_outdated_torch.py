@@ -1,0 +1,107 @@
+"""MEM609: requirements that keep PyTorch at a version that takes more memory."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.scopes import finding_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source import Source
+
+_PINNED = re.compile(
+    r"torch\s*(?:(?:[<>!=~]=?|===)[^,]*,\s*)*(?:(?:==|~=|<=)\s*[01]\.[\d.*]*|<\s*(?:[01]\.[\d.*]+|2(?:\.0)*))(?:\s*,.*)?"
+)
+_WORTH_PARSING = re.compile(r"""['"]torch\s*[<>=~!]""")
+
+
+class OutdatedTorch(Rule):
+    """The requirements of a package allow PyTorch 1 alone.
+
+    ## What it does
+
+    Looks for requirements such as `"torch==1.13"` or `"torch<2"` in Python files, as in a `setup.py`.
+
+    ## Why it costs memory
+
+    Since PyTorch 2.0 `zero_grad` frees the gradients by default; before, it filled them with zeros and they stayed
+    through the next forward. 2.0 also brought `scaled_dot_product_attention`, which does not write the scores to
+    memory, and 2.1 `torch.load(mmap=True)` and hooks that apply the optimizer during backward.
+
+    ## Example
+
+    ## Use instead
+
+    ## How the saving is computed
+
+    It is not: the rule reads source text and runs nothing.
+
+    ## Known limits
+
+    `requirements.txt`, `pyproject.toml` and environment files are not read.
+
+    ## References
+
+    - https://github.com/pytorch/pytorch/releases/tag/v2.0.0
+    """
+
+    code = "MEM609"
+    name = "outdated-torch"
+    summary = "The requirements keep PyTorch below 2.0, where gradients are kept and attention takes more memory."
+    severity = Severity.NOTE
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from setuptools import setup
+
+setup(name="model", version="1.0", install_requires=["torch==1.13.1", "numpy"])
+""",
+            line=3,
+        ),
+        Case(
+            title="Anything below 2",
+            source="""\
+from setuptools import setup
+
+setup(name="model", version="1.0", install_requires=["torch>=1.8,<2"])
+""",
+            line=3,
+        ),
+    )
+    good: ClassVar[tuple[Case, ...]] = (
+        Case(
+            source="""\
+from setuptools import setup
+
+setup(name="model", version="1.0", install_requires=["torch>=2.4", "numpy"])
+""",
+        ),
+        Case(
+            title="A lower bound",
+            source="""\
+from setuptools import setup
+
+setup(name="model", version="1.0", install_requires=["torch>=1.8"])
+""",
+        ),
+    )
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield one finding per requirement."""
+        if not _WORTH_PARSING.search(source.text):
+            return
+        for node in source.index.of(ast.Constant):
+            if isinstance(node.value, str) and _PINNED.fullmatch(node.value.strip()):
+                yield finding_at(
+                    self,
+                    source,
+                    node,
+                    f"`{node.value.strip()}` allows only PyTorch 1, which keeps gradients filled with zeros after "
+                    "`zero_grad` and has no attention that leaves the scores out of memory.",
+                    "Require PyTorch 2 if the code allows it.",
+                )

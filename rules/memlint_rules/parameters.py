@@ -1,0 +1,57 @@
+"""What a step keeps for a parameter: itself, its gradients and what the optimizer keeps of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.trace.records import Category, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from memlint.trace.records import Buffer, Trace
+
+
+def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:
+    """The parameters of these qualified names with their gradients and optimizer state, in order of birth."""
+    return [
+        buffer
+        for buffer in trace.buffers
+        if (buffer.category in _BY_NAME and buffer.name in names)
+        or (buffer.category is Category.OPTIMIZER_STATE and buffer.name.rpartition(" of ")[2] in names)
+    ]
+
+
+def gradients_read_by_loop(trace: Trace) -> set[str]:
+    """Names of parameters whose gradient is read between backward and optimizer, as clipping by norm does."""
+    return {
+        trace.buffers[g.buffer].name
+        for node in trace.nodes
+        if node.phase is Phase.FORWARD and node.step >= 0
+        for g in node.inputs
+        if g.buffer >= 0 and trace.buffers[g.buffer].category is Category.GRADIENT
+    }
+
+
+def temporaries_of(trace: Trace, parameter: Buffer) -> list[Buffer]:
+    """Temporaries that the optimizer makes from `parameter`, its gradient or its state, and of its shape.
+
+    Kernels on lists make the i-th output from the i-th tensor of each list.
+    """
+    found = []
+    for buffer in trace.buffers:
+        if buffer.phase is not Phase.OPTIMIZER or buffer.category is not Category.TEMPORARY:
+            continue
+        if buffer.shape != parameter.shape or buffer.node < 0:
+            continue
+        node = trace.nodes[buffer.node]
+        position = next((i for i, g in enumerate(node.outputs) if g.buffer == buffer.id), None)
+        if position is None:
+            continue
+        names = (trace.buffers[g.buffer].name for g in node.inputs[position :: len(node.outputs)] if g.buffer >= 0)
+        if parameter.name in {name.rpartition(" of ")[2] for name in names}:
+            found.append(buffer)
+    return found
+
+
+_BY_NAME = frozenset({Category.PARAMETER, Category.GRADIENT})

@@ -1,0 +1,61 @@
+"""Masks of routed tokens: an equal share each, which makes the sum over all experts that of a real run."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from memlint.accelerator.device import State
+from memlint.accelerator.session import virtual_device
+from memlint.cuda.devices import device_named
+
+EXPERTS = 8
+GPU = device_named("a100-80gb")
+
+
+def by_equality(scores: Tensor) -> list[int]:
+    chosen = scores.topk(2, dim=-1).indices
+    return [len(torch.where(chosen == expert)[0]) for expert in range(EXPERTS)]
+
+
+def by_one_hot(scores: Tensor) -> list[int]:
+    mask = F.one_hot(scores.topk(2, dim=-1).indices, EXPERTS).permute(2, 1, 0)
+    return [len(torch.where(mask[expert])[0]) for expert in range(EXPERTS)]
+
+
+def by_argmax_mask(scores: Tensor) -> list[int]:
+    chosen = scores.argmax(dim=-1)
+    return [len(scores[chosen == expert]) for expert in range(EXPERTS)]
+
+
+def by_any(scores: Tensor) -> list[int]:
+    chosen = scores.topk(2, dim=-1).indices
+    return [len((chosen == expert).any(dim=-1).nonzero()) for expert in range(EXPERTS)]
+
+
+@pytest.mark.parametrize("route", [by_equality, by_one_hot, by_argmax_mask, by_any])
+@pytest.mark.parametrize("tokens", [1000, 37])
+def test_all_experts_together_get_as_many_tokens_as_in_a_real_run(route, tokens):
+    real = route(torch.randn(tokens, EXPERTS))
+    with virtual_device(GPU):
+        predicted = route(torch.randn(tokens, EXPERTS, device="cuda"))
+    assert sum(real) <= sum(predicted) < sum(real) + EXPERTS
+
+
+def test_the_equal_share_is_an_assumption(monkeypatch):
+    said = []
+    monkeypatch.setattr(State, "assume", said.append)
+    with virtual_device(GPU):
+        by_equality(torch.randn(1000, EXPERTS, device="cuda"))
+    assert said[0] == "nonzero() of a mask of shape [1000, 2] is taken to select an equal share, 250 elements"
+
+
+def test_a_mask_of_unknown_origin_selects_everything():
+    with virtual_device(GPU):
+        assert len((torch.randn(50, device="cuda") > 0).nonzero()) == 50
+
+
+def test_known_indices_are_counted():
+    with virtual_device(GPU):
+        chosen = torch.tensor([0, 1, 1, 3], device="cuda")
+        assert [len((chosen == value).nonzero()) for value in range(4)] == [1, 2, 0, 1]

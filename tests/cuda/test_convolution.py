@@ -1,0 +1,108 @@
+"""cuDNN's workspaces: sizes that were recorded, and how they reach the estimate as intervals.
+
+Whole recorded runs are in tests/oracles/test_recorded_steps.py.
+"""
+
+import pytest
+import torch
+
+from fixtures.scripts.resnet18 import ResNet18Training
+from memlint.accelerator.session import virtual_device
+from memlint.cuda.convolution import Problem, workspace
+from memlint.cuda.devices import device_named
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline, alive_at, peak_event
+from memlint.trace.recorder import trace_program
+from memlint.trace.records import Category
+
+V100, A100 = device_named("v100-16gb"), device_named("a100-80gb")
+
+
+def problem(batch, channels, size, dtype=torch.float32, channels_last=False):
+    """A 3 x 3 layer of a ResNet that keeps channels and size."""
+    image = (batch, channels, size, size)
+    return Problem(image, (channels, channels, 3, 3), image, (1, 1), (1, 1), 1, dtype, channels_last)
+
+
+@pytest.mark.parametrize(
+    ("batch", "channels", "size", "recorded"),
+    [
+        (8, 64, 56, 29_491_200),  # ResNet-18, allocation history
+        (8, 128, 28, 16_809_984),
+        (8, 256, 14, 18_874_368),
+        (8, 512, 7, 42_467_328),
+        (32, 64, 56, 116_195_328),  # ResNet-50 on a V100
+        (32, 256, 14, 47_185_920),
+        (32, 512, 7, 56_623_104),
+    ],
+)
+def test_the_gradient_of_a_weight_takes_what_was_recorded(batch, channels, size, recorded):
+    with virtual_device(V100):
+        assert workspace(problem(batch, channels, size), "weight").estimate == recorded
+
+
+@pytest.mark.parametrize(
+    ("channels_in", "channels_out", "size", "forward", "data"),
+    [
+        (30, 16, 256, 82_880, 50_168),  # CNN regressor on a Turing GPU, allocation history
+        (16, 32, 128, 51_328, 84_032),
+        (32, 64, 64, 205_056, 204_928),
+        (64, 64, 56, 409_856, 409_856),  # ResNet-50 on a V100
+    ],
+)
+def test_forward_and_the_gradient_of_the_input_take_what_was_recorded(channels_in, channels_out, size, forward, data):
+    layer = problem(1, channels_in, size)._replace(
+        weight=(channels_out, channels_in, 3, 3), out=(1, channels_out, size, size)
+    )
+    with virtual_device(V100):
+        assert workspace(layer, "forward").estimate == forward
+        assert workspace(layer, "data").estimate == data
+
+
+@pytest.mark.parametrize("device", [V100, A100])
+def test_a_pointwise_layer_in_float32_multiplies_matrices_without_a_workspace(device):
+    layer = problem(1, 32, 128)._replace(weight=(32, 32, 1, 1))
+    strided = layer._replace(out=(1, 32, 64, 64), stride=(2, 2))
+    with virtual_device(device):
+        assert workspace(layer, "forward").estimate == 0
+        assert workspace(strided, "forward").estimate > 0
+
+
+@pytest.mark.parametrize("device", [V100, A100, device_named("h100-80gb")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_the_guess_lies_in_its_interval(device, dtype, direction, channels_last):
+    with virtual_device(device):
+        for channels in (3, 64, 67):
+            taken = workspace(problem(4, channels, 14, dtype, channels_last), direction)
+            assert 0 == taken.low <= taken.estimate <= taken.high
+
+
+def test_the_recorded_peak_lies_in_the_interval_whatever_the_gpu(monkeypatch):
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:1")
+    for device in (V100, A100):
+        trace = trace_program(ResNet18Training(), device, num_steps=1).trace
+        requested = estimate(Timeline.of(trace), device, trace.nodes).requested
+        assert requested.low < 303_624_744 <= requested.high
+
+
+def test_a_workspace_at_the_peak_is_a_workspace():
+    trace = trace_program(ResNet18Training(), V100, num_steps=1).trace
+    timeline = Timeline.of(trace)
+    kinds = {b.category for b in alive_at(timeline, peak_event(timeline)) if b.nbytes == 42_467_328}
+    assert kinds == {Category.WORKSPACE}
+
+
+def test_without_convolutions_nothing_is_in_doubt():
+    class Program:
+        def setup(self):
+            self.model = torch.nn.Linear(64, 64).to("cuda")
+
+        def step(self):
+            self.model(torch.randn(8, 64, device="cuda")).sum().backward()
+
+    trace = trace_program(Program(), A100).trace
+    predicted = estimate(Timeline.of(trace), A100, trace.nodes)
+    assert trace.doubts == ()
+    assert predicted.requested.low == predicted.requested.estimate == predicted.requested.high

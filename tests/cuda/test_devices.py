@@ -1,0 +1,80 @@
+"""The catalogue of GPUs and how names are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.cuda.devices import CATALOGUE, DEFAULT_DEVICE, device_named
+from memlint.errors import UsageError
+
+GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
+
+# GiB as out-of-memory messages of that GPU print them, newer drivers.
+MESSAGES = {
+    "t4": 14.74, "v100-32gb": 31.73, "a100-40gb": 39.49, "a100-80gb": 79.25, "l4": 22.03, "rtx3090": 23.56,
+    "rtx4090": 23.52, "rtx5090": 31.36, "h100-80gb": 79.19, "h200": 139.80, "b200": 178.35,
+}  # fmt: skip
+
+THREADS_PER_SM = {(7, 0): 2048, (7, 5): 1024, (8, 0): 2048, (8, 6): 1536, (8, 9): 1536, (9, 0): 2048, (10, 0): 2048, (12, 0): 1536}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "gib"), MESSAGES.items())
+def test_capacity_prints_as_in_out_of_memory_messages(name: str, gib: float) -> None:
+    assert device_named(name).total_nbytes / 2**30 == pytest.approx(gib, abs=0.0051)
+
+
+@pytest.mark.parametrize("device", GPUS, ids=lambda device: device.name)
+def test_gpu_is_consistent(device) -> None:
+    assert device.threads_per_sm == THREADS_PER_SM[device.capability]
+    assert device.num_sms > 0
+    assert 0 < device.context_low <= device.context_nbytes <= device.context_high < device.total_nbytes // 20
+
+
+def test_driver_keeps_a_little_of_the_advertised_memory() -> None:
+    for device in GPUS:
+        if device.name.endswith("gb"):
+            advertised = int(device.name.split("-")[1].removesuffix("gb")) * 2**30
+            assert 0.96 * advertised < device.total_nbytes < advertised, device.name
+
+
+def test_catalogue_is_keyed_by_name_and_has_the_default() -> None:
+    assert all(name == device.name for name, device in CATALOGUE.items())
+    assert DEFAULT_DEVICE in CATALOGUE
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        ("A100", "a100-80gb"),
+        ("a100_40GB", "a100-40gb"),
+        ("h100", "h100-80gb"),
+        ("V100", "v100-16gb"),
+        ("NVIDIA H200", "h200"),
+        ("RTX 4090", "rtx4090"),
+        ("rtx-3090", "rtx3090"),
+        ("5090", "rtx5090"),
+        ("CPU", "cpu"),
+    ],
+)
+def test_name_is_found_whatever_the_spelling(typed: str, name: str) -> None:
+    assert device_named(typed).name == name
+
+
+def test_host_is_no_gpu_and_has_no_context() -> None:
+    host = device_named("cpu")
+    assert not host.is_cuda
+    assert host.capability == (0, 0)
+    assert (host.context_low, host.context_nbytes, host.context_high) == (0, 0, 0)
+
+
+def test_unknown_gpu_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError) as error:
+        device_named("rtx3091")
+    assert "rtx3091" in error.value.message
+    assert "rtx3090" in error.value.hint
+
+
+def test_nonsense_is_refused_with_the_list_of_gpus() -> None:
+    with pytest.raises(UsageError) as error:
+        device_named("quantum")
+    assert all(name in error.value.hint for name in CATALOGUE)

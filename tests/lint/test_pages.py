@@ -1,0 +1,41 @@
+"""Pages of rules."""
+
+import pytest
+
+from memlint.errors import UsageError
+from memlint.lint.pages import DIRECTORY, README, built_in_pages, rule_page, with_table
+from memlint.lint.registry import CODE
+from memlint.lint.rule import HEADINGS
+
+
+def test_the_pages_in_docs_are_those_of_the_rules():
+    pages = built_in_pages()
+    written = {
+        file.name: file.read_text(encoding="utf-8")
+        for file in DIRECTORY.glob("*.md")
+        if file.name in pages or CODE.fullmatch(file.stem)
+    }
+    assert written == pages, "run: python -m memlint.lint.pages"
+
+
+def test_the_table_in_the_readme_is_that_of_the_rules():
+    readme = README.read_text(encoding="utf-8")
+    assert with_table(readme) == readme, "run: python -m memlint.lint.pages"
+
+
+def test_a_readme_without_the_marks_is_refused():
+    with pytest.raises(AssertionError, match="end of rules"):
+        with_table("# memlint\n")
+
+
+def test_a_page_has_every_heading_in_order_and_the_cases():
+    page = rule_page("mem404")
+    positions = [page.index(f"\n## {heading}\n") for heading in HEADINGS]
+    assert positions == sorted(positions)
+    assert "for images, labels in loader:" in page.partition("## Use instead")[0]
+    assert "@torch.inference_mode()" in page.partition("## Use instead")[2]
+
+
+def test_the_page_of_an_unknown_rule_is_an_error():
+    with pytest.raises(UsageError, match="MEM440"):
+        rule_page("MEM440")

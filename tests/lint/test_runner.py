@@ -1,0 +1,157 @@
+"""Running rules over files and over a traced Workload."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from memlint.lint.diagnostics import DIAGNOSTICS
+from memlint.lint.rule import Confidence, Finding, Rule, Severity
+from memlint.lint.runner import check_paths, check_source, python_files, run_trace_rules
+from memlint.source import Source
+
+if TYPE_CHECKING:
+    from memlint.lint.rule import Context
+    from memlint.memory.estimate import Estimate
+    from memlint.memory.timeline import Timeline
+    from memlint.trace.records import Trace
+
+
+def found(path, line, code="ABC100"):
+    return Finding(
+        code=code,
+        path=path,
+        line=line,
+        message="m",
+        severity=Severity.WARNING,
+        confidence=Confidence.HEURISTIC,
+        nbytes=None,
+        peak_change=None,
+        fix="f",
+    )
+
+
+class EveryLine(Rule):
+    code, name, summary, severity = "ABC100", "every-line", "Every line.", Severity.WARNING
+    words = ()
+
+    def check(self, source: Source):
+        for line in range(len(source.lines), 0, -1):
+            yield found(source.path, line)
+
+
+class Failing(Rule):
+    code, name, summary, severity = "ABC200", "failing", "Fails.", Severity.WARNING
+    words = ()
+
+    def check(self, source: Source):
+        yield found(source.path, 1, "ABC200")
+        raise KeyError("lost")
+
+
+class Endless(Rule):
+    code, name, summary, severity = "ABC300", "endless", "Recurses.", Severity.WARNING
+    words = ()
+
+    def check(self, source: Source):
+        return self.check(source)
+
+
+def test_findings_come_by_line():
+    findings = check_source(Source.from_text("a = 1\nb = 2", "a.py"), [EveryLine()])
+    assert [finding.line for finding in findings] == [1, 2]
+
+
+def test_suppressed_findings_are_left_out():
+    text = "a = 1\nb = 2  # memlint: ignore[ABC100] known"
+    assert [f.line for f in check_source(Source.from_text(text, "a.py"), [EveryLine()])] == [1]
+
+
+@pytest.mark.parametrize("broken", [Failing(), Endless()])
+def test_a_rule_that_raises_is_one_finding_and_the_others_run(broken):
+    findings = check_source(Source.from_text("a = 1", "a.py"), [broken, EveryLine()])
+    (failure,) = [finding for finding in findings if finding.code == "MEM003"]
+    assert broken.code in failure.message
+    assert "KeyError: 'lost'" in failure.message or "RecursionError" in failure.message
+    assert ("nested very deeply" in failure.fix) == ("RecursionError" in failure.message)
+    assert [finding.line for finding in findings if finding.code == "ABC100"] == [1]
+
+
+def test_what_a_rule_found_before_it_raised_is_kept():
+    findings = check_source(Source.from_text("a = 1", "a.py"), [Failing()])
+    assert sorted(finding.code for finding in findings) == ["ABC200", "MEM003"]
+
+
+def test_an_unreadable_file_is_a_finding_and_the_others_are_checked(tmp_path):
+    (tmp_path / "a.py").write_text("def f(:\n")
+    (tmp_path / "b.py").write_text("x = 1")
+    findings = check_paths([tmp_path], [*DIAGNOSTICS, EveryLine()])
+    assert [(finding.code, finding.path[-4:]) for finding in findings] == [("MEM001", "a.py"), ("ABC100", "b.py")]
+
+
+def test_a_file_that_does_not_exist_is_a_finding(tmp_path):
+    (finding,) = check_paths([tmp_path / "gone.py"], DIAGNOSTICS)
+    assert "No such file" in finding.message
+
+
+def test_malformed_and_unknown_suppressions_are_findings():
+    text = "a = 1  # memlint: ignore MEM107\nb = 2  # memlint: ignore[MEM170] x\nc = 3  # noqa: E501, MEM999\n"
+    findings = check_source(Source.from_text(text, "a.py"), DIAGNOSTICS)
+    assert [(finding.code, finding.line) for finding in findings] == [("MEM002", 1), ("MEM002", 2)]
+    assert "MEM107" in findings[1].fix
+
+
+def test_a_suppression_of_a_rule_that_was_not_selected_is_no_finding():
+    source = Source.from_text("a = 1  # memlint: ignore[MEM107] known\n", "a.py")
+    assert check_source(source, [*DIAGNOSTICS, EveryLine()]) == [found("a.py", 1), found("a.py", 2)]
+
+
+def test_directories_are_searched_without_hidden_and_installed_ones(tmp_path):
+    for name in ("b.py", "a.py", "c.txt", ".git/d.py", "env/e.py", "pkg/f.pyi", "pkg/__pycache__/g.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    files = [str(file.relative_to(tmp_path)) for file in python_files([tmp_path, tmp_path / "a.py"])]
+    assert files == ["a.py", "b.py", "pkg/f.pyi"]
+
+
+class OfTrace(Rule):
+    code, name, summary, severity = "ABC400", "of-trace", "Sees a Trace.", Severity.WARNING
+
+    def check(self, trace: Trace, context: Context):
+        assert trace == "the trace"
+        yield found(context.path, 1, "ABC400")
+        yield found(context.path, 2, "ABC400")
+
+
+class OfEstimate(Rule):
+    code, name, summary, severity = "ABC500", "of-estimate", "Sees an Estimate.", Severity.WARNING
+
+    def check(self, estimate: Estimate, context: Context):
+        assert estimate == "the estimate"
+        raise ValueError("no bytes")
+
+
+class OfTimeline(Rule):
+    code, name, summary, severity = "ABC600", "of-timeline", "Sees a Timeline.", Severity.WARNING
+
+    def check(self, timeline: Timeline, context: Context):
+        assert timeline == "the timeline"
+        yield found("", 1, "ABC600")
+
+
+def test_each_rule_gets_what_it_is_annotated_with(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text("a = 1  # memlint: ignore[ABC400] known\nb = 2\n")
+    context = SimpleNamespace(
+        trace="the trace",
+        timeline="the timeline",
+        estimate="the estimate",
+        path=str(file),
+        workload=SimpleNamespace(path=str(file)),
+    )
+    findings = run_trace_rules(context, [OfTimeline(), OfEstimate(), OfTrace(), EveryLine(), *DIAGNOSTICS])
+    assert [(finding.code, finding.line) for finding in findings] == [("ABC400", 2), ("MEM003", 1), ("ABC600", 1)]
+    assert "ABC500" in findings[1].message

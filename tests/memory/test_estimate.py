@@ -1,0 +1,155 @@
+"""From a Timeline to peaks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlint.cuda.allocator import AllocatorSettings
+from memlint.cuda.devices import device_named
+from memlint.memory.estimate import Interval, estimate, replay
+from memlint.memory.timeline import Timeline, alive_at, live, without
+from memlint.trace.records import Category, Frame, Phase, Trace
+
+MIB = 2**20
+A100 = device_named("a100-80gb")
+PROGRAMS = st.lists(
+    st.tuples(st.lists(st.integers(0, 30 * MIB), max_size=3), st.integers(0, 50), st.integers(0, 50)), max_size=30
+)
+
+
+@pytest.fixture
+def training_step(make_trace) -> Trace:
+    return make_trace(
+        [
+            {"opens": [4 * MIB], "setup": True, "category": Category.PARAMETER},
+            {"opens": [30 * MIB], "uses": [0], "module": "a", "line": 7, "category": Category.ACTIVATION},
+            {"phase": Phase.BACKWARD, "opens": [4 * MIB, 40 * MIB], "uses": [1], "module": "a", "line": 8, "closes": [3, 1]},
+            {"phase": Phase.OPTIMIZER, "opens": [8 * MIB], "uses": [0, 2], "category": Category.OPTIMIZER_STATE},
+            {"phase": Phase.OPTIMIZER, "uses": [0, 2, 4], "closes": [2]},
+        ]
+    )  # fmt: skip
+
+
+def test_peak_names_its_node_line_and_module(training_step) -> None:
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes)
+    assert found.requested == Interval.exact(78 * MIB)
+    assert (found.peak_event, found.peak_node, found.phase) == (3, 1, Phase.BACKWARD)
+    assert (found.frame, found.module, found.op) == (Frame("model.py", 8, "forward"), "a", "aten.op.default")
+
+
+def test_what_is_alive_at_the_peak_comes_biggest_first(training_step) -> None:
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes)
+    assert [buffer.nbytes // MIB for buffer in found.at_peak] == [40, 30, 4, 4]
+    assert found.categories == {
+        Category.TEMPORARY: 44 * MIB,
+        Category.ACTIVATION: 30 * MIB,
+        Category.PARAMETER: 4 * MIB,
+    }
+
+
+def test_every_phase_has_its_own_peak(training_step) -> None:
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes)
+    assert found.phase_peaks == {
+        Phase.OTHER: 4 * MIB,
+        Phase.FORWARD: 34 * MIB,
+        Phase.BACKWARD: 78 * MIB,
+        Phase.OPTIMIZER: 16 * MIB,
+    }
+
+
+def test_phase_without_allocations_counts_what_it_finds(make_trace) -> None:
+    trace = make_trace([{"opens": [5]}, {"phase": Phase.BACKWARD, "uses": [0]}])
+    assert estimate(Timeline.of(trace), A100, trace.nodes).phase_peaks == {Phase.FORWARD: 5, Phase.BACKWARD: 5}
+
+
+def test_allocated_counts_blocks_and_reserved_counts_segments(training_step) -> None:
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes)
+    assert found.allocated == Interval.exact(78 * MIB)
+    assert found.reserved == Interval.exact((20 + 30 + 40) * MIB)
+
+
+def test_device_adds_the_context_with_its_bounds(training_step) -> None:
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes)
+    reserved = found.reserved.estimate
+    assert found.device == Interval(
+        reserved + A100.context_low, reserved + A100.context_nbytes, reserved + A100.context_high
+    )
+
+
+def test_host_has_neither_rounding_nor_context(make_trace) -> None:
+    trace = make_trace([{"opens": [3]}])
+    found = estimate(Timeline.of(trace), device_named("cpu"), trace.nodes)
+    assert found.requested == found.allocated == found.reserved == found.device == Interval.exact(3)
+
+
+def test_peak_before_the_first_kernel_belongs_to_no_node(make_trace) -> None:
+    trace = make_trace([{"opens": [100], "setup": True}])
+    found = estimate(Timeline.of(trace), A100, trace.nodes)
+    assert (found.peak_node, found.phase, found.frame, found.op) == (-1, Phase.OTHER, None, "")
+
+
+def test_empty_timeline_takes_the_context_only() -> None:
+    found = estimate(Timeline((), (), (), 0, ()), A100, ())
+    assert found.requested == found.reserved == Interval.exact(0)
+    assert found.device.estimate == A100.context_nbytes
+    assert (found.peak_event, found.at_peak, found.phase_peaks) == (-1, (), {})
+
+
+def test_buffers_of_zero_bytes_take_no_block(make_trace) -> None:
+    trace = make_trace([{"opens": [0, 0], "closes": [0]}])
+    assert replay(Timeline.of(trace)).peak_reserved == 0
+
+
+def test_leaving_a_buffer_out_takes_its_block_away(training_step) -> None:
+    timeline = without(Timeline.of(training_step), {3})
+    found = estimate(timeline, A100, training_step.nodes)
+    assert found.requested.estimate == 38 * MIB
+    assert found.reserved.estimate == 50 * MIB
+
+
+def test_settings_reach_the_allocator(training_step) -> None:
+    settings = AllocatorSettings(expandable_segments=True)
+    found = estimate(Timeline.of(training_step), A100, training_step.nodes, settings)
+    assert found.reserved.estimate == 80 * MIB
+
+
+def test_within_its_share_of_the_gpu_a_process_gives_segments_back_first(make_trace) -> None:
+    trace = make_trace([{"opens": [30 * MIB], "closes": [0]}, {"opens": [60 * MIB]}])
+    timeline = Timeline.of(trace)
+    peaks = {
+        share: estimate(timeline, A100, trace.nodes, AllocatorSettings(memory_fraction=share * MIB / A100.total_nbytes))
+        for share in (100, 70, 50)
+    }
+    # 50 MiB are too little for the program: what is said then is what it would need.
+    assert {share: found.reserved.estimate // MIB for share, found in peaks.items()} == {100: 90, 70: 60, 50: 90}
+
+
+@given(PROGRAMS)
+def test_peaks_are_ordered_and_equal_the_folded_timeline(make_random_trace, program) -> None:
+    trace = make_random_trace(program)
+    timeline = Timeline.of(trace)
+    found = estimate(timeline, A100, trace.nodes)
+    assert found.requested.estimate == max(live(timeline), default=0)
+    assert found.requested.low <= found.allocated.low <= found.reserved.low <= found.device.low
+    assert found.device.low <= found.device.estimate <= found.device.high
+    assert sum(found.categories.values()) == found.requested.estimate == sum(b.nbytes for b in found.at_peak)
+    assert max(found.phase_peaks.values(), default=0) == found.requested.estimate
+
+
+@given(PROGRAMS)
+def test_buffers_at_the_peak_are_those_alive_there(make_random_trace, program) -> None:
+    trace = make_random_trace(program)
+    timeline = Timeline.of(trace)
+    found = estimate(timeline, A100, trace.nodes)
+    assert set(found.at_peak) == set(alive_at(timeline, found.peak_event))
+    sizes = [buffer.nbytes for buffer in found.at_peak]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@given(PROGRAMS)
+def test_estimate_is_the_same_every_time(make_random_trace, program) -> None:
+    trace = make_random_trace(program)
+    timeline = Timeline.of(trace)
+    assert estimate(timeline, A100, trace.nodes) == estimate(timeline, A100, trace.nodes)

@@ -1,0 +1,35 @@
+"""When more steps are worth a trace."""
+
+from __future__ import annotations
+
+import torch
+
+from memlint.cuda.devices import device_named
+from memlint.memory.growth import may_grow
+from memlint.memory.timeline import Timeline
+from memlint.trace.recorder import trace_program
+
+
+class Steps:
+    def __init__(self, *, keeps: bool) -> None:
+        self.kept: list[torch.Tensor] = []
+        self.keeps = keeps
+
+    def setup(self) -> None:
+        self.x = torch.rand(1, 2, 64, 32, device="cuda", requires_grad=True)
+
+    def step(self) -> None:
+        # Its random seed is a tensor of the host, which lives in no event.
+        out = torch.nn.functional.scaled_dot_product_attention(self.x, self.x, self.x, is_causal=True)
+        out.sum().backward()
+        self.x.grad = None
+        if self.keeps:
+            self.kept.append(out)
+
+
+def test_tensors_of_the_host_are_not_what_a_step_leaves_behind() -> None:
+    def timeline(*, keeps: bool) -> Timeline:
+        return Timeline.of(trace_program(Steps(keeps=keeps), device_named("a100-80gb")).trace)
+
+    assert not may_grow(timeline(keeps=False))
+    assert may_grow(timeline(keeps=True))

@@ -1,0 +1,114 @@
+"""What the terminal shows of a Report."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from memlint.report.look import Look
+from memlint.report.model import Report
+from memlint.report.text import render_text
+from tests.report.sample import ESTIMATE, REPORT
+
+GOLDEN = Path(__file__).parent / "check.txt"
+ANSI = re.compile(r"\033\[[0-9;]*m")
+
+
+def one(**changes) -> Report:
+    """A Report with one Workload, changed."""
+    return Report(tool="memlint 0", workloads=[REPORT.workloads[0].model_copy(update=changes)])
+
+
+def test_text_is_what_was_reviewed():
+    assert render_text(REPORT, Look(width=100)) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_the_verdict_comes_first():
+    first = render_text(REPORT, Look()).splitlines()[0]
+    assert first == "models/gpt2.py::GPT2 needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits"
+
+
+@pytest.mark.parametrize("outcome", ["fits", "does not fit", "uncertain"])
+def test_every_outcome_is_said(outcome):
+    verdict = REPORT.workloads[0].verdict.model_copy(update={"outcome": outcome})
+    assert render_text(one(verdict=verdict), Look()).splitlines()[0].endswith(f": {outcome}")
+
+
+def test_the_four_numbers_are_named():
+    text = render_text(REPORT, Look())
+    for name in ("requested", "allocated", "reserved", "device"):
+        assert re.search(rf"^  {name} +\d", text, re.MULTILINE)
+
+
+def test_on_the_host_only_what_tensors_ask_for_is_shown():
+    text = render_text(one(gpu="cpu", verdict=None, budget=None), Look())
+    assert text.startswith("models/gpt2.py::GPT2 needs 4.12 GiB on cpu\n")
+    assert "requested" in text
+    assert "reserved" not in text
+
+
+def test_colour_changes_nothing_but_colour():
+    colored = render_text(REPORT, Look(color=True))
+    assert ANSI.search(colored)
+    assert ANSI.sub("", colored) == render_text(REPORT, Look(color=False))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 160])
+def test_tables_keep_to_the_width(width):
+    lines = render_text(REPORT, Look(width=width, verbosity=1)).splitlines()
+    tables = [line for line in lines if re.match(r" +\d.* x  |  +\d.*(float|bfloat)", line)]
+    assert len(tables) > 10
+    assert max(map(len, tables)) <= width
+
+
+def test_a_finding_is_a_line_editors_can_follow_and_a_help_line():
+    lines = render_text(REPORT, Look()).splitlines()
+    at = lines.index("models/gpt2.py:61:15: MEM107 attention keeps its weights for backward")
+    assert "saves 1.00 GiB" in lines[at + 1]
+    assert "exact-retrace" in lines[at + 1]
+    assert lines[at + 2].strip() == "help: call F.scaled_dot_product_attention"
+
+
+def test_a_finding_in_a_model_without_a_file_of_the_user_names_the_model():
+    finding = REPORT.findings[0].model_copy(update={"path": "", "line": 1, "column": 1})
+    text = render_text(REPORT.model_copy(update={"findings": [finding]}), Look())
+    assert "\nGPT2: MEM107 attention keeps its weights" in text
+
+
+def test_quiet_leaves_verdicts_findings_and_errors():
+    text = render_text(REPORT, Look(verbosity=-1))
+    assert len(text.splitlines()) < 22
+    assert "fits" in text
+    assert "exceeded" in text
+    assert "MEM107" in text
+    assert "error: models/unet.py" in text
+    assert "Assumed" not in text
+
+
+def test_verbose_shows_every_line_and_single_buffers():
+    text = render_text(REPORT, Look(verbosity=1, width=200))
+    assert text.count("models/gpt2.py:7") == 8
+    assert "transformer.wte.weight" in text
+    assert "with -v" not in text
+
+
+def test_a_terminal_without_block_characters_gets_ascii():
+    assert render_text(REPORT, Look(blocks=False)).isascii()
+
+
+def test_nothing_found_is_said():
+    assert render_text(Report(tool="memlint 0"), Look()) == "No findings.\n"
+
+
+def test_an_estimate_without_a_place_is_no_trouble():
+    bare = ESTIMATE.model_copy(
+        update={"path": None, "line": None, "op": "", "module": "", "phase_peaks": {}, "by_line": []}
+    )
+    assert "At the peak, in backward\n" in render_text(one(estimate=bare), Look())
+
+
+def test_what_was_left_out_is_one_line_a_file_and_in_full_with_verbose():
+    assert "  models/gpt2.py: Block, Attention (see why with -v)\n" in render_text(REPORT, Look())
+    assert "  models/gpt2.py: Block: it is a part of GPT2\n" in render_text(REPORT, Look(verbosity=1))

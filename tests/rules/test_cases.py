@@ -1,0 +1,136 @@
+"""Every example of every installed rule: the bad ones are found, the good ones are not."""
+
+import sys
+
+import pytest
+
+from memlint.config import Settings
+from memlint.lint.diagnostics import BrokenRule, Diagnostic
+from memlint.lint.registry import load_rules
+from memlint.lint.rule import Kind, kind_of
+from memlint.lint.runner import check_paths
+from memlint.worker.protocol import Request
+
+RULES = [rule for rule in load_rules().rules if not isinstance(rule, BrokenRule)]
+CASES = [
+    pytest.param(rule, case, expected, id=f"{rule.code}-{'bad' if expected else 'good'}-{number}")
+    for rule in RULES
+    for expected, cases in ((True, rule.bad), (False, rule.good))
+    for number, case in enumerate(cases)
+]
+
+
+def findings_in(file, rule, case):
+    if isinstance(rule, Diagnostic):
+        return [finding for finding in check_paths([file], RULES) if finding.code == rule.code]
+    if kind_of(type(rule)) is Kind.SOURCE:
+        return check_paths([file], [rule])
+    return analysed(file, rule, case).findings
+
+
+def analysed(file, rule, case):
+    from memlint.analyse import analyse
+
+    file.write_text(case.source)
+    budget = {"*": {"max": case.budget}} if case.budget is not None else {}
+    settings = Settings.model_validate({"dtype": case.dtype, "budget": budget, "select": [rule.code]})
+    request = Request(target=str(file), path=str(file), root=str(file.parent), settings=settings)
+    result = analyse(request)
+    assert [workload.error for workload in result.workloads] == [None]
+    return result
+
+
+@pytest.mark.parametrize(("rule", "case", "expected"), CASES)
+def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, expected):
+    file = tmp_path / "case.py"
+    file.write_text(case.source)
+    findings = findings_in(file, rule, case)
+    assert {finding.code for finding in findings} == ({rule.code} if expected else set())
+    if case.line is not None:
+        assert [finding.line for finding in findings] == [case.line]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "MEM101",
+        "MEM102",
+        "MEM107",
+        "MEM110",
+        "MEM111",
+        "MEM201",
+        "MEM202",
+        "MEM204",
+        "MEM206",
+        "MEM208",
+        "MEM209",
+        "MEM210",
+        "MEM212",
+        "MEM301",
+        "MEM309",
+    ],
+)
+def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(tmp_path, code):
+    (rule,) = [rule for rule in RULES if rule.code == code]
+    bad = analysed(tmp_path / "bad.py", rule, rule.bad[0])
+    good = analysed(tmp_path / "good.py", rule, rule.good[0])
+    (finding,) = bad.findings
+    assert finding.confidence.startswith("exact")
+    assert peak(bad) + finding.peak_change == peak(good)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "MEM103",
+        "MEM104",
+        "MEM105",
+        "MEM106",
+        "MEM108",
+        "MEM109",
+        "MEM112",
+        "MEM113",
+        "MEM115",
+        "MEM117",
+        "MEM118",
+        "MEM207",
+        "MEM211",
+        "MEM302",
+        "MEM303",
+        "MEM304",
+        "MEM305",
+        "MEM307",
+        "MEM308",
+    ],
+)
+def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(tmp_path, code):
+    (rule,) = [rule for rule in RULES if rule.code == code]
+    bad = analysed(tmp_path / "bad.py", rule, rule.bad[0])
+    good = analysed(tmp_path / "good.py", rule, rule.good[0])
+    (finding,) = bad.findings
+    assert finding.confidence == "modelled"
+    assert -finding.peak_change == pytest.approx(peak(bad) - peak(good), rel=0.1)
+
+
+@pytest.mark.parametrize("code", ["MEM204", "MEM210"])
+def test_of_a_large_trace_a_model_says_what_another_trace_would(tmp_path, monkeypatch, code):
+    (rule,) = [rule for rule in RULES if rule.code == code]
+    (exact,) = analysed(tmp_path / "exact.py", rule, rule.bad[0]).findings
+    monkeypatch.setattr(sys.modules[type(rule).__module__], "MANY_NODES", 0)
+    (modelled,) = analysed(tmp_path / "modelled.py", rule, rule.bad[0]).findings
+    assert (exact.confidence, modelled.confidence) == ("exact-retrace", "modelled")
+    assert modelled.peak_change == pytest.approx(exact.peak_change, rel=0.1)
+
+
+def peak(result):
+    return result.workloads[0].estimate.peak.requested.estimate
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_every_rule_has_a_bad_and_a_good_case(rule):
+    assert rule.bad
+    assert rule.good
+
+
+def test_names_and_codes_are_distinct():
+    assert len({rule.name for rule in RULES}) == len({rule.code for rule in RULES}) == len(RULES)

@@ -1,0 +1,48 @@
+"""MEM105: which masks are causal, by how they are written."""
+
+import pytest
+from memlint_rules.mem105_explicit_causal_mask import ExplicitCausalMask
+from test_cases import analysed
+
+from memlint.lint.rule import Case
+
+RULE = ExplicitCausalMask()
+OF_BOOLS = "torch.ones(length, length, dtype=torch.bool, device=x.device)"
+INFINITE = 'torch.full((length, length), float("-inf"), device=x.device)'
+
+
+def findings(tmp_path, mask, dtype="float32"):
+    source = RULE.good[0].source.replace("is_causal=True", "attn_mask=mask")
+    source = source.replace("        y = F", f"        mask = {mask}\n        y = F")
+    return analysed(tmp_path / "model.py", RULE, Case(source=source, dtype=dtype)).findings
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        f"torch.tril({OF_BOOLS})",
+        f"torch.tril(\n            {OF_BOOLS}\n        )",
+        f"{OF_BOOLS}.triu(1).logical_not()",
+        f"torch.triu({INFINITE}, diagonal=1)",
+        f"torch.zeros(length, length, device=x.device).masked_fill({OF_BOOLS}.triu(1), float('-inf'))",
+        "nn.Transformer.generate_square_subsequent_mask(length, device=x.device)",
+        "torch.tril(torch.ones(2048, 2048, dtype=torch.bool)).cuda()",
+    ],
+)
+def test_causal_masks_are_found(tmp_path, mask):
+    assert len(findings(tmp_path, mask)) == 1
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        f"{OF_BOOLS}.tril(-1)",
+        f"torch.tril({OF_BOOLS}, diagonal=64)",
+        f"torch.triu({INFINITE}, 64)",
+        f"{OF_BOOLS}.tril().triu(-64)",
+        f"{OF_BOOLS}.tril() & (x[0, :, 0] > 0)",
+        "torch.zeros(length, length, device=x.device)",
+    ],
+)
+def test_other_masks_are_left_alone(tmp_path, mask):
+    assert findings(tmp_path, mask) == []

@@ -1,0 +1,703 @@
+"""The command: what it takes, prints and exits with. The analysis is a fake that returns what the model's file says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from textwrap import dedent
+from typing import get_args
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import memlint.check
+from memlint import cli, config
+from memlint.report.model import Report
+from tests.report.sample import REPORT
+
+FAKE = """
+import os, runpy
+from memlint.worker.protocol import Result
+
+def analyse(request):
+    with open(os.environ["TEST_REQUESTS"], "a") as file:
+        file.write(request.model_dump_json() + "\\n")
+    return Result.model_validate(runpy.run_path(request.path).get("RESULT", {}) if request.path else {})
+"""
+FITS = {**REPORT.workloads[0].model_dump(mode="json"), "budget": None}
+OVER = REPORT.workloads[0].model_dump(mode="json")
+FINDING = REPORT.findings[0].model_dump(mode="json")
+NOTE = REPORT.findings[1].model_dump(mode="json")
+LEAK = """
+import torch
+
+def evaluate(model, loader):
+    model.eval()
+    for x in loader:
+        print(model(x).sum().item())
+"""
+
+
+class Project:
+    """The current directory of a test, with the analysis faked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def write(self, name: str, text: str = "", **result: object) -> None:
+        file = self.directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(text) + (f"\nRESULT = {result!r}\n" if result else ""))
+
+    def memlint(self, *arguments: str, **options):
+        return CliRunner().invoke(cli.main, arguments, **options)
+
+    def report(self, *arguments: str) -> Report:
+        return Report.read(self.memlint("check", "--output-format", "json", *arguments).stdout, "stdout")
+
+    def requests(self) -> list[dict]:
+        file = Path(os.environ["TEST_REQUESTS"])
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (tmp_path / "fake_analyse.py").write_text(FAKE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("TEST_REQUESTS", str(tmp_path / "requests"))
+    for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(memlint.check, "ANALYSE", "fake_analyse:analyse")
+    monkeypatch.chdir(directory)
+    return Project(directory)
+
+
+def test_a_model_that_fits_exits_with_0_and_the_verdict_first(project):
+    project.write("model.py", workloads=[FITS])
+    result = project.memlint("check", "model.py")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("models/gpt2.py::GPT2 needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits\n")
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        ({"workloads": [FITS], "findings": [FINDING]}, 1),
+        ({"workloads": [FITS], "findings": [NOTE]}, 0),
+        ({"workloads": [OVER]}, 1),
+        ({"workloads": [{**OVER, "budget": {**OVER["budget"], "level": "warning"}}]}, 0),
+        ({"workloads": [{**FITS, "verdict": {**FITS["verdict"], "outcome": "does not fit"}}]}, 1),
+        ({"workloads": [{**FITS, "verdict": {**FITS["verdict"], "outcome": "uncertain"}}]}, 0),
+        ({"workloads": [REPORT.workloads[1].model_dump(mode="json")]}, 2),
+        ({"workloads": [REPORT.workloads[1].model_dump(mode="json")], "findings": [FINDING]}, 2),
+    ],
+)
+def test_the_exit_status_says_clean_findings_or_failure(project, result, status):
+    project.write("model.py", **result)
+    assert project.memlint("check", "model.py").exit_code == status
+    assert project.memlint("check", "model.py", "--output-format", "json").exit_code == status
+    assert project.memlint("check", "model.py", "--exit-zero").exit_code == (0 if status == 1 else status)
+
+
+def test_options_reach_the_analysis_over_the_configuration(project):
+    project.write("memlint.toml", 'batch = 4\ndtype = "bfloat16"\ngpu = "t4"\n')
+    project.write("model.py", workloads=[FITS])
+    project.memlint("check", "model.py::GPT2", "--batch", "16", "--budget", "24GiB", "--mode", "inference")
+    (request,) = project.requests()
+    assert request["path"] == str(project.directory / "model.py")
+    assert (request["qualname"], request["named"], request["root"]) == ("GPT2", True, str(project.directory))
+    settings = request["settings"]
+    assert (settings["batch"], settings["dtype"], settings["gpu"], settings["mode"]) == (
+        16,
+        "bfloat16",
+        "t4",
+        "inference",
+    )
+    assert settings["budget"]["*"]["max"] == 24 * 2**30
+
+
+def test_a_directory_is_asked_only_for_what_is_declared(project):
+    project.write("plain.py", "from torch import nn\nclass Model(nn.Module): pass\n")
+    project.write("a/function.py", "def memlint_workload(batch): ...  # memlint\n")
+    project.write("a/decorated.py", "import memlint\n@memlint.workload(batch=2)\ndef build(): ...\n")
+    project.write("a/renamed.py", "from memlint.workload import workload as w\n@w\ndef build(): ...\n")
+    project.write("a/mentions.py", "# memlint workload: none\ndef workload(): ...\n")
+    project.write(".hidden/function.py", "def memlint_workload(): ...\n")
+    project.write("configured.py", "")
+    project.write("memlint.toml", '[[workload]]\nname = "c"\ntarget = "configured.py::build"\n')
+    project.memlint("check")
+    asked = [Path(request["path"]).relative_to(project.directory).as_posix() for request in project.requests()]
+    assert asked == ["a/decorated.py", "a/function.py", "a/renamed.py", "configured.py"]
+    assert not any(request["named"] for request in project.requests())
+
+
+def test_what_is_covered_twice_is_analysed_once(project):
+    project.write("model.py", LEAK, workloads=[FITS])
+    report = project.report("model.py", "./model.py", ".")
+    assert len(project.requests()) == 1
+    assert [finding.code for finding in report.findings] == ["MEM404"]
+
+
+def test_excluded_files_are_not_read(project):
+    project.write("memlint.toml", 'exclude = ["vendor", "*_old.py"]\n')
+    for name in ("vendor/a.py", "b_old.py", "c.py"):
+        project.write(name, "def memlint_workload(): ...\n")
+    project.memlint("check", ".")
+    assert [Path(request["path"]).name for request in project.requests()] == ["c.py"]
+
+
+def test_source_rules_find_things_in_directories_and_files(project):
+    project.write("package/evaluation.py", LEAK)
+    for argument in ("package", "package/evaluation.py"):
+        result = project.memlint("check", argument, "--no-exec")
+        assert result.exit_code == 1, result.output
+        assert "package/evaluation.py:" in result.stdout
+        assert "MEM404" in result.stdout
+    assert project.memlint("check", "package", "--ignore", "MEM404").exit_code == 0
+    assert project.memlint("check", "package", "--select", "MEM1,MEM2", "--select", "MEM3").exit_code == 0
+
+
+def test_no_exec_never_runs_code(project):
+    project.write("model.py", "open('ran', 'w')\n")
+    result = project.memlint("check", "model.py", "--no-exec")
+    assert not (project.directory / "ran").exists()
+    assert "--no-exec" in result.stdout
+    assert result.exit_code == 0
+
+
+def test_json_goes_to_stdout_alone_and_keeps_paths_relative(project):
+    here = {**FITS, "target": f"{project.directory}/model.py::GPT2"}
+    finding = {**FINDING, "path": f"{project.directory}/model.py", "message": f"see {project.directory}/model.py:3"}
+    project.write("model.py", "print('noise')", workloads=[here], findings=[finding])
+    report = project.report("model.py")
+    assert report.workloads[0].target == "model.py::GPT2"
+    assert (report.findings[0].path, report.findings[0].message) == ("model.py", "see model.py:3")
+    assert report.settings.select == ["ALL"]
+
+
+def test_findings_come_in_the_order_of_the_files(project):
+    findings = [{**FINDING, "path": path, "line": line} for path, line in (("b.py", 1), ("a.py", 10), ("a.py", 9))]
+    project.write("model.py", workloads=[FITS], findings=findings)
+    assert [(f.path, f.line) for f in project.report("model.py").findings] == [("a.py", 9), ("a.py", 10), ("b.py", 1)]
+
+
+def test_the_report_goes_into_a_file(project):
+    project.write("model.py", workloads=[FITS])
+    result = project.memlint("check", "model.py", "--output-format", "json", "-o", "report.json")
+    assert result.stdout == ""
+    assert Report.read(Path("report.json").read_text(), "report.json").workloads[0].name == "GPT2"
+    assert project.memlint("check", "model.py", "-o", "missing/report.txt").exit_code == 2
+
+
+def test_errors_are_on_stderr_too_where_stdout_is_for_machines(project):
+    project.write("model.py", "import sys\nsys.exit(3)\n")
+    result = project.memlint("check", "model.py", "--output-format", "json")
+    assert result.exit_code == 2
+    assert "error: model.py: the code called sys.exit(3)" in result.stderr
+    assert Report.read(result.stdout, "stdout").workloads[0].error.traceback[-1] == "model.py:2 in <module>"
+
+
+def test_verbose_shows_what_the_code_wrote_on_stderr(project):
+    project.write("model.py", "print('building')\n", workloads=[FITS])
+    result = project.memlint("check", "model.py", "-v")
+    assert "building" in result.stderr
+    assert "building" not in result.stdout
+    assert "building" not in project.memlint("check", "model.py").output
+
+
+def test_init_prints_configuration_and_nothing_else(project):
+    project.write("model.py", workloads=[OVER], declarations=['[[tool.memlint.workload]]\nname = "a"\n'])
+    result = project.memlint("check", "model.py", "--init")
+    assert result.exit_code == 0
+    assert tomllib.loads(result.stdout)["tool"]["memlint"]["workload"] == [{"name": "a"}]
+
+
+def test_one_target_that_fails_does_not_hide_the_others(project):
+    project.write("bad.py", "import os\nos._exit(4)\n")
+    project.write("good.py", workloads=[FITS])
+    result = project.memlint("check", "bad.py", "good.py")
+    assert result.exit_code == 2
+    assert "error: bad.py: the code ended the process with exit status 4" in result.stdout
+    assert "needs 5.31 GiB" in result.stdout
+
+
+def test_a_file_without_a_model_is_an_error_alone_and_skipped_beside_others(project):
+    project.write("helpers.py", "x = 1\n")
+    project.write("model.py", workloads=[FITS])
+    alone = project.memlint("check", "helpers.py")
+    assert alone.exit_code == 2
+    assert "error: helpers.py: no torch.nn.Module found" in alone.stdout
+    assert "model.py::build" in alone.stdout
+    beside = project.memlint("check", "helpers.py", "model.py")
+    assert beside.exit_code == 0
+    assert "helpers.py: no torch.nn.Module found" in beside.stdout
+
+
+def test_a_file_whose_models_cannot_be_built_says_why(project):
+    project.write(
+        "model.py", skipped=[{"path": str(project.directory / "model.py"), "name": "A", "reason": "A needs width"}]
+    )
+    project.write("good.py", workloads=[FITS])
+    alone = project.memlint("check", "model.py")
+    assert alone.exit_code == 2
+    assert "error: model.py: no model in it can be built: A needs width" in alone.stdout
+    beside = project.memlint("check", "model.py", "good.py", "-v")
+    assert beside.exit_code == 0
+    assert "model.py: A: A needs width" in beside.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.py"], "missing.py does not exist"),
+        (["missing"], "missing does not exist"),
+        (["missing.py::Model"], "missing.py does not exist"),
+        (["notes.txt"], "neither a Python file nor"),
+        (["broken.py"], "broken.py: is not valid Python"),
+        (["latin.py"], "error: latin.py: "),
+        (["broken.py::Model"], "is not valid Python"),
+        ([".", "--gpu", "a1000"], "no GPU named 'a1000'"),
+        ([".", "--select", "MEM999"], "MEM999"),
+        ([".", "--budget", "lots"], "--budget: 'lots' is not a size"),
+        ([".", "--dtype", "fp32"], "'--dtype'"),
+        ([".", "--batch", "0"], "'--batch'"),
+        ([".", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_makes_no_sense_is_one_clear_message_and_exit_status_2(project, arguments, message):
+    project.write("notes.txt", "")
+    project.write("broken.py", "def f(:\n")
+    (project.directory / "latin.py").write_bytes(b"x = '\xe9'\n")
+    result = project.memlint("check", *arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_mistake_in_the_configuration_is_one_clear_message(project):
+    project.write("memlint.toml", "bach = 3\n")
+    result = project.memlint("check")
+    assert result.exit_code == 2
+    assert "memlint.toml: unknown key bach" in result.stderr
+    assert "Did you mean 'batch'?" in result.stderr
+
+
+def test_a_configured_workload_whose_file_is_missing_is_one_clear_message(project):
+    project.write("memlint.toml", '[[workload]]\nname = "a"\ntarget = "gone.py::build"\n')
+    result = project.memlint("check")
+    assert result.exit_code == 2
+    assert "gone.py" in result.stderr
+
+
+def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatch):
+    find_spec = memlint.check.importlib.util.find_spec
+    monkeypatch.setattr(
+        memlint.check.importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
+    )
+    project.write("evaluation.py", LEAK)
+    result = project.memlint("check", "evaluation.py")
+    assert result.exit_code == 1
+    assert "MEM404" in result.stdout
+    assert "pip install 'torch-memlint[torch]'" in result.stdout
+    assert project.memlint("check", "evaluation.py", "--ignore", "MEM404").exit_code == 0
+    assert project.memlint("check", "evaluation.py::Model").exit_code == 2
+    assert project.requests() == []
+
+
+def test_a_mistake_in_memlint_is_told_from_findings(project, monkeypatch):
+    monkeypatch.setattr(memlint.check, "check", lambda *_args, **_options: 1 / 0)
+    result = project.memlint("check")
+    assert result.exit_code == 2
+    assert "This is a mistake in memlint" in result.stderr
+
+
+def test_colour_is_where_it_is_wanted(project, monkeypatch):
+    project.write("model.py", workloads=[FITS])
+
+    def colored(*arguments: str) -> bool:
+        return "\033[" in project.memlint("check", "model.py", *arguments).stdout
+
+    assert not colored()
+    assert colored("--color", "always")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert colored()
+    assert not colored("--color", "never")
+    assert not colored("-o", "report.txt")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colored()
+    assert colored("--color", "always")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
+    import pty
+
+    project.write("slow.py", "import time\ntime.sleep(1.5)\n", workloads=[FITS])
+    project.write("quick.py", workloads=[FITS])
+    code = "import sys, memlint.check, memlint.cli\nmemlint.check.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', *sys.argv[1:]])"
+    for name, shown in (("slow.py", True), ("quick.py", False)):
+        ours, theirs = pty.openpty()
+        done = subprocess.run([sys.executable, "-c", code, name], stdout=subprocess.PIPE, stderr=theirs, check=False)
+        os.close(theirs)
+        written = os.read(ours, 65536).decode()
+        os.close(ours)
+        assert done.returncode == 0
+        assert (f"analysing {name} (1 s)" in written) == shown
+        assert written.endswith("\r\033[K")
+        assert b"analysing" not in done.stdout
+
+
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_a_terminal_without_unicode_is_no_trouble(project, output_format):
+    strange = {**FITS, "target": "mod\u00e8le.py::\u6a21\u578b", "name": "\u6a21\u578b"}
+    project.write("model.py", workloads=[strange])
+    code = "import sys, memlint.check, memlint.cli\nmemlint.check.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', *sys.argv[1:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "model.py", "--output-format", output_format],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode("ascii")
+    assert (
+        "needs 5.31 GiB" in text
+        if output_format == "text"
+        else json.loads(text)["workloads"][0]["name"] == strange["name"]
+    )
+
+
+def test_rules_are_listed_and_explained(project):
+    listed = project.memlint("rules")
+    assert listed.exit_code == 0
+    assert "MEM404" in listed.stdout
+    assert project.memlint("rule", "--all").stdout == listed.stdout
+    entries = json.loads(project.memlint("rules", "--output-format", "json").stdout)
+    assert {"code", "name", "severity", "summary"} <= set(entries[0])
+    page = project.memlint("rule", "mem404")
+    assert page.exit_code == 0
+    assert "## Why it costs memory" in page.stdout
+    assert project.memlint("rule", "MEM99").exit_code == 2
+    assert project.memlint("rule").exit_code == 2
+
+
+def test_the_choice_of_rules_works_as_with_ruff(project):
+    project.write("a.py", LEAK)
+    project.write("memlint.toml", 'select = ["MEM6"]\nextend-select = ["MEM404"]\nignore = ["MEM601"]\n')
+
+    def codes(*arguments: str) -> list[str]:
+        return [finding.code for finding in project.report(".", "--no-exec", *arguments).findings]
+
+    assert codes() == ["MEM404"]
+    assert codes("--select", "MEM6") == []  # replaces what was selected, extended and ignored
+    assert codes("--select", "MEM6", "--extend-select", "MEM404") == ["MEM404"]
+    assert codes("--ignore", "MEM4") == []
+    project.write("memlint.toml", 'ignore = ["MEM404"]\n')
+    assert codes() == []
+    assert codes("--extend-select", "MEM40") == ["MEM404"]
+    assert codes("--select", "MEM404") == ["MEM404"]
+
+
+def test_findings_of_source_and_of_traced_steps_are_left_out_by_file(project):
+    project.write("memlint.toml", '[per-file-ignores]\n"lib/*" = ["MEM4", "MEM1"]\n"!lib/*" = ["MEM2"]\n')
+    project.write("lib/a.py", LEAK)
+    inside = {**FINDING, "path": str(project.directory / "lib/a.py")}
+    outside = {**FINDING, "path": str(project.directory / "model.py")}
+    project.write("model.py", LEAK, workloads=[FITS], findings=[inside, outside, {**outside, "code": "MEM201"}])
+    report = project.report("model.py", "lib")
+    assert [(finding.code, finding.path) for finding in report.findings] == [
+        ("MEM404", "model.py"),  # in the order of the lines, though one path was relative and the other absolute
+        ("MEM107", "model.py"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'select = ["MEM440"]',
+        'extend-select = ["MEM440"]',
+        'ignore = ["MEM440"]',
+        '[per-file-ignores]\n"a.py" = ["MEM440"]',
+        "[rules.MEM440]\nlimit = 1",
+    ],
+)
+def test_an_unknown_code_anywhere_in_the_configuration_is_an_error_with_the_closest_one(project, text):
+    project.write("a.py", "x = 1\n")
+    project.write("memlint.toml", text)
+    result = project.memlint("check", ".", "--no-exec")
+    assert result.exit_code == 2
+    assert "there is no rule 'MEM440'" in result.stderr
+    assert "Did you mean MEM404?" in result.stderr
+
+
+SUPPRESSED = """
+a = 1  # memlint: ignore[MEM107] kept
+b = 2  # memlint: ignore[MEM107] kept
+c = 3  # memlint: ignore[MEM107] never runs
+"""
+
+
+def traced(project, line, **more):
+    return {**FINDING, "path": str(project.directory / "model.py"), "line": line, **more}
+
+
+def test_comments_suppress_what_traced_steps_found_and_unused_ones_are_notes(project):
+    lines = {str(project.directory / "model.py"): [2, 3]}
+    project.write("model.py", SUPPRESSED, workloads=[FITS], findings=[traced(project, 2)], traced_lines=lines)
+    report = project.report("model.py")
+    assert [(f.code, f.line, f.severity) for f in report.findings] == [("MEM004", 3, "note")]
+    assert project.memlint("check", "model.py").exit_code == 0
+    assert project.report("model.py", "--select", "MEM4").findings == []
+    assert project.report("model.py", "--ignore", "MEM004").findings == []
+    assert project.report("model.py", "--no-exec").findings == []
+    assert project.report("model.py::one").findings == []  # which may not be the workload that needs it
+
+
+def test_a_comment_that_one_of_several_workloads_needs_is_used(project):
+    path = str(project.directory / "model.py")
+    findings = [traced(project, 2, workload="one"), traced(project, 3, workload="other")]
+    project.write("model.py", SUPPRESSED, workloads=[FITS], findings=findings[:1], traced_lines={path: [2, 3]})
+    project.write("other.py", workloads=[FITS], findings=findings[1:], traced_lines={path: [3]})
+    assert project.report("model.py", "other.py").findings == []
+
+
+def test_comments_for_rules_that_also_look_at_steps_are_judged_when_both_have_looked(project):
+    project.write("a.py", "import torch\nx = 1  # memlint: ignore[MEM402] grows\n", workloads=[FITS])
+    assert [finding.code for finding in project.report("a.py").findings] == ["MEM004"]
+    assert project.report("a.py", "--no-exec").findings == []
+    found = {**FINDING, "code": "MEM402", "path": str(project.directory / "a.py"), "line": 2}
+    project.write("a.py", "import torch\nx = 1  # memlint: ignore[MEM402] grows\n", workloads=[FITS], findings=[found])
+    assert project.report("a.py").findings == []
+
+
+def test_comments_for_traced_steps_are_not_judged_when_one_could_not_be_analysed(project):
+    lines = {str(project.directory / "model.py"): [2, 3]}
+    project.write("model.py", SUPPRESSED, workloads=[FITS], traced_lines=lines)
+    project.write("other.py", "import sys\nsys.exit(1)\n")
+    assert project.report("model.py", "other.py").findings == []
+    assert len(project.report("model.py").findings) == 2
+
+
+def test_statistics_count_the_findings_of_each_rule(project):
+    project.write("a.py", LEAK + LEAK)
+    project.write("b.py", "x = 1  # memlint: ignore[MEM404] x\n")
+    result = project.memlint("check", ".", "--no-exec", "--statistics")
+    assert result.exit_code == 1
+    assert "2  MEM404  eval-without-no-grad\n1  MEM004  unused-suppression\n" in result.stdout
+    assert "help:" not in result.stdout
+    report = project.report(".", "--no-exec", "--statistics")
+    assert [(row.code, row.count) for row in report.statistics] == [("MEM404", 2), ("MEM004", 1)]
+    assert len(report.findings) == 3
+
+
+def test_comments_are_added_for_findings_and_there_is_nothing_left(project):
+    project.write("a.py", LEAK, workloads=[FITS], findings=[{**FINDING, "path": "elsewhere.py"}])
+    result = project.memlint("check", "a.py", "--add-ignore")
+    assert result.exit_code == 0
+    assert result.stdout == "Suppressed 1 finding in 1 file.\n"
+    assert "elsewhere.py:61: MEM107 is left: its file was not named" in result.stderr
+    assert "    # memlint: ignore[MEM404]\n    for x in loader:\n" in Path("a.py").read_text()
+    text = Path("a.py").read_text()
+    assert project.memlint("check", "a.py", "--add-ignore").stdout == "Suppressed 0 findings in 0 files.\n"
+    assert Path("a.py").read_text() == text
+    assert project.report("a.py", "--no-exec").findings == []
+
+
+def test_what_is_in_the_baseline_is_left_out_and_what_is_gone_is_said(project):
+    project.write("a.py", LEAK)
+    written = project.memlint("check", ".", "--no-exec", "--write-baseline", "known.json")
+    assert (written.exit_code, written.stdout) == (0, "Wrote 1 finding into known.json.\n")
+    project.write("a.py", "import os\n" + LEAK)
+    result = project.memlint("check", ".", "--no-exec", "--baseline", "known.json")
+    assert result.exit_code == 0
+    assert "1 known finding left out: see known.json." in result.stdout
+    project.write("a.py", LEAK + LEAK)
+    assert len(project.report(".", "--no-exec", "--baseline", "known.json").findings) == 1
+    project.write("a.py", "for x in loader:\n    pass\n")
+    result = project.memlint("check", ".", "--no-exec", "--baseline", "known.json")
+    assert result.exit_code == 0
+    assert (
+        "Stale in known.json, which --write-baseline renews:\n  a.py: 1 x MEM404 on `for x in loader:`" in result.stdout
+    )
+    other = project.report(".", "--no-exec", "--baseline", "known.json", "--ignore", "MEM404")
+    assert other.baseline.stale == []  # nobody looked
+
+
+def test_a_baseline_of_traced_steps_is_stale_only_where_they_ran(project):
+    path = str(project.directory / "model.py")
+    project.write(
+        "model.py", "a = 1\nb = 2\n", workloads=[FITS], findings=[traced(project, 2)], traced_lines={path: [2]}
+    )
+    assert project.memlint("check", "model.py", "--write-baseline", "known.json").exit_code == 0
+    assert project.report("model.py", "--baseline", "known.json").baseline.num_findings == 1
+    project.write("model.py", "a = 1\nb = 2\n", workloads=[FITS], traced_lines={path: [2]})
+    assert len(project.report("model.py", "--baseline", "known.json").baseline.stale) == 1
+    assert project.report("model.py", "--baseline", "known.json", "--no-exec").baseline.stale == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--baseline", "none.json"], "none.json does not exist"),
+        (["--baseline", "wrong.json"], "wrong.json is no baseline"),
+        (["--add-ignore", "--write-baseline", "b.json"], "exclude one another"),
+        (["--add-ignore", "--init"], "exclude one another"),
+        (["--baseline", "b.json", "--write-baseline", "b.json"], "would be missing in --write-baseline"),
+        (["--no-exec", "--write-baseline", "none/b.json"], "cannot be written"),
+    ],
+)
+def test_misused_baselines_are_one_clear_message(project, arguments, message):
+    project.write("wrong.json", "[]")
+    project.write("a.py", LEAK)
+    result = project.memlint("check", ".", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+RAISES = """
+from memlint.lint.rule import HEADINGS, Rule, Severity
+
+class Raises(Rule):
+    code, name, summary, severity, words = "ACM002", "raises", "Raises.", Severity.WARNING, ()
+    __doc__ = "".join(f"## {heading}\\n" for heading in HEADINGS)
+
+    def check(self, source: "Source"):
+        print("checking")
+        raise KeyError("lost")
+"""
+
+
+def test_a_project_s_own_rules_run_and_a_broken_one_is_one_finding(project):
+    assert project.memlint("new-rule", "ACM001", "no-doubles").exit_code == 0
+    project.write("lint_rules/raises.py", RAISES)
+    project.write("lint_rules/broken.py", "print('loading')\nimport no_such_module\n")
+    project.write("src/a.py", LEAK + "print(torch.ones(3).double())\n")
+    project.write("src/b.py", "import torch  # memlint: ignore[ACM001, XYZ001] x\n")
+    project.write("memlint.toml", 'rule-paths = ["lint_rules"]\nextend-select = ["ACM"]\n')
+    found = project.report("src").findings
+    assert sorted({(finding.code, finding.path) for finding in found}) == [
+        ("ACM001", "src/a.py"),
+        ("MEM003", "lint_rules/broken.py"),
+        ("MEM003", "src/a.py"),
+        ("MEM004", "src/b.py"),
+        ("MEM404", "src/a.py"),
+    ]
+    (raised,) = [finding for finding in found if finding.path == "src/a.py" and finding.code == "MEM003"]
+    assert raised.message.startswith("Rule ACM002 (raises) failed: KeyError: 'lost' (lint_rules/raises.py:10).")
+    assert "It failed 2 times in all" in raised.message
+    assert raised.fix == "Correct lint_rules/raises.py, and ignore ACM002 until it is repaired."
+
+
+def test_no_exec_leaves_a_project_s_own_rules_out_and_says_so(project):
+    project.write("lint_rules/a.py", "open('ran', 'w')\n")
+    project.write("memlint.toml", 'rule-paths = ["lint_rules"]\nselect = ["ACM", "MEM404"]\n')
+    project.write("src/a.py", LEAK)
+    result = project.memlint("check", "src", "--no-exec")
+    assert result.exit_code == 1
+    assert "MEM404" in result.stdout
+    assert "the rules in rule-paths were not loaded, because of --no-exec" in result.stdout
+    for command in (["rules", "--no-exec"], ["rule", "MEM404", "--no-exec"], ["rule", "--all", "--no-exec"]):
+        assert project.memlint(*command).exit_code == 0
+    assert not Path("ran").exists()
+    project.memlint("rules")
+    assert Path("ran").exists()
+
+
+def test_a_new_rule_is_written_tried_listed_and_explained(project):
+    written = project.memlint("new-rule", "ACM001", "no-doubles")
+    assert written.exit_code == 0
+    file = "lint_rules/acm001_no_doubles.py"
+    assert f"Wrote {file}. Try it with: memlint test {file}\n" in written.stdout
+    assert 'rule-paths = ["lint_rules"]' in written.stdout
+    tried = project.memlint("test", "lint_rules")
+    assert (tried.exit_code, tried.stdout.splitlines()[-1]) == (0, "2 cases passed.")
+    project.write("memlint.toml", 'rule-paths = ["lint_rules"]\n')
+    assert "rule-paths" not in project.memlint("new-rule", "ACM002", "other", "--path", "lint_rules").stdout
+    assert project.memlint("new-rule", "ACM001", "third").exit_code == 2
+    entries = json.loads(project.memlint("rules", "--output-format", "json").stdout)
+    assert {"ACM001", "ACM002", "MEM404"} <= {entry["code"] for entry in entries}
+    assert "## Why it costs memory" in project.memlint("rule", "no-doubles").stdout
+    text = Path(file).read_text()
+    Path(file).write_text(text.replace("line=3", "line=1"))
+    tried = project.memlint("test", "ACM001", "ACM002", "-q")
+    assert tried.exit_code == 1
+    assert tried.stdout == "FAILED  ACM001 bad 1: line 3 is reported instead of line 1\n1 of 4 cases failed.\n"
+
+
+@pytest.mark.parametrize("argument", ["MEM999", "gone.py", "src"])
+def test_cases_of_rules_there_are_not_is_an_error(project, argument):
+    project.write("src/a.py", "x = 1\n")
+    assert project.memlint("test", argument).exit_code == 2
+    assert project.memlint("test").exit_code == 2
+
+
+def test_files_nobody_can_read_leave_the_rest_unharmed(project):
+    project.write("good.py", LEAK)
+    project.write("comment.py", "x = 1  # memlint: ignore everything\n")
+    (project.directory / "latin.py").write_bytes(b"import torch\nx = '\xe9'\n")
+    project.write("deep.py", "import torch\nx = " + "(" * 300 + ")" * 300 + "\n")
+    project.write("sum.py", LEAK + "x = " + " + ".join(["torch.ones(1)"] * 5000) + "\n")
+    found = {(finding.path, finding.code): finding.message for finding in project.report(".", "--no-exec").findings}
+    assert set(found) == {
+        ("comment.py", "MEM002"),
+        ("deep.py", "MEM001"),
+        ("good.py", "MEM404"),
+        ("latin.py", "MEM001"),
+        ("sum.py", "MEM001"),
+    }
+    assert "is not utf-8 text, and no coding comment says what it is" in found["latin.py", "MEM001"]
+    assert "nested" in found["sum.py", "MEM001"]
+
+
+def test_choices_are_those_of_the_configuration():
+    assert get_args(config.Dtype) == cli.DTYPES
+    assert get_args(config.Mode) == cli.MODES
+    options = {option.name for option in cli.check.params if isinstance(option, click.Option)}
+    assert {
+        "batch",
+        "dtype",
+        "mode",
+        "optimizer",
+        "gpu",
+        "budget",
+        "select",
+        "ignore",
+        "timeout",
+        "memory_limit",
+    } <= options
+    assert {name for name in config.Settings.model_fields if name in options} <= options
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"]])
+def test_help_loads_nothing_heavy(arguments):
+    code = (
+        "import sys\n"
+        "from memlint.cli import main\n"
+        "main(sys.argv[1:], standalone_mode=False)\n"
+        "heavy = {'torch', 'pydantic', 'networkx', 'tabulate', 'psutil', 'numpy'} & set(sys.modules)\n"
+        "sys.exit(f'loaded {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout or "memlint" in done.stdout
+
+
+def test_checking_sources_loads_no_torch(project):
+    project.write("evaluation.py", LEAK)
+    code = "import sys\nfrom memlint.cli import main\nmain(['check', '.', '--no-exec'], standalone_mode=False)\nsys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "MEM404" in done.stdout
+
+
+def test_the_module_runs_as_the_command():
+    done = subprocess.run([sys.executable, "-m", "memlint", "--version"], capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("memlint ")

@@ -1,0 +1,85 @@
+"""What memlint states of PyTorch by version, held against the PyTorch installed here."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memlint.accelerator import accumulation, registration
+from memlint.accelerator.device import NAME
+from memlint.accelerator.session import virtual_device
+from memlint.cuda import autocast
+from memlint.cuda.devices import device_named
+from memlint.cuda.hidden.table import torch_version
+
+has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+
+WITHOUT_TENSORS_OF_OURS = {
+    "_cudnn_rnn",  # registered by CUDA builds only; recurrent layers cast what they hand to it themselves
+    "cudnn_convolution",
+    "cudnn_convolution_transpose",  # convolutions go through aten::convolution
+    "norm.Scalar",
+    "norm.ScalarOpt_dim",  # torch.norm calls linalg_vector_norm for a strided tensor
+}
+"""Ops of CUDA's autocast that no program reaches on the virtual device. Named tensors, which have their own, neither."""
+
+
+def registered(key: str) -> set[str]:
+    names = torch._C._dispatch_get_all_op_names()
+    return {n.removeprefix("aten::") for n in names if n.startswith("aten::") and has_kernel(n, key)}
+
+
+def test_autocast_casts_the_ops_that_it_casts_for_cuda() -> None:
+    listed = {
+        *autocast.LOWER_PRECISION, *autocast.FLOAT32, *autocast.FLOAT32_OUTPUT, *autocast.PROMOTE, *autocast.BANNED,
+    }  # fmt: skip
+    cuda = {name for name in registered("AutocastCUDA") if "imname" not in name and not name.startswith("norm.names")}
+    assert cuda - WITHOUT_TENSORS_OF_OURS == listed
+    assert listed <= registered("AutocastPrivateUse1")
+
+
+def test_ops_carried_out_as_one_kernel_are_registered() -> None:
+    missing = set(registration.DIRECT) - registered(registration.KEY)
+    assert missing == (set() if torch_version() >= (2, 11) else {"linalg__powsum"})
+
+
+def test_a_sum_of_gradients_that_nobody_else_holds_is_recognised() -> None:
+    assert accumulation._Unshared.counts is not None
+
+
+def test_the_gradients_of_a_shared_parameter_are_summed_in_place() -> None:
+    with virtual_device(device_named("a100-80gb")) as ledger:
+        x = torch.zeros(1000, device="cuda", requires_grad=True).exp()
+        (x.mul(2) + x.mul(3) + x.mul(4)).sum().backward()
+    kilobytes = [entry.nbytes for entry in ledger.births if entry.nbytes >= 4000]
+    # zeros, exp, three products, two sums; of the backward three products and the gradient of exp, but no sum
+    assert len(kilobytes) == 7 + 3 + 1
+
+
+def test_a_gpu_is_seen_although_this_build_has_none_or_is_not_for_cuda() -> None:
+    before = torch.cuda.is_available()
+    with virtual_device(device_named("h100-80gb")):
+        assert torch.cuda.is_available()
+        assert torch.cuda.is_initialized()
+        assert torch.cuda.get_device_capability() == (9, 0)
+        assert torch.zeros(2, device="cuda").device == torch.device("cuda", 0)
+        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
+    assert torch.cuda.is_available() == before
+    assert torch._C._get_privateuse1_backend_name() == NAME
+
+
+@pytest.mark.parametrize(
+    "options", [{"fused": True}, {"capturable": True}, {"foreach": True}, {"foreach": False}], ids=str
+)
+def test_steps_are_counted_where_the_optimizer_wants_them(options: dict[str, bool]) -> None:
+    on_device = {"fused", "capturable"} & options.keys()
+    with virtual_device(device_named("a100-80gb")):
+        weight = torch.nn.Parameter(torch.zeros(8, 8, device="cuda"))
+        optimizer = torch.optim.AdamW([weight], lr=1e-3, **options)
+        for _ in range(3):
+            weight.sum().backward()
+            optimizer.step()
+        step = optimizer.state[weight]["step"]
+        assert step.device.type == ("cuda" if on_device else "cpu")
+        assert step.item() == 3

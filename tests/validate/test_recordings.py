@@ -1,0 +1,60 @@
+"""Today's estimates against the committed measurements: no worse than the committed scoreboard, and as the page says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from memlint.report.look import Look
+from memlint.validate import command
+from memlint.validate.command import Options, Result
+from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
+from memlint.validate.store import read_measurements
+from memlint.validate.suite import read_suite
+
+ROOT = Path(__file__).parents[2]
+MEASUREMENTS = ROOT / "fixtures" / "measurements"
+BASELINE = MEASUREMENTS / "scoreboard.json"
+PAGE = ROOT / "docs" / "accuracy.md"
+
+
+def test_every_measurement_is_of_the_suite_as_it_is() -> None:
+    subjects = {entry.subject.name: entry.subject for entry in read_suite(ROOT / "fixtures" / "suite.toml", ROOT)}
+    for measurement in read_measurements(MEASUREMENTS):
+        assert measurement.subject == subjects[measurement.subject.name]
+
+
+def test_every_small_workload_is_measured_on_the_host() -> None:
+    small = {e.subject.name for e in read_suite(ROOT / "fixtures" / "suite.toml", ROOT) if e.cpu}
+    assert {m.subject.name for m in read_measurements(MEASUREMENTS / "cpu")} == small
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    recorded = {score.torch.rpartition(".")[0] for score in baseline().scores}
+    mine = torch.__version__.partition("+")[0].rpartition(".")[0]
+    if mine not in recorded:
+        pytest.skip(f"recorded with torch {', '.join(sorted(recorded))}, whose kernels are not those of {mine}")
+    return command.validate((), Options(against=MEASUREMENTS))
+
+
+def baseline() -> Scoreboard:
+    return Scoreboard.model_validate_json(BASELINE.read_bytes())
+
+
+def test_the_scoreboard_is_no_worse_than_the_committed_one(result: Result) -> None:
+    assert worse(scoreboard(result.comparisons), baseline()) == [], (
+        f"Mend the model; if the change is right, write {BASELINE.name} anew as fixtures/measurements/README.md says."
+    )
+
+
+def test_every_recorded_workload_has_an_estimate(result: Result) -> None:
+    assert [c.measurement.subject.name for c in result.comparisons if c.prediction.error is not None] == []
+
+
+def test_the_page_is_what_the_command_prints(result: Result) -> None:
+    assert result.rendered("markdown", Look()) == PAGE.read_text(encoding="utf-8"), (
+        f"Write {PAGE.name} anew as its first paragraph says."
+    )

@@ -1,0 +1,49 @@
+"""Changes in words."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from memlint.trace.records import Frame, Phase
+from memlint.whatif import changes as c
+from memlint.whatif.wording import describe
+
+MODULES = [("", "Model"), *((f"blocks.{i}", "Block") for i in range(6))]
+ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 32), "float32", Phase.FORWARD)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (c.CheckpointModules(("blocks.1",)), "checkpoint `blocks.1` (Block)"),
+        (c.CheckpointModules(("blocks.0", "blocks.1")), "checkpoint 2 `Block` modules, `blocks.0` to `blocks.1`"),
+        (
+            c.CheckpointModules(("blocks.0", "blocks.2", "blocks.4")),
+            "checkpoint 3 `Block` modules, every second one, `blocks.0` to `blocks.4`",
+        ),
+        (c.OptimizerImplementation(foreach=False, fused=True), "construct the optimizer with fused=True"),
+        (c.OptimizerImplementation(foreach=False, fused=False), "construct the optimizer with foreach=False"),
+        (c.DropReference((ORIGIN,)), "let go of the float32 [4, 32] made at model.py:7 after its last use"),
+    ],
+)
+def test_a_change_says_what_to_do(change: c.Change, text: str) -> None:
+    assert describe(change, MODULES, {}) == text
+
+
+def test_a_variable_is_named() -> None:
+    assert "`logits`, the float32" in describe(c.DropReference((ORIGIN,)), MODULES, {ORIGIN: "logits"})
+
+
+def test_no_kind_of_change_is_without_words() -> None:
+    arguments = {
+        c.ChunkedCrossEntropy: (8,), c.AccumulationSteps: (2,), c.BatchSize: (4,), c.ParameterDtype: ("bfloat16",),
+        c.AutocastTraining: ("bfloat16",), c.AttentionImplementation: ("sdpa",), c.ZeroGradPlacement: (True,),
+        c.InPlaceFlag: (("blocks.0",), True), c.FrozenBatchNorm: (("blocks.0",),), c.NoGrad: (("blocks.0",),),
+        c.FreezeParameters: (("weight",),), c.CheckpointModules: (("blocks.0",),), c.DropReference: ((ORIGIN,),),
+        c.CheckpointInstead: (("blocks.0",),),
+    }  # fmt: skip
+    for kind in get_args(c.Change):
+        text = describe(kind(*arguments.get(kind, ())), MODULES, {})
+        assert kind.__name__ not in text

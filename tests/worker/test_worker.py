@@ -1,0 +1,358 @@
+"""Real misbehaving code in real child processes: each death is one clear error, and no process stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from memlint.config import Settings
+from memlint.errors import TargetError, WorkerError
+from memlint.worker.answer import Limits, read_answer
+from memlint.worker.parent import ask
+from memlint.worker.protocol import Request
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux")
+
+FAKE = """
+import json, os, runpy
+from memlint.report.model import Skipped
+from memlint.worker.protocol import Result
+
+def analyse(request):
+    said = runpy.run_path(request.path).get("said", "")
+    return Result(torch="0.0", skipped=[Skipped(reason=json.dumps(said))])
+
+def nonsense(request):
+    return {"not": "a result"}
+"""
+
+
+class Project:
+    """A directory with a script, and a mark that every process started from it carries in its environment."""
+
+    def __init__(self, directory: Path, mark: str) -> None:
+        self.directory = directory
+        self.script = directory / "models" / "model.py"
+        self.mark = mark
+
+    def request(self, code: str = "") -> Request:
+        self.script.parent.mkdir(exist_ok=True)
+        self.script.write_text(dedent(code))
+        return Request(target="model.py", path=str(self.script), root=str(self.directory), settings=Settings())
+
+    def run(self, code: str, *, analyse: str = "fake_analyse:analyse", **limits: float):
+        return ask(self.request(code), Limits(**{"seconds": 20, **limits}), analyse=analyse)
+
+    def left_behind(self) -> list[psutil.Process]:
+        left = []
+        for process in psutil.process_iter():
+            try:
+                if process.pid != os.getpid() and process.environ().get("TEST_MARK") == self.mark:
+                    left.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                pass
+        return left
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    for name in ("fake", "project"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "fake" / "fake_analyse.py").write_text(FAKE)
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("TEST_MARK", mark)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+    before = set(psutil.Process().children(recursive=True))
+    project = Project(tmp_path / "project", mark)
+    yield project
+    assert project.left_behind() == []
+    assert set(psutil.Process().children(recursive=True)) <= before, "zombies or orphans were left"
+
+
+def said(answer):
+    assert answer.error is None, answer.error
+    return json.loads(answer.result.skipped[0].reason)
+
+
+def test_the_result_comes_back_and_output_is_captured(project, capfd):
+    answer = project.run("import sys; said = 'hello'; print('out'); print('err', file=sys.stderr)")
+    assert said(answer) == "hello"
+    assert (answer.stdout, answer.stderr) == ("out\n", "err\n")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_code_sees_the_arguments_and_import_path_of_a_script_of_the_project(project):
+    (project.directory / "src").mkdir()
+    path, arguments, cwd = said(project.run("import os, sys; said = [sys.path, sys.argv, os.getcwd()]"))
+    assert path[:3] == [str(project.script.parent), str(project.directory), str(project.directory / "src")]
+    assert arguments == [str(project.script)]
+    assert cwd == str(Path.cwd())
+
+
+def test_code_sees_no_gpu_no_network_and_no_settings_of_memlint(project, monkeypatch):
+    monkeypatch.setenv("MEMLINT_SECRET", "1")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    environment = said(project.run("import os; said = dict(os.environ)"))
+    assert environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert environment["HF_HUB_OFFLINE"] == environment["TRANSFORMERS_OFFLINE"] == "1"
+    assert not [key for key in environment if key.startswith("MEMLINT_")]
+
+
+def test_code_has_no_input_to_wait_for(project):
+    assert said(project.run("import sys; said = sys.stdin.read()")) == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (
+            "import ctypes\ndef poke():\n    ctypes.string_at(0)\npoke()",
+            r"segmentation fault \(SIGSEGV\), at .*model.py:3",
+        ),
+        ("import os\nos.abort()", r"was aborted \(SIGABRT\), at .*model.py:2"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", r"was killed \(SIGKILL\)"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", r"ended by a signal \(SIGTERM\)"),
+        ("import sys\nsys.exit(3)", r"called sys.exit\(3\)"),
+        ("import sys\nsys.exit('no data')", r"called sys.exit\(1\): no data"),
+        ("exit()", r"called sys.exit\(0\)"),
+        ("import os\nos._exit(0)", r"exit status 0"),
+        ("import os\nos._exit(7)", r"exit status 7"),
+        ("raise KeyboardInterrupt", r"KeyboardInterrupt"),
+        ("class Mine(Exception): pass\nraise Mine('bad')", r"Mine: bad"),
+        ("def f(): f()\nf()", r"RecursionError"),
+    ],
+)
+def test_each_way_to_die_is_named_with_what_to_do(project, code, message):
+    answer = project.run(code)
+    assert isinstance(answer.error, WorkerError)
+    assert answer.result is None
+    assert re.search(message, answer.error.message), answer.error.message
+    assert answer.error.hint
+
+
+def test_an_exception_names_the_lines_of_the_user_only(project):
+    answer = project.run(
+        """
+        import json
+        def load():
+            try:
+                json.loads("{")
+            except ValueError as error:
+                raise RuntimeError("cannot load") from error
+        load()
+        """
+    )
+    assert "RuntimeError: cannot load" in answer.error.message
+    assert [line.rpartition("/")[2] for line in answer.traceback] == ["model.py:5 in load"]
+    assert "json/decoder.py" in answer.stderr, "the whole traceback is there for -v"
+
+
+def test_an_error_of_the_analysis_comes_back_as_what_it_is(project):
+    answer = project.run("from memlint.errors import TargetError\nraise TargetError('no such model', 'Write it.')")
+    assert type(answer.error) is TargetError
+    assert (answer.error.message, answer.error.hint) == ("no such model", "Write it.")
+
+
+def test_a_result_of_the_wrong_kind_is_our_mistake(project):
+    answer = project.run("", analyse="fake_analyse:nonsense")
+    assert "mistake in memlint" in answer.error.hint
+
+
+def test_an_analysis_that_does_not_exist_is_our_mistake(project):
+    answer = project.run("", analyse="fake_analyse:missing")
+    assert "missing" in answer.error.message
+    assert "mistake in memlint" in answer.error.hint
+
+
+@pytest.mark.parametrize("reply", [b"", b"{", b"\xff", b"[]", b'{"result": {"unknown": 1}}', b"{}"])
+def test_an_answer_that_cannot_be_read_is_our_mistake(tmp_path, reply):
+    (tmp_path / "reply.json").write_bytes(reply)
+    answer = read_answer(tmp_path, 0, Limits())
+    assert isinstance(answer.error, WorkerError)
+    assert "mistake in memlint" in answer.error.hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\ntime.sleep(60)",
+        "while True: pass\n",
+        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+        "import signal, time\nfor n in (2, 15, 1): signal.signal(n, signal.SIG_IGN)\ntime.sleep(60)",
+        "import threading\nthreading.Event().wait()",
+    ],
+)
+def test_code_that_hangs_is_ended_and_its_line_named(project, code):
+    answer = project.run(code, seconds=1)
+    assert "no answer within 1 s" in answer.error.message
+    assert "model.py:" in answer.error.message
+    assert "--timeout" in answer.error.hint
+
+
+def test_memory_taken_bit_by_bit_is_noticed(project):
+    code = "import time\nheld = []\nfor _ in range(500): held.append(bytearray(b'x') * 2**22); time.sleep(0.01)"
+    answer = project.run(code, nbytes=300 * 2**20)
+    assert "more than 300.0 MiB of host memory" in answer.error.message
+    assert "--memory-limit" in answer.error.hint
+
+
+def test_memory_taken_at_once_is_refused(project):
+    answer = project.run("held = bytearray(3 * 2**30)", nbytes=300 * 2**20)
+    assert "of host memory" in answer.error.message
+    assert answer.traceback[-1].endswith("model.py:1 in <module>")
+
+
+def test_memory_of_all_processes_counts(project):
+    code = """
+        import subprocess, sys, time
+        hold = "import time; held = bytearray(b'x') * (120 * 2**20); time.sleep(60)"
+        running = [subprocess.Popen([sys.executable, "-c", hold]) for _ in range(3)]
+        time.sleep(60)
+    """
+    answer = project.run(code, nbytes=300 * 2**20)
+    assert "of host memory" in answer.error.message
+
+
+def test_many_processes_are_too_many(project):
+    code = "import subprocess, time\nheld = [subprocess.Popen(['sleep', '60']) for _ in range(20)]\ntime.sleep(60)"
+    answer = project.run(code, processes=10)
+    assert "more than 10 processes" in answer.error.message
+
+
+def test_a_fork_bomb_ends(project):
+    # Each process leaves its session and forks on: 2 ** 7 processes if nobody stops it.
+    code = (
+        "import os, time\nfor _ in range(7):\n    if os.fork() == 0: os.setsid()\n    time.sleep(0.05)\ntime.sleep(60)"
+    )
+    answer = project.run(code, processes=20)
+    assert "more than 20 processes" in answer.error.message
+
+
+def test_a_flood_of_output_ends(project):
+    answer = project.run("while True: print('x' * 1000)", output_nbytes=2**20)
+    assert "wrote more than 1.00 MiB" in answer.error.message
+    assert answer.stdout.startswith("xxx")
+
+
+def test_processes_that_ended_do_not_count(project):
+    # Each leaves an orphan that ends at once, and that only memlint can reap.
+    code = """
+        import os, time
+        for _ in range(30):
+            if os.fork() == 0:
+                if os.fork() == 0: os._exit(0)
+                os._exit(0)
+            os.wait()
+            time.sleep(0.01)
+        time.sleep(0.3)
+        said = "done"
+    """
+    assert said(project.run(code, processes=10)) == "done"
+
+
+ORPHAN = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(300)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_daemon_that_left_its_session_does_not_outlive_an_answer(project):
+    assert said(project.run(ORPHAN + "said = 'done'")) == "done"
+
+
+def test_a_daemon_that_left_its_session_does_not_outlive_a_timeout(project):
+    assert project.run(ORPHAN + "time.sleep(300)", seconds=1).error is not None
+
+
+def test_a_daemon_that_left_its_session_does_not_outlive_a_crash(project):
+    assert project.run(ORPHAN + "os.abort()").error is not None
+
+
+def test_processes_of_ours_that_were_there_before_are_left_alone(project):
+    with subprocess.Popen(["sleep", "60"], env={}) as other:
+        project.run(ORPHAN)
+        assert other.poll() is None
+        other.kill()
+
+
+def test_threads_and_exit_handlers_that_hang_do_not_hold_the_answer_up(project):
+    code = """
+        import atexit, threading, time
+        atexit.register(time.sleep, 300)
+        threading.Thread(target=time.sleep, args=(300,)).start()
+        said = "done"
+    """
+    assert said(project.run(code)) == "done"
+
+
+def test_of_code_that_forks_and_runs_on_only_the_first_process_answers(project):
+    code = "import os, time\nchild = os.fork()\nsaid = 'copy' if child == 0 else 'first'\ntime.sleep(0 if child == 0 else 0.5)"
+    assert said(project.run(code)) == "first"
+
+
+def test_closed_streams_do_no_harm(project):
+    code = "import os, sys\nsys.stdout.close(); os.close(1); os.close(2); said = 'done'"
+    assert said(project.run(code)) == "done"
+
+
+def test_waiting_is_told(project):
+    seconds = []
+    ask(
+        project.request("import time; time.sleep(0.5)"),
+        Limits(),
+        analyse="fake_analyse:analyse",
+        on_wait=seconds.append,
+    )
+    assert len(seconds) >= 3
+    assert seconds == sorted(seconds)
+
+
+PARENT = """
+import sys
+from memlint.worker.parent import ask
+from memlint.worker.protocol import Request
+from memlint.worker.answer import Limits
+ask(Request.model_validate_json(sys.argv[1]), Limits(), analyse="fake_analyse:analyse")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_ending_the_parent_ends_the_child(project, number):
+    started = project.directory / "started"
+    daemon = "" if number == signal.SIGKILL else ORPHAN  # a killed parent cannot look after orphans
+    request = project.request(f"{daemon}\nimport time\nopen({str(started)!r}, 'w').close()\ntime.sleep(300)")
+    root = Path(__file__).resolve().parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, request.model_dump_json()],
+        cwd=root,
+        stderr=subprocess.DEVNULL,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], str(root)]),
+            "TMPDIR": str(project.directory),  # a killed parent leaves its files
+        },
+    )
+    deadline = time.monotonic() + 30
+    while not started.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    parent.send_signal(number)
+    assert parent.wait(30) != 0
+    while project.left_behind() and time.monotonic() < deadline:
+        time.sleep(0.05)

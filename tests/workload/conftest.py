@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import sys
+import textwrap
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a Python file; what stands at the top of every model file is added."""
+
+    def written(body: str, name: str = "model.py") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        head = (
+            "import torch\nfrom torch import nn\nimport torch.nn.functional as F\nfrom dataclasses import dataclass\n"
+        )
+        path.write_text(head + textwrap.dedent(body))
+        return path
+
+    return written
+
+
+@pytest.fixture(autouse=True)
+def fresh_imports() -> Iterator[None]:
+    """Forget what a test imported, and where from."""
+    modules, path = set(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file is not None and "pytest-" in str(file):
+            del sys.modules[name]
