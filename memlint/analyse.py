@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from memlint.accelerator import lazy_dynamo
+from memlint.accelerator import lazy_imports
 from memlint.accelerator.device import NAME
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
@@ -58,7 +58,7 @@ _OVERRIDES = ("batch", "dtype", "mode", "optimizer", "gpu")
 def analyse(request: Request) -> Result:
     """Analyse every Workload of the target asked for. Raises MemlintError where there is none to analyse."""
     torchvision_schemas.install()
-    lazy_dynamo.run_eagerly()
+    lazy_imports.run_eagerly()
     root = Path(request.root)
     settings = request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
@@ -135,7 +135,7 @@ class Analysis:
         program = rebuild()
         program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
         trace = _traced(program, device)
-        if lazy_dynamo.Compilation.asked:
+        if lazy_imports.Compilation.asked:
             program.assumptions.append(
                 Assumption(
                     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import accumulation, data_dependent, lazy_dynamo, shapes, values
+from memlint.accelerator import accumulation, data_dependent, lazy_imports, shapes, values
 from memlint.accelerator.device import META_KEYS, NAME, State, allocate, entry_of, real
 from memlint.accelerator.kernels import Kernel, fallback, kernel_of, observers, run
 
@@ -198,7 +198,7 @@ def _register() -> None:
     implement(torch.ops.aten.as_strided_.default, KEY, _as_strided_in_place)
 
 
-lazy_dynamo.install()
+lazy_imports.install()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)  # PyTorch says that some kernels are replaced, which is the point
     _register()

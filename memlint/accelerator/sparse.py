@@ -252,14 +252,10 @@ def _refused(op: OpOverload, family: Family) -> Callable[..., Any]:
 
 def register() -> None:
     """Put every sparse kernel in PyTorch's dispatcher."""
-    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     for family in (COO, COMPRESSED):
         everything.fallback(_unsupported(family), family.key)
-    for name in torch._C._dispatch_get_all_op_names():
-        if not name.startswith("aten::"):
-            continue
-        for family in (COO, COMPRESSED):
-            if not has_kernel(name, family.like.name):
+        for name in torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name):
+            if not name.startswith("aten::"):
                 continue
             op = overload(name)
             packet = op._schema.name.split("::")[-1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-import networkx as nx
-
 from memlint.trace.records import Category
 
 if TYPE_CHECKING:
+    import networkx as nx
+
     from memlint.trace.records import Buffer, Frame, Phase, Trace
 
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
@@ -34,6 +34,8 @@ def data_flow(trace: Trace) -> nx.DiGraph[Vertex]:
 
     Vertices are `("node", index)` and `("buffer", id)`. A Node that writes a Buffer in place uses it.
     """
+    import networkx as nx  # noqa: PLC0415 -- a fifth of a second that few analyses need
+
     graph: nx.DiGraph[Vertex] = nx.DiGraph()
     graph.add_nodes_from(("node", node.index) for node in trace.nodes)
     graph.add_nodes_from(("buffer", buffer.id) for buffer in trace.buffers)

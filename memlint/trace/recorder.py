@@ -265,7 +265,6 @@ def observed(recorder: Recorder) -> Iterator[None]:
 def _collected_between_steps() -> Iterator[Callable[[], object]]:
     """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
     enabled = gc.isenabled()
-    gc.collect()
     gc.freeze()  # what exists already need not be searched again after every step
     gc.disable()
     try:

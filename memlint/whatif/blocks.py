@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-import networkx as nx
-
 from memlint.trace.records import Category, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import networkx as nx
 
     from memlint.trace.records import Buffer, Trace
 
@@ -72,6 +72,8 @@ def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
 
 def module_tree(modules: Sequence[tuple[str, str]]) -> nx.DiGraph[str]:
     """Paths of modules, from each to its children; `modules` as in `Trace`."""
+    import networkx as nx  # noqa: PLC0415 -- a fifth of a second that few analyses need
+
     tree: nx.DiGraph[str] = nx.DiGraph()
     for path, kind in modules:
         tree.add_node(path, kind=kind)

@@ -46,7 +46,7 @@ MAKERS: list[Callable[[str], T]] = [
     lambda d: torch.ones(2, 3, device=d).tril(),
     lambda d: torch.zeros(4, 5, device=d)[1:3, 1:4],
     lambda d: torch.arange(3, device=d).expand(2, 3),
-    lambda d: torch.arange(12.0).view(4, 3)[::2].to(d),
+    lambda d: torch.arange(12.0).view(4, 3)[::2].to(d, copy=True),
     lambda d: torch.ones(3, device=d).repeat(2, 1),
 ]
 UNARY: list[Callable[[T], T]] = [

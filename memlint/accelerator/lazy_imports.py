@@ -1,0 +1,226 @@
+"""Keeps TorchDynamo and SymPy out of the process until somebody really uses them, and runs compiled functions eagerly.
+
+PyTorch's optimizers, checkpoints and reference kernels import TorchDynamo, over a second's work, only to say that it
+should not compile them, torchvision to ask whether it could, and checkpoints and transformers for single modules that
+need nothing else of it. Shape inference imports SymPy, half a second's work, to ask whether sizes are symbols, which
+here they never are. Stand-ins answer that; any other attribute loads the real modules in their place.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import operator
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+NAME = "torch._dynamo"
+UTILS = "torch._dynamo.utils"
+WITHOUT_THE_REST = ("torch._dynamo.config", "torch._dynamo._trace_wrapped_higher_order_op")
+"""Modules that import nothing of TorchDynamo."""
+SYMPY = "sympy"
+SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
+
+
+class _StandIn(ModuleType):
+    @staticmethod
+    def disable(fn: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
+        """Nothing is compiled here, so every function is disabled as it is."""
+        return fn if fn is not None else lambda f: f
+
+    @staticmethod
+    def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Nothing is compiled here, so no result is folded."""
+        return fn
+
+    @staticmethod
+    def allow_in_graph(fn: Any) -> Any:
+        """There is no graph to allow it in."""
+        return fn
+
+    @staticmethod
+    def graph_break(*_: Any, **__: Any) -> None:
+        """There is no graph to break."""
+
+    def __getattr__(self, name: str) -> Any:
+        # `inspect` asks every module for its file, and the import system asks for the path of a package.
+        if name.startswith("__") and not (name == "__path__" and self.__name__ == NAME):
+            raise AttributeError(name)
+        if f"{self.__name__}.{name}" in WITHOUT_THE_REST:
+            return _alone(f"{self.__name__}.{name}")
+        _remove()
+        return getattr(import_module(self.__name__), name)
+
+
+class _UtilsStandIn(_StandIn):
+    @staticmethod
+    def is_compile_supported(_device_type: object) -> bool:
+        """Nothing is compiled here."""
+        return False
+
+
+class _OneModule(_StandIn):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_alone(self.__name__), name)
+
+
+def _alone(name: str) -> ModuleType:
+    """One module, loaded without the package it is in."""
+    module = sys.modules.get(name)
+    if module is None or isinstance(module, _StandIn):
+        file = Path(torch.__file__).parent / "_dynamo" / f"{name.rpartition('.')[2]}.py"
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
+
+
+class _NoSymbol:
+    """What no size is an instance of."""
+
+
+class _SympyStandIn(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name == "Basic" and sys._getframe(1).f_globals.get("__name__") == "torch._prims_common":
+            return _NoSymbol
+        # `inspect` asks every module for its file; the import system asks for the path of a package.
+        if name.startswith("__") and name not in ("__path__", "__version__"):
+            raise AttributeError(name)
+        return getattr(_become_real(self), name)
+
+
+class _SymbolicShapesStandIn(ModuleType):
+    """Answers about sizes and conditions that are plain numbers what the real module answers about them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        answer = _ABOUT_NUMBERS.get(name)
+        if answer is None:
+            return getattr(_become_real(self), name)
+
+        def ask(*asked: Any, **options: Any) -> Any:
+            if not options and all(map(_is_plain, asked)):
+                return answer(*asked)
+            return getattr(_become_real(self), name)(*asked, **options)
+
+        self.__dict__[name] = ask
+        return ask
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    return kind is int or kind is bool or (issubclass(kind, tuple | list) and all(map(_is_plain, value)))
+
+
+def _equal(x: Any, y: Any) -> bool:
+    return tuple(x) == tuple(y) if isinstance(x, tuple | list) else bool(x == y)
+
+
+def _itself(x: bool) -> bool:
+    return x
+
+
+_ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
+    "guard_or_false": _itself,
+    "guard_or_true": _itself,
+    "guard_size_oblivious": _itself,
+    "statically_known_true": _itself,
+    "statically_known_false": operator.not_,
+    "expect_true": _itself,
+    "guard_int": _itself,
+    "guarding_hint_or_throw": _itself,
+    "free_unbacked_symbols": lambda _x: (),
+    "sym_eq": _equal,
+    "sym_and": lambda *xs: functools.reduce(operator.and_, xs),
+    "sym_or": lambda *xs: functools.reduce(operator.or_, xs),
+    "is_nested_int": lambda _x: False,
+    "has_guarding_hint": lambda _x: True,
+}
+
+
+class _LoadedMeanwhile:
+    """Keeps modules single: asking a stand-in where its package is loads the package, and parts of it with that.
+
+    The import that asked would load its part once more.
+    """
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, target: object = None) -> ModuleSpec | None:
+        """Find modules that are there already."""
+        if target is None and name.startswith((f"{SYMPY}.", f"{NAME}.")) and name in sys.modules:
+            return ModuleSpec(name, _LoadedMeanwhile(sys.modules[name]))  # type: ignore[arg-type]  # no real loader
+        return None
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec, self._loader = module, module.__spec__, module.__loader__
+
+    def create_module(self, _spec: ModuleSpec) -> ModuleType:
+        """Give the module that is there."""
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Leave it as it is."""
+        module.__spec__, module.__loader__ = self._spec, self._loader
+
+
+def _become_real(stand_in: ModuleType) -> ModuleType:
+    """Load the module in place of its stand-in, which answers like it from now on."""
+    name = stand_in.__name__
+    if sys.modules.get(name) is stand_in:
+        del sys.modules[name]
+    real = import_module(name)
+    stand_in.__dict__.update(real.__dict__)
+    return real
+
+
+def _remove() -> None:
+    """Make room for the real TorchDynamo."""
+    for name in (NAME, UTILS, *WITHOUT_THE_REST):
+        if isinstance(sys.modules.get(name), _StandIn):
+            del sys.modules[name]
+    if isinstance(torch.__dict__.get("_dynamo"), _StandIn):
+        del torch.__dict__["_dynamo"]
+
+
+def install() -> None:
+    """Put the stand-ins where the real modules would be, unless those are loaded already."""
+    sys.meta_path.insert(0, _LoadedMeanwhile)
+    if NAME not in sys.modules:
+        stand_in = _StandIn(NAME)
+        sys.modules[NAME], sys.modules[UTILS] = stand_in, _UtilsStandIn(UTILS)
+        sys.modules.update({name: _OneModule(name) for name in WITHOUT_THE_REST})
+        torch.__dict__["_dynamo"] = stand_in
+    for name, kind in ((SYMPY, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn)):
+        if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+            sys.modules[name] = module = kind(name)
+            module.__spec__ = spec  # whoever asks whether it is installed asks for this
+
+
+class Compilation:
+    """What became of `torch.compile` in this process."""
+
+    asked = False
+    """Whether the program called it."""
+
+
+def compile_nothing(model: Any = None, **_: Any) -> Any:
+    """Stand in for `torch.compile`: what it was given runs as it is."""
+    Compilation.asked = True
+    return model if model is not None else lambda function: function
+
+
+def run_eagerly() -> None:
+    """Let `torch.compile` compile nothing in this process from now on."""
+    torch.compile = compile_nothing
