@@ -12,14 +12,16 @@ import functools
 import importlib.util
 import operator
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NAME = "torch._dynamo"
 UTILS = "torch._dynamo.utils"
