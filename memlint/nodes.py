@@ -21,6 +21,14 @@ _WITHOUT_NODES = frozenset(
 """Fields that hold text, numbers, contexts or operators. (`keyword` and `arg` have an `arg` that is text.)"""
 
 _BLOCKS = ("body", "handlers", "cases", "orelse", "finalbody")
+_HOLDERS: dict[type[ast.AST], tuple[str, ...]] = {
+    kind: blocks
+    for kind in vars(ast).values()
+    if isinstance(kind, type)
+    and issubclass(kind, ast.stmt | ast.ExceptHandler | ast.match_case)
+    and (blocks := tuple(name for name in _BLOCKS if name in kind._fields))
+}
+"""What holds statements, and in which fields."""
 
 
 def children(node: ast.AST) -> list[ast.AST]:
@@ -50,10 +58,8 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
     pending: list[ast.AST] = list(tree.body)
     for node in pending:
         yield node
-        for name in _BLOCKS:
-            block = getattr(node, name, None)
-            if block.__class__ is list:
-                pending += block
+        for name in _HOLDERS.get(node.__class__, ()):
+            pending += getattr(node, name)
 
 
 class Index:

@@ -22,6 +22,7 @@ Loop = ast.For | ast.AsyncFor | ast.While
 Position = tuple[int, int]
 """Line and column, for the order in the text."""
 
+_FOR = (ast.For, ast.AsyncFor)
 _CLOSED = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 _NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
@@ -173,9 +174,21 @@ def finding_at(
     )
 
 
+@lru_cache(maxsize=1)
 def differentiates(source: Source) -> bool:
     """Whether something in the file has a name that ends in `backward`."""
     return any(word.endswith("backward") for word in source.words)
+
+
+@lru_cache(maxsize=1)
+def goes_over_batches(source: Source) -> bool:
+    """Whether some loop of the file goes over a data loader."""
+    return any(
+        _LOADER.search("\n".join(source.lines[node.iter.lineno - 1 : node.iter.end_lineno]).lower())
+        and over_batches(node)
+        for node in source.statements
+        if isinstance(node, _FOR)
+    )
 
 
 def is_test(source: Source) -> bool:

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.escape import leaves
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.lint.scopes import (
+    calls_backward,
+    differentiates,
+    finding_at,
+    goes_over_batches,
+    over_batches,
+    scopes,
+    uses_torch,
+)
 from memlint.lint.taint import Kind, Values
 from memlint.source import dotted_name
 from memlint_rules.growth import GrowsBy, findings
@@ -22,7 +29,6 @@ if TYPE_CHECKING:
     from memlint.memory.timeline import Timeline
     from memlint.source import Source
 
-_WORTH_PARSING = re.compile(r"loss|criterion|cross_entropy", re.IGNORECASE)
 _CUTS = ("item", "float", "detach", "tolist")
 
 
@@ -145,7 +151,9 @@ def validate(model, loader, criterion):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per sum."""
-        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if not source.mentions("loss", "criterion", "cross_entropy") or not uses_torch(source):
+            return
+        if not (differentiates(source) or goes_over_batches(source)):
             return
         for scope in scopes(source):
             if not scope.in_module:

@@ -10,7 +10,15 @@ from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.escape import leaves
 from memlint.lint.keeping import kept_values, read_before_backward, returned
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.lint.scopes import (
+    calls_backward,
+    differentiates,
+    finding_at,
+    goes_over_batches,
+    over_batches,
+    scopes,
+    uses_torch,
+)
 from memlint.lint.taint import Kind
 from memlint_rules.growth import GrowsBy, findings
 
@@ -149,6 +157,8 @@ def fit(model, tasks, optimizer, criterion):
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per statement."""
         if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+            return
+        if not (differentiates(source) or goes_over_batches(source)):
             return
         for scope in scopes(source):
             if not scope.in_module:

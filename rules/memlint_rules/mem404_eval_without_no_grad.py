@@ -23,7 +23,9 @@ _EVALUATION = re.compile(r"_*(eval|evaluate|evaluation|val|validate|validation|t
 _MODEL = re.compile(r"(.*_)?(model|net|network)")
 _LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
 _HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_end|epoch|epoch_end|batch_(start|end))")
-_WORTH_PARSING = re.compile(r"\.eval\(\s*\)|\.train\(\s*False|def _*(eval|val|test|predict|infer)")
+_SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
+_OVER_LOADER = re.compile(r"\bfor\b[^:]*\bin\b[^:]*(loader|dataset|batches|dl|data_iter)", re.IGNORECASE)
+_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)")
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
 _GRADIENT_WORDS = frozenset(
     {
@@ -40,6 +42,7 @@ _GRADIENT_WORDS = frozenset(
     }
 )
 _FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})
+_WORDS = (ast.Name, ast.Attribute, ast.keyword, ast.arg)
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
 
 
@@ -175,7 +178,7 @@ def predict(model, loader):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per loop."""
-        if "torch" not in source.text or not _WORTH_PARSING.search(source.text):
+        if not _SWITCHED.search(source.text) and not (_NAMED.search(source.text) and _OVER_LOADER.search(source.text)):
             return
         if not any(name == "torch" or name.startswith("torch.") for name in source.imports.values()):
             return
@@ -256,7 +259,9 @@ class _Reader:
             node, scope, loops, guarded = pending.pop()
             self.position += 1
             inside = children(node)
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if isinstance(node, _WORDS):
+                self._words(node, scope, loops)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 guarded = guarded or scope.guarded or _decorated(node)
                 scope = _Scope(node, scope.lightning, guarded)
                 self.scopes.append(scope)
@@ -276,8 +281,7 @@ class _Reader:
                 self._call(node, scope, loops, guarded)
             elif isinstance(node, ast.Assign) and len(node.targets) == 1:
                 self._assign(node, scope)
-            self._words(node, scope, loops)
-            pending.extend((child, scope, loops, guarded) for child in reversed(inside))
+            pending += [(child, scope, loops, guarded) for child in reversed(inside)]
 
     def _call(self, node: ast.Call, scope: _Scope, loops: tuple[ast.AST, ...], guarded: bool) -> None:
         function = node.func
@@ -303,9 +307,11 @@ class _Reader:
                 return
             value = value.func.value
 
-    def _words(self, node: ast.AST, scope: _Scope, loops: tuple[ast.AST, ...]) -> None:
-        word = getattr(node, "attr", None) or getattr(node, "id", None) or getattr(node, "arg", None)
-        if not isinstance(word, str):
+    def _words(
+        self, node: ast.Name | ast.Attribute | ast.keyword | ast.arg, scope: _Scope, loops: tuple[ast.AST, ...]
+    ) -> None:
+        word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.arg
+        if word is None:
             return
         if word in _FROZEN:
             scope.frozen = True

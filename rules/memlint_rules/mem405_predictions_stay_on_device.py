@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_method
 from memlint.lint.keeping import kept_values
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, over_batches, scopes, uses_torch
+from memlint.lint.scopes import finding_at, goes_over_batches, over_batches, scopes, uses_torch
 from memlint.lint.taint import Kind
 from memlint_rules.growth import GrowsBy, findings
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from memlint.memory.timeline import Timeline
     from memlint.source import Source
 
-_WORTH_PARSING = re.compile(r"cuda|device|accelerat", re.IGNORECASE)
 
 
 class PredictionsStayOnDevice(Rule):
@@ -124,7 +122,9 @@ def evaluate(model, loader, device):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per statement."""
-        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if not source.mentions("cuda", "device", "accelerat") or not uses_torch(source):
+            return
+        if not goes_over_batches(source):
             return
         for scope in scopes(source):
             for kept in () if scope.in_module else kept_values(scope):

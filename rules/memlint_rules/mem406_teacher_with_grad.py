@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from memlint.lint.scopes import Scope
     from memlint.source import Source
 
-_WORTH_PARSING = re.compile(r"\.detach\(|teacher|ref_model|reference_model", re.IGNORECASE)
 _VERB = re.compile(r"_*(build|create|get|init|load|make|prepare|save|set|setup|switch|update|wrap)_.*")
 _TEACHER = re.compile(r"(.*_)?(teacher|ref_model|reference_model)(_(model|net|network))?", re.IGNORECASE)
 _MODEL = re.compile(
@@ -135,9 +134,9 @@ def step(generator, critic, noise, optimizer):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per call."""
-        if not (differentiates(source) or _STEP.search(source.text)) or not _WORTH_PARSING.search(source.text):
+        if not (differentiates(source) or source.mentions("training_step", "train_step", "compute_loss")):
             return
-        if not uses_torch(source):
+        if not source.mentions(".detach(", "teacher", "ref_model", "reference_model") or not uses_torch(source):
             return
         for scope in scopes(source):
             if scope.evaluates or not (_STEP.fullmatch(scope.name) or calls_backward(scope.node)):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.calls import called
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, is_test, scopes, uses_torch
+from memlint.lint.scopes import Loop, finding_at, is_test, scopes, uses_torch
 from memlint.lint.taint import Values
 from memlint.source import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Loop, Scope
+    from memlint.lint.scopes import Scope
     from memlint.source import Source
 
 _CONCATENATIONS = frozenset(
@@ -22,6 +22,7 @@ _CONCATENATIONS = frozenset(
 )
 _WORDS = frozenset(name.removeprefix("torch.") for name in _CONCATENATIONS)
 _ASKS = frozenset({"shape", "size", "numel", "dim", "ndim", "device", "dtype"})
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FEW = 8
 
 
@@ -109,7 +110,7 @@ def forward(layers, x):
         """Yield one finding per statement."""
         if _WORDS.isdisjoint(source.words) or not uses_torch(source) or is_test(source):
             return
-        found = {node: name for node in source.index.of(ast.Assign) if (name := _grown(source, node))}
+        found = {node: name for node in _in_loops(source) if (name := _grown(source, node))}
         for scope in scopes(source) if found else ():
             grown = [(node, found[node]) for node in scope.nodes if node in found and scope.loops(node)]
             values = Values(scope) if grown else None
@@ -134,15 +135,26 @@ def forward(layers, x):
                 )
 
 
+def _in_loops(source: Source) -> Iterator[ast.Assign]:
+    """Yield the assignments on lines of loops."""
+    loops = [node for node in source.statements if isinstance(node, _LOOPS)]
+    lines = {line for loop in loops for line in range(loop.lineno, (loop.end_lineno or loop.lineno) + 1)}
+    for node in source.statements if loops else ():
+        if isinstance(node, ast.Assign) and node.lineno in lines:
+            yield node
+
+
 def _grown(source: Source, node: ast.AST) -> str:
     """The name that `node` makes longer; empty if it does nothing of the kind."""
     if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call)):
         return ""
-    name, call = dotted_name(node.targets[0]), node.value
-    if not name or not call.args or source.qualified_name(call.func) not in _CONCATENATIONS:
+    call = node.value
+    parts = call.args[0].elts if call.args and isinstance(call.args[0], ast.Tuple | ast.List) else []
+    if len(parts) < 2:
         return ""
-    parts = call.args[0].elts if isinstance(call.args[0], ast.Tuple | ast.List) else []
-    return name if len(parts) > 1 and any(dotted_name(part) == name for part in parts) else ""
+    name = dotted_name(node.targets[0])
+    grown = name and any(dotted_name(part) == name for part in parts)
+    return name if grown and source.qualified_name(call.func) in _CONCATENATIONS else ""
 
 
 def _made_by(loop: Loop, name: str) -> bool:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from memlint.lint.scopes import Scope
     from memlint.source import Source
 
-_WORTH_PARSING = re.compile(r"detect_anomaly|_record_memory_history|register_forward_hook|profile\(")
 _SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")
 _ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?detect_anomaly")
 _PROFILE = re.compile(r"torch\.(autograd\.)?profiler\.profile")
@@ -137,7 +136,9 @@ def fit(model, loader):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per aid."""
-        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if not source.mentions("detect_anomaly", "_record_memory_history", "register_forward_hook", "profile("):
+            return
+        if not uses_torch(source):
             return
         for scope in scopes(source):
             for call in () if scope.name.startswith("test") else scope.calls:

@@ -28,7 +28,6 @@ _DEVICE = re.compile(
 _MODEL = re.compile(r"model|net|encoder|vae|extract|detect|process|tokeniz|embedder|layer|module", re.IGNORECASE)
 _COLLATE = re.compile(r"_*(.*_)?collate(_.*)?", re.IGNORECASE)
 _WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
-_WORTH_PARSING = re.compile(r"TensorDataset|Dataset\)|Dataset\[|collate")
 
 
 class DatasetOnGpu(Rule):
@@ -127,7 +126,7 @@ class Features(Dataset):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per call."""
-        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if not source.mentions("tensordataset", "dataset)", "dataset[", "collate") or not uses_torch(source):
             return
         workers = _WORKERS.search(source.text) is not None
         for scope in scopes(source):

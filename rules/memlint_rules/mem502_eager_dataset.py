@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from memlint.lint.scopes import Scope
     from memlint.source import Source
 
-_WORTH_PARSING = re.compile(r"list\([\w.]*loader\)|Dataset\)|Dataset\[", re.IGNORECASE)
 _LOADER = re.compile(r"(.*_)?(data_?)?loader", re.IGNORECASE)
 _READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|torch\.load|torchaudio\.load|"
                     r"torchvision\.io\.(read_image|decode_image)|soundfile\.read|librosa\.load")  # fmt: skip
@@ -123,8 +122,7 @@ class Images(Dataset):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per reading."""
-        named = any(word.lower().endswith(("loader", "dataset")) for word in source.words)
-        if not named or not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if not source.mentions("loader)", "dataset)", "dataset[") or not uses_torch(source):
             return
         for scope in scopes(source):
             if scope.name.startswith("test"):

@@ -128,7 +128,7 @@ def fit(model, epochs, device):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per copy."""
-        if not any(word.endswith(("state_dict", "StateDictConfig")) for word in source.words) or is_test(source):
+        if not source.mentions("state_dict", "statedictconfig") or is_test(source):
             return
         if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
             return

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 _METHODS = frozenset({"cuda", "to", "half", "bfloat16", "eval", "train", "requires_grad_"})
 _WORDS = frozenset({"half", "bfloat16", "float16", "dtype"})
-_WORTH_PARSING = re.compile(r"\.(half|bfloat16)\(\)|\.to\((dtype=)?[\w.]*(float16|half|dtype)\)")
+_CAST = re.compile(r"\.\s*((half|bfloat16)\(\s*\)|to\(\s*(dtype\s*=\s*)?[\w.]*(float16|half|dtype)\s*\))")
+_CAST_OF_CALL = re.compile(
+    r"\.(cuda|to|eval|train|requires_grad_)\([^()]*(\([^()]*\)[^()]*)*\)[\s\\]*" + _CAST.pattern
+)
 _HALF = re.compile(r"torch\.(bfloat16|float16|half)|([\w.]+\.)?\w*dtype")
 _DEVICE = re.compile(r"""(f?['"])cuda.*|torch\.device\(f?['"]cuda.*|([\w.]+\.)?_?(device|dev|gpu|rank|local_rank)""")
 _TEST = re.compile(r"test|setUp")
-_MODEL = re.compile(r"(.*_)?(model|net|network|unet|vae|encoder|decoder|transformer|teacher)", re.IGNORECASE)
+_MODELS = ("model", "net", "network", "unet", "vae", "encoder", "decoder", "transformer", "teacher")
+_MODEL = re.compile(rf"(.*_)?({'|'.join(_MODELS)})", re.IGNORECASE)
 
 
 class CastAfterMove(Rule):
@@ -111,7 +115,9 @@ def prepare(model, device):
 
     def check(self, source: Source) -> Iterator[Finding]:
         """Yield one finding per cast."""
-        if _WORDS.isdisjoint(source.words) or not _WORTH_PARSING.search(source.text) or not uses_torch(source):
+        if _WORDS.isdisjoint(source.words) or not uses_torch(source):
+            return
+        if not (any(_casts_model(source.text)) or _CAST_OF_CALL.search(source.text)):
             return
         for scope in scopes(source):
             for call in () if _TEST.match(scope.name) else scope.calls:
@@ -127,6 +133,12 @@ def prepare(model, device):
                         "parameter instead of two.",
                         "Cast first and move then, or do both in one call: `.to(device, dtype)`.",
                     )
+
+
+def _casts_model(text: str) -> Iterator[bool]:
+    """For everything in `text` that looks like a cast, whether it looks like one of a model."""
+    for cast in _CAST.finditer(text):
+        yield text[max(0, cast.start() - 60) : cast.start()].rstrip(" \n\\").lower().endswith(_MODELS)
 
 
 def _casts(call: ast.Call) -> bool:
