@@ -22,6 +22,7 @@ from memlint.settle import keep_needed_comments, leave_out, once_per_rule, repor
 from memlint.settle import statistics as count_findings
 from memlint.source import Source, Unreadable
 from memlint.targets import distinct, resolve
+from memlint.worker import answers
 from memlint.worker.answer import Limits
 from memlint.worker.parent import ANALYSE, ask
 from memlint.workload.target import SEPARATOR
@@ -111,9 +112,9 @@ def check(
     `options` are those of Settings that the command line gave; with `plan` the changes are found that bring each
     Workload below its limit, with `allow_dynamics` also those that change the course of training; with `thorough` rules
     simulate alternatives as well; findings in the file `baseline` are left out; with `cache` findings of source rules
-    are kept from run to run; `on_wait` is called with the target and the seconds it has taken so far. Raises
-    MemlintError for arguments and configuration that make no sense; what goes wrong with a single target stands in the
-    Report.
+    and answers of workers are kept from run to run; `on_wait` is called with the target and the seconds it has taken so
+    far. Raises MemlintError for arguments and configuration that make no sense; what goes wrong with a single target
+    stands in the Report.
     """
     known = Baseline.read(baseline) if baseline is not None else None
     targets = list(distinct([resolve(argument, options, init=init) for argument in arguments]))
@@ -134,7 +135,7 @@ def check(
         for target, choice in zip(targets, chosen, strict=True):
             for request in target.requests:
                 if request.target not in unreadable:
-                    _analyse(request.model_copy(update=asked), choice, run, on_wait)
+                    _analyse(request.model_copy(update=asked), choice, run, on_wait, cache=cache)
         for target, choice in zip(targets, chosen, strict=True):
             run.findings += unused_in_traces(target, choice, run)
     run.executed = execute and importlib.util.find_spec("torch") is not None
@@ -209,12 +210,18 @@ def _is_python(request: Request) -> bool:
     return request.path is not None and request.path.endswith(".py")
 
 
-def _analyse(request: Request, choice: Choice, run: Run, on_wait: Callable[[str, float], None]) -> None:
+def _analyse(
+    request: Request, choice: Choice, run: Run, on_wait: Callable[[str, float], None], *, cache: bool
+) -> None:
     settings = request.settings
-    limits = Limits(
-        seconds=settings.timeout * (_PATIENCE_FOR_PLANS if request.plan else 1), nbytes=settings.memory_limit
-    )
-    answer = ask(request, limits, analyse=ANALYSE, on_wait=lambda seconds: on_wait(request.target, seconds))
+    answer = answers.read(request) if cache else None
+    if answer is None:
+        limits = Limits(
+            seconds=settings.timeout * (_PATIENCE_FOR_PLANS if request.plan else 1), nbytes=settings.memory_limit
+        )
+        answer = ask(request, limits, analyse=ANALYSE, on_wait=lambda seconds: on_wait(request.target, seconds))
+        if cache:
+            answers.write(request, answer)
     run.outputs.append((request.target, answer.stdout, answer.stderr))
     if answer.error is not None:
         run.workloads.append(_failed(request.target, answer.error, answer.traceback))

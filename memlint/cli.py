@@ -91,7 +91,7 @@ def main() -> None:
 @click.option("--fix", is_flag=True, help="Correct files where that changes nothing but memory, and check the result.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
-@click.option("--no-cache", is_flag=True, help="Read every file again, and keep nothing in .memlint_cache.")
+@click.option("--no-cache", is_flag=True, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", is_flag=True, help="Never run the code: source rules only.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
@@ -233,11 +233,11 @@ def validate(
 
 @main.command()
 def clean() -> None:
-    """Remove the cache of source findings of the project around the current directory."""
+    """Remove the cache of the project around the current directory: .memlint_cache."""
+    from memlint import cachedir  # noqa: PLC0415
     from memlint.config import find_settings  # noqa: PLC0415
-    from memlint.lint.cache import clean as remove  # noqa: PLC0415
 
-    removed = remove(find_settings(Path())[1])
+    removed = cachedir.clean(find_settings(Path())[1])
     click.echo(f"Removed {removed}." if removed else "There is no cache here.")
 
 

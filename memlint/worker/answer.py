@@ -19,7 +19,7 @@ from memlint.worker.protocol import Reply
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.worker.protocol import Failure, Result
+    from memlint.worker.protocol import Dependencies, Failure, Result
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
@@ -52,6 +52,8 @@ class Answer:
     stderr: str
     out_of_memory: bool = False
     """Whether the error is that the host's memory did not suffice."""
+    dependencies: Dependencies | None = None
+    """What the result depends on besides the request, where that is known."""
 
 
 def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
@@ -64,7 +66,8 @@ def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
         return _failed(exchange, WorkerError(f"the answer of the child process cannot be read: {error}", _OURS))
     if reply.failure is not None:
         return _failed(exchange, _reported(reply.failure, limits), tuple(reply.failure.traceback))
-    return Answer(reply.result, None, (), _text(exchange / STDOUT), _text(exchange / STDERR))
+    texts = _text(exchange / STDOUT), _text(exchange / STDERR)
+    return Answer(reply.result, None, (), *texts, dependencies=reply.dependencies)
 
 
 def stopped(broken: Limit, exchange: Path, limits: Limits) -> Answer:

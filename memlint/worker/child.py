@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memlint.errors import MemlintError
+from memlint.worker.dependencies import Watch
 from memlint.worker.frames import chain, user_lines
 from memlint.worker.limits import die_with, limit_memory
 
@@ -40,7 +41,7 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoRetur
     faulthandler.enable(stack, all_threads=False)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
-    reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse)
+    reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, Watch(directory))
     # User code that forks and lets the copy run on comes here twice; only the first answers.
     if os.getpid() == process:
         partial = directory / f"{REPLY}.partial"
@@ -52,7 +53,7 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoRetur
     os._exit(0)  # threads and exit handlers of user code could hold the process up for ever
 
 
-def _reply(request: str, analyse: str) -> Reply:
+def _reply(request: str, analyse: str, watch: Watch) -> Reply:
     from memlint.worker.protocol import Failure, Reply, Request  # noqa: PLC0415  (limits first)
 
     module, _, name = analyse.partition(":")
@@ -60,7 +61,7 @@ def _reply(request: str, analyse: str) -> Reply:
         function = getattr(importlib.import_module(module), name)
         parsed = Request.model_validate_json(request)
         _enter_project(parsed)
-        return Reply(result=function(parsed))
+        return Reply(result=function(parsed), dependencies=watch.dependencies())
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         said = f": {error.code}" if isinstance(error.code, str) else ""

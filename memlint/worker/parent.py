@@ -72,6 +72,13 @@ def ask(
         return stopped(broken, exchange, limits)
 
 
+def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
+    """The variables of a child; `environment` as in `ask`."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MEMLINT_")}
+    ordered: dict[str, str | None] = {**_ENVIRONMENT, **environment}
+    return inherited | {key: value for key, value in ordered.items() if value is not None}
+
+
 def _start(
     exchange: Path,
     limits: Limits,
@@ -81,14 +88,12 @@ def _start(
     stderr: IO[bytes],
 ) -> subprocess.Popen[bytes]:
     ours = str(Path(__file__).resolve().parents[2])
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MEMLINT_")}
-    ordered: dict[str, str | None] = {**_ENVIRONMENT, **environment}
     return subprocess.Popen(
         [sys.executable, "-P", "-c", _BOOT, ours, str(exchange), str(os.getpid()), str(limits.nbytes), analyse],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
-        env=inherited | {key: value for key, value in ordered.items() if value is not None},
+        env=child_environment(environment),
         start_new_session=True,
     )
 

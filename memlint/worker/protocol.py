@@ -58,6 +58,17 @@ class Result(_Message):
     """What functions other than `memlint.analyse:analyse` answer; they say what it holds."""
 
 
+class Dependencies(_Message):
+    """What an answer depends on besides the request."""
+
+    files: dict[str, str | None]
+    """Files outside of installed packages by absolute path, with digests of what is in them; None: not there."""
+    packages: dict[str, str]
+    """For each installed package that was imported its first file, with when it was changed and its size."""
+    variables: dict[str, str | None]
+    """Environment variables that Python code has read, with digests of their values; None: not set."""
+
+
 class Failure(_Message):
     """An exception that ended the analysis. `kind` is the name of its class."""
 
@@ -75,6 +86,8 @@ class Reply(_Message):
 
     result: Result | None = None
     failure: Failure | None = None
+    dependencies: Dependencies | None = None
+    """Of the result; None if it is not known what it depends on."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:

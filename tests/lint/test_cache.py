@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from memlint.cachedir import NAME, clean
 from memlint.lint import cache as caching
 from memlint.lint import runner
-from memlint.lint.cache import NAME, Cache, clean, fingerprint_of
+from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.finding_json import from_json, to_json
 from memlint.lint.registry import load_rules

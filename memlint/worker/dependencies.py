@@ -1,0 +1,162 @@
+"""What the answer of a child depends on besides the request: the files, packages and variables it has looked at."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import sys
+import sysconfig
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import FrameType
+
+    from memlint.worker.protocol import Dependencies
+
+_PARENT = Path(__file__).parents[2]
+OURS = tuple(
+    place for place in (_PARENT / "memlint", *_PARENT.glob("memlint_rules"), *_PARENT.glob("rules/memlint_rules"))
+)
+"""Where memlint itself and the built-in rules are, installed or in a checkout."""
+_PSEUDO = ("/dev/", "/proc/", "/sys/")
+_OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
+"""Variables that change with every command. Who copies all variables looks at them, too."""
+ALL = "*"
+"""Stands for which variables there are."""
+_HARMLESS = f"{os.sep}tqdm{os.sep}"
+"""A package that half of all others import, and that goes over all variables in search of its own."""
+_COMPILED = (".pyc", ".pyo")
+_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+
+
+class Watch:
+    """Looks on from its making to the end of the process, as there is no way to take an audit hook away."""
+
+    def __init__(self, exchange: Path) -> None:
+        """Files in `exchange` are those of the conversation with the parent."""
+        self._start = time.time_ns()
+        self._own = (*(str(place) + os.sep for place in (*OURS, exchange)), *_PSEUDO)
+        self._read: set[str] = set()
+        self._made: set[str] = set()
+        """Files that the program wrote before it read them: those are its own."""
+        self._variables: set[str] = set()
+        self._environment = dict(os.environ)
+        sys.addaudithook(self._audit)
+        self._watch_variables()
+
+    def _watch_variables(self) -> None:
+        look_up, go_over, variables = os._Environ.__getitem__, os._Environ.__iter__, self._variables
+        unseen = 0
+
+        def noted(environment: os._Environ[Any], name: Any) -> Any:
+            if isinstance(name, str) and not unseen:
+                variables.add(name)
+            return look_up(environment, name)
+
+        def noted_all(environment: os._Environ[Any]) -> Iterator[Any]:
+            nonlocal unseen
+            harmless = _is_harmless(sys._getframe(1))
+            if not harmless:
+                variables.add(ALL)
+            unseen += harmless
+            try:
+                yield from go_over(environment)
+            finally:
+                unseen -= harmless
+
+        os._Environ.__getitem__ = noted  # type: ignore[method-assign]
+        os._Environ.__iter__ = noted_all  # type: ignore[method-assign]
+
+    def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "open" or not isinstance(arguments[0], str):
+            return
+        name, mode, flags = arguments
+        path = os.path.abspath(name)  # noqa: PTH100 -- links are followed when it is read
+        makes = any(c in mode for c in "wax") if isinstance(mode, str) else bool(flags & (os.O_CREAT | os.O_TRUNC))
+        if makes and path not in self._read:
+            self._made.add(path)
+        elif path not in self._made:
+            self._read.add(path)
+
+    def dependencies(self) -> Dependencies | None:
+        """What was looked at so far; None if a file was changed meanwhile, so that nobody knows what was read."""
+        from memlint.worker.protocol import Dependencies  # noqa: PLC0415  (this module is there before pydantic)
+
+        modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
+        files: dict[str, str | None] = {}
+        for path in sorted((self._read | {file for _name, file in modules}) - self._made):
+            if path.startswith(self._own) or path.endswith(_COMPILED) or _is_installed(path):
+                continue
+            changed = _modified(path)
+            if changed is not None and changed >= self._start:
+                return None
+            files[path] = digest_of_file(path)
+        packages = {
+            file: mark for name, file in modules if "." not in name and _is_installed(file) and (mark := mark_of(file))
+        }
+        variables = {
+            name: digest_of_variable(name, self._environment) for name in sorted(self._variables - _OF_THE_SHELL)
+        }
+        return Dependencies(files=files, packages=packages, variables=variables)
+
+
+def digest_of_file(path: str) -> str | None:
+    """Digest what a file holds; None if there is no such regular file."""
+    with suppress(OSError):
+        if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 -- thousands of them
+            return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return None
+
+
+def mark_of(path: str) -> str | None:
+    """Tell versions of an installed file apart without reading it; None if it is not there."""
+    with suppress(OSError):
+        status = os.stat(path)  # noqa: PTH116 -- thousands of them
+        return f"{status.st_mtime_ns} {status.st_size}"
+    return None
+
+
+def digest_of_variable(name: str, environment: Mapping[str, str]) -> str | None:
+    """Digest the value of an environment variable, which may be a secret; None if it is not set.
+
+    That of `ALL` is the names of those that are set.
+    """
+    value = environment.get(name) if name != ALL else "\0".join(sorted({*environment} - _OF_THE_SHELL))
+    return None if value is None else hashlib.sha256(f"{name}={value}".encode(errors="surrogateescape")).hexdigest()
+
+
+def _is_harmless(frame: FrameType | None) -> bool:
+    """Whether one of the innermost callers is."""
+    callers = 0
+    while frame is not None and callers < 4:
+        if _HARMLESS in frame.f_code.co_filename:
+            return True
+        frame, callers = frame.f_back, callers + 1
+    return False
+
+
+def _modified(path: str) -> int | None:
+    with suppress(OSError):
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 -- thousands of them
+    return None
+
+
+def _file_of(module: object) -> str | None:
+    file = getattr(module, "__dict__", {}).get("__file__")
+    return file if isinstance(file, str) else None
+
+
+def _is_installed(path: str) -> bool:
+    """Whether it belongs to Python or to a package that was installed, which change only together with their marks."""
+    return path.startswith(_STANDARD) or any(part in path for part in _PACKAGES)
+
+
+_STANDARD = tuple(
+    {str(Path(sysconfig.get_path(name))) + os.sep for name in ("stdlib", "platstdlib")}
+    | {os.path.realpath(sysconfig.get_path("stdlib")) + os.sep}
+)

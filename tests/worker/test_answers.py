@@ -1,0 +1,268 @@
+"""Answers of children that are kept: when they are given again, when not, and what cannot break them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from memlint import cachedir, check
+from memlint.cli import main
+from memlint.config import Settings
+from memlint.worker import answers
+from memlint.worker.answer import Answer, Limits
+from memlint.worker.parent import ask
+from memlint.worker.protocol import Dependencies, Request, Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ANALYSE = """
+import json, os, runpy
+from memlint.report.model import Skipped
+from memlint.worker.protocol import Result
+
+def analyse(request):
+    said = runpy.run_path(request.path).get("said", "")
+    return Result(torch="0.0", skipped=[Skipped(reason=json.dumps(said))])
+"""
+
+
+class Project:
+    """A directory with a program in it, which says what the worker answers."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "fake_analyse.py").write_text(ANALYSE)
+        old = time.time_ns() - 10**10
+        self.old = (old, old)
+
+    def write(self, name: str, text: str) -> None:
+        file = self.directory / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        os.utime(file, ns=self.old)
+
+    def request(self, **settings: object) -> Request:
+        path = str(self.directory / "model.py")
+        return Request(
+            target="model.py", path=path, root=str(self.directory), settings=Settings.model_validate(settings)
+        )
+
+    def answer(self, request: Request | None = None) -> tuple[object, bool]:
+        """What the program says, and whether that was known without running it."""
+        request = request or self.request()
+        known = answers.read(request)
+        answer = known or ask(request, Limits(seconds=60), analyse="fake_analyse:analyse")
+        if known is None:
+            answers.write(request, answer)
+        assert answer.error is None, answer.error
+        assert answer.result is not None
+        return json.loads(answer.result.skipped[0].reason), known is not None
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")]))))
+    monkeypatch.chdir(tmp_path)
+    return Project(tmp_path)
+
+
+def test_what_has_not_changed_is_not_run_again(project: Project) -> None:
+    project.write("model.py", "print('hello')\nsaid = 1")
+    assert project.answer() == (1, False)
+    assert project.answer() == (1, True)
+    known = answers.read(project.request())
+    assert known is not None
+    assert known.stdout == "hello\n"
+
+
+def test_another_request_is_another_answer(project: Project) -> None:
+    project.write("model.py", "said = 1")
+    project.answer()
+    assert project.answer(project.request(batch=4)) == (1, False)
+    assert project.answer(project.request(batch=4)) == (1, True)
+    assert project.answer() == (1, True)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "said = 1",
+        "import helper; said = helper.WIDTH",
+        "import json; said = json.load(open('config.json'))['width']",
+        "import pathlib; said = pathlib.Path('config.json').read_text()",
+        "try:\n    said = open('new.txt').read()\nexcept FileNotFoundError:\n    said = 'none'",
+        "import os; said = os.environ.get('WIDTH', '1')",
+        "import os; said = 'WIDTH' in os.environ",
+        "import os; said = sorted(os.environ.items()) != []",
+        "import pkg; said = pkg.WIDTH",
+    ],
+    ids=["itself", "import", "open", "path", "absent", "variable", "whether-set", "all-variables", "package"],
+)
+def test_what_the_program_looked_at_counts(
+    project: Project, program: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    site = project.directory / "site-packages"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(site), os.environ["PYTHONPATH"])))
+    project.write("model.py", program)
+    project.write("helper.py", "WIDTH = 1\n")
+    project.write("config.json", '{"width": 1}')
+    project.write("site-packages/pkg/__init__.py", "WIDTH = 1\n")
+    first = project.answer()
+    assert first == (first[0], False)
+    assert project.answer() == (first[0], True)
+    name = request.node.callspec.id
+    if name == "itself":
+        project.write("model.py", "said = 2")
+    elif name == "import":
+        project.write("helper.py", "WIDTH = 2\n")
+    elif name in ("open", "path"):
+        project.write("config.json", '{"width": 2}')
+    elif name == "absent":
+        project.write("new.txt", "here")
+    elif name == "package":
+        (site / "pkg" / "__init__.py").write_text("WIDTH = 2\n")
+    else:
+        monkeypatch.setenv("WIDTH", "2")
+    again = project.answer()
+    assert not again[1]
+    assert again[0] != first[0] or name == "all-variables"
+
+
+def test_what_it_did_not_look_at_does_not_count(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("model.py", "said = 1")
+    project.answer()
+    project.write("other.py", "x = 1")
+    monkeypatch.setenv("WIDTH", "2")
+    monkeypatch.setenv("SHLVL", "7")
+    assert project.answer() == (1, True)
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED"])
+def test_variables_that_libraries_read_unseen_count(
+    project: Project, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.write("model.py", "said = 1")
+    project.answer()
+    monkeypatch.setenv(name, "1")
+    assert project.answer() == (1, False)
+
+
+def test_where_it_runs_counts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("model.py", "import os; said = os.path.basename(os.getcwd())")
+    project.answer()
+    project.write("inside/a.txt", "")
+    monkeypatch.chdir(project.directory / "inside")
+    assert project.answer() == ("inside", False)
+
+
+def test_a_file_the_program_makes_for_itself_does_not_count(project: Project) -> None:
+    project.write(
+        "model.py",
+        "import tempfile\nopen('log.txt', 'a').write('.')\nopen('made.txt', 'w').write('1')\n"
+        "said = open('made.txt').read()\nwith tempfile.TemporaryFile('w+') as f:\n    f.write('x')\n    f.seek(0)\n    f.read()\n",
+    )
+    assert project.answer() == ("1", False)
+    assert project.answer() == ("1", True)
+
+
+@pytest.mark.parametrize("change", ["open('state.txt', 'w').write(str(said + 1))", "open('state.txt', 'r+').write('9')"])
+def test_a_file_that_changes_meanwhile_is_nothing_to_rely_on(project: Project, change: str) -> None:
+    project.write("model.py", f"said = int(open('state.txt').read())\n{change}\n")
+    project.write("state.txt", "1")
+    assert project.answer() == (1, False)
+    assert not project.answer()[1]
+
+
+def test_failures_are_not_kept(project: Project) -> None:
+    project.write("model.py", "raise ValueError('no such width')")
+    answer = ask(project.request(), Limits(seconds=60), analyse="fake_analyse:analyse")
+    assert answer.error is not None
+    answers.write(project.request(), answer)
+    assert answers.read(project.request()) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: json.dumps({**json.loads(text), "result": {"skipped": 3}}),
+        lambda text: json.dumps({**json.loads(text), "dependencies": {}}),
+        lambda text: "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)
+def test_a_damaged_entry_is_none(project: Project, damage) -> None:
+    project.write("model.py", "said = 1")
+    project.answer()
+    (entry,) = (project.directory / cachedir.NAME / "workloads").iterdir()
+    entry.write_text(damage(entry.read_text()), encoding="utf-8")
+    assert project.answer() == (1, False)
+    assert project.answer() == (1, True)
+
+
+def test_ten_runs_at_the_same_time_corrupt_nothing(project: Project) -> None:
+    project.write("model.py", "said = 1")
+    nothing = Dependencies(files={}, packages={}, variables={})
+
+    def run(number: int) -> bool:
+        for batch in range(1, 9):
+            request = project.request(batch=batch)
+            known = answers.read(request)
+            if known is not None and (known.result is None or known.result.torch != str(batch)):
+                return False
+            answers.write(request, Answer(Result(torch=str(batch)), None, (), "x" * 10_000, "", dependencies=nothing))
+        return True
+
+    with ThreadPoolExecutor(10) as pool:
+        assert all(pool.map(run, range(40)))
+    assert len(list((project.directory / cachedir.NAME / "workloads").iterdir())) == 8
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(project: Project) -> None:
+    (project.directory / cachedir.NAME).write_text("no directory")
+    project.write("model.py", "said = 1")
+    assert project.answer() == (1, False)
+    assert project.answer() == (1, False)
+
+
+MODEL = """
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="one system is enough")
+def test_a_second_check_says_the_same_and_starts_no_process(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.write("model.py", MODEL)
+    started: list[str] = []
+
+    def counted(request: Request, *arguments: object, **options: object) -> Answer:
+        started.append(request.target)
+        return ask(request, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(check, "ask", counted)
+    reports = [CliRunner().invoke(main, ["check", "model.py"]).stdout for _ in range(2)]
+    assert reports[0] == reports[1]
+    assert reports[0].startswith("model.py::Model needs ")
+    assert started == ["model.py"]
+    assert CliRunner().invoke(main, ["check", "model.py", "--no-cache"]).stdout == reports[0]
+    assert started == ["model.py"] * 2
+    project.write("model.py", MODEL.replace("64, 64", "64, 32"))
+    assert CliRunner().invoke(main, ["check", "model.py"]).stdout != reports[0]
+    assert started == ["model.py"] * 3
