@@ -134,7 +134,7 @@ class Analysis:
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
         program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
-        trace = _traced(program, device)
+        trace = traced(program, device)
         if lazy_imports.Compilation.asked:
             program.assumptions.append(
                 Assumption(
@@ -144,7 +144,7 @@ class Analysis:
         timeline = Timeline.of(trace)
         settings = AllocatorSettings.parse(completed.allocator)
         peak = estimate(timeline, device, trace.nodes, settings)
-        run = functools.partial(_traced, device=device)
+        run = functools.partial(traced, device=device)
         simulation = Simulation(rebuild, run, device, settings, program=program, trace=trace, estimate=peak)
         return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
 
@@ -284,7 +284,11 @@ def _owner(b: Buffer) -> str:
     return b.module
 
 
-def _traced(program: Any, device: Device) -> Trace:
+def traced(program: Any, device: Device) -> Trace:
+    """Trace a program of a Workload.
+
+    Raises WorkloadError for what its code raises, TraceError for what cannot be traced.
+    """
     try:
         return trace_program(program, device).trace
     except (MemlintError, NotApplicableError):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memlint import __version__
 from memlint.choice import Choice, choose
@@ -18,6 +17,7 @@ from memlint.lint.fixes import fix_file
 from memlint.lint.suppression import unsuppressed
 from memlint.report.model import Baseline as KnownFindings
 from memlint.report.model import Error, Finding, Report, Settings, Skipped, Workload
+from memlint.report.paths import relative
 from memlint.settle import keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
 from memlint.settle import statistics as count_findings
 from memlint.source import Source, Unreadable
@@ -78,8 +78,8 @@ class Run:
 
     def report(self, *, statistics: bool = False) -> Report:
         """Everything in a fixed order, with paths below the current directory written relative to it."""
-        below = _below(Path.cwd())
-        found = [Finding.model_validate(_relative(finding.model_dump(), below)) for finding in self.findings]
+        here = Path.cwd()
+        found = [Finding.model_validate(relative(finding.model_dump(), here)) for finding in self.findings]
         found.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
         report = Report(
             tool=f"memlint {__version__}",
@@ -91,7 +91,7 @@ class Run:
             baseline=self.baseline,
             statistics=count_findings(found, self.names) if statistics else None,
         )
-        return Report.model_validate(_relative(report.model_dump(), below))
+        return Report.model_validate(relative(report.model_dump(), here))
 
 
 def check(
@@ -283,17 +283,3 @@ def _settings(settings: config.Settings, *, execute: bool) -> Settings:
         ignore=list(settings.ignore),
         no_exec=not execute,
     )
-
-
-def _below(directory: Path) -> re.Pattern[str]:
-    """Matches the beginning of paths below `directory`."""
-    return re.compile(r"(?<![\w./-])" + re.escape(f"{directory}/".replace("//", "/")))
-
-
-def _relative(value: Any, below: re.Pattern[str]) -> Any:
-    """`value` with every text in it freed of `below`."""
-    if isinstance(value, str):
-        return below.sub("", value)
-    if isinstance(value, dict):
-        return {key: _relative(item, below) for key, item in value.items()}
-    return [_relative(item, below) for item in value] if isinstance(value, list | tuple) else value

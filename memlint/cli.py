@@ -232,6 +232,53 @@ def validate(
 
 
 @main.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
+@click.option("--batch", default="1:512", show_default=True, metavar="SIZES", help="1,8,32, or 1:512 for 1, 2, 4, ...")
+@click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
+@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
+@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
+@click.option("-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+def sweep(
+    targets: tuple[str, ...],
+    batch: str,
+    dtype: str | None,
+    gpu: str | None,
+    output_format: str,
+    output_file: Path | None,
+    color: str,
+    **options: Any,
+) -> None:
+    """Say what every batch size takes, and which is the largest that fits.
+
+    TARGETS are as those of check. A few batch sizes are traced; the others follow from these, and are held against one
+    more trace.
+
+    Exit status: 0 all tables are there, 2 something could not be analysed.
+    """
+    from memlint.scaling import command  # noqa: PLC0415
+    from memlint.scaling.text import render  # noqa: PLC0415
+
+    show, clear = _progress()
+    try:
+        result = command.sweep(targets, batch, dtype, gpu, options, on_wait=show)
+    finally:
+        clear()
+    look = _look(color, output_file, verbosity=0)
+    _write(render(result.table, output_format, look), output_file, color=look.color)
+    for failure in result.failures:
+        _print_error(f"{failure.target}: {failure.message}", failure.hint)
+    for each in result.table.sweeps:
+        if each.error is not None:
+            _print_error(f"{each.target}, {each.dtype}, {each.gpu}: {each.error}", each.hint)
+    click.get_current_context().exit(result.status)
+
+
+@main.command()
 def clean() -> None:
     """Remove the cache of the project around the current directory: .memlint_cache."""
     from memlint import cachedir  # noqa: PLC0415

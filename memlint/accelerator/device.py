@@ -63,6 +63,8 @@ class State:
     """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
     host_numbers: Callable[..., Any] | None = None
     """On the host: called with kernel and arguments, gives what Python numbers among them hold while it runs."""
+    calls: Any = None
+    """Where the calls of kernels are recorded, if anywhere: see `memlint.scaling.calls`."""
     assume: Callable[[str], None] = staticmethod(lambda _text: None)
     """Called with each thing that is assumed because no device can say it."""
 

@@ -129,6 +129,17 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if kernel.is_view:
         State.last_host = entry_of(args[0]).host
         return kernel.op._handle.redispatch_boxed(CPU_KEYS, *args, **kwargs)
+    calls = State.calls
+    if calls is None:
+        return _run_unseen(kernel, args, kwargs)
+    began = calls.began(kernel, args, kwargs)
+    try:
+        return _run_unseen(kernel, args, kwargs)
+    finally:
+        calls.ended(began)
+
+
+def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if torch._C._len_torch_function_stack():  # device contexts and users' modes must not see what a kernel does
         with torch._C.DisableTorchFunction():
             return _run(kernel, args, kwargs)

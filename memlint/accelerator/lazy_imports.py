@@ -117,8 +117,12 @@ class _SymbolicShapesStandIn(ModuleType):
                 return answer(*asked)
             return getattr(_become_real(self), name)(*asked, **options)
 
-        self.__dict__[name] = ask
-        return ask
+        def ask_about_one(asked: Any, *more: Any, **options: Any) -> Any:
+            kind = asked.__class__
+            return asked if (kind is bool or kind is int) and not (more or options) else ask(asked, *more, **options)
+
+        self.__dict__[name] = ask_about_one if answer is _itself else ask
+        return self.__dict__[name]
 
 
 def _is_plain(value: Any) -> bool:

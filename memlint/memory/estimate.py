@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from memlint.cuda.allocator import Allocator, AllocatorSettings, Block, OutOfMemory
-from memlint.memory.timeline import alive_at, by_category, live, resize
+from memlint.memory.timeline import alive_at, by_category, live
 from memlint.trace.records import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from memlint.cuda.devices import Device
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer, Category, Frame, Node
+    from memlint.trace.records import Buffer, Category, Doubt, Frame, Node
 
 
 class Interval(NamedTuple):
@@ -67,20 +68,16 @@ def estimate(
     The host has neither a caching allocator nor a context: on device `cpu` all four peaks are `requested`.
     """
     nbytes = live(timeline)
+    most = peaks([buffer.nbytes for buffer in timeline.buffers], timeline.events, timeline.doubts, device, settings)
     event = nbytes.index(max(nbytes)) if nbytes else -1
     node = timeline.event_nodes[event] if nbytes else -1
     running = nodes[node] if node >= 0 else None
-    requested, allocated, reserved = _intervals(timeline, device, settings)
     at_peak = sorted(alive_at(timeline, event), key=lambda buffer: (-buffer.nbytes, buffer.id))
     return Estimate(
-        requested=requested,
-        allocated=allocated,
-        reserved=reserved,
-        device=Interval(
-            reserved.low + device.context_low,
-            reserved.estimate + device.context_nbytes,
-            reserved.high + device.context_high,
-        ),
+        requested=most.requested,
+        allocated=most.allocated,
+        reserved=most.reserved,
+        device=most.device,
         peak_event=event,
         peak_node=node,
         phase=running.phase if running else Phase.OTHER,
@@ -93,33 +90,70 @@ def estimate(
     )
 
 
-def _peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> tuple[int, int, int]:
+class Peaks(NamedTuple):
+    """The most bytes at any time; each as in Estimate."""
+
+    requested: Interval
+    allocated: Interval
+    reserved: Interval
+    device: Interval
+
+
+def peaks(
+    sizes: Sequence[int],
+    events: Sequence[int],
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None = None,
+) -> Peaks:
+    """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace."""
+    requested, allocated, reserved = _intervals(sizes, events, doubts, device, settings)
+    shown = Interval(
+        reserved.low + device.context_low,
+        reserved.estimate + device.context_nbytes,
+        reserved.high + device.context_high,
+    )
+    return Peaks(requested, allocated, reserved, shown)
+
+
+def _most(
+    sizes: Sequence[int], events: Sequence[int], device: Device, settings: AllocatorSettings | None
+) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks."""
-    requested = max(live(timeline), default=0)
+    requested = max(accumulate(sizes[e] if e >= 0 else -sizes[~e] for e in events), default=0)
     if not device.is_cuda:
         return requested, requested, requested
-    allocator = _within_share(timeline, device, settings) or replay(timeline, settings)
+    allocator = _within_share(sizes, events, device, settings) or _replay(sizes, events, settings)
     return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
-def _intervals(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> list[Interval]:
+def _intervals(
+    sizes: Sequence[int],
+    events: Sequence[int],
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None,
+) -> list[Interval]:
     """The same with bounds: if every size in doubt is the lowest, and if every one is the highest."""
-    likely = _peaks(timeline, device, settings)
-    if not timeline.doubts:
+    likely = _most(sizes, events, device, settings)
+    if not doubts:
         return [Interval.exact(nbytes) for nbytes in likely]
-    lowest = resize(timeline, {doubt.buffer: doubt.low for doubt in timeline.doubts})
-    highest = resize(timeline, {doubt.buffer: doubt.high for doubt in timeline.doubts})
-    bounds = zip(_peaks(lowest, device, settings), _peaks(highest, device, settings), strict=True)
+    lowest, highest = list(sizes), list(sizes)
+    for doubt in doubts:
+        lowest[doubt.buffer], highest[doubt.buffer] = doubt.low, doubt.high
+    bounds = zip(_most(lowest, events, device, settings), _most(highest, events, device, settings), strict=True)
     # Segments can fit together worse where less is taken.
     return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
 
 
-def _within_share(timeline: Timeline, device: Device, settings: AllocatorSettings | None) -> Allocator | None:
+def _within_share(
+    sizes: Sequence[int], events: Sequence[int], device: Device, settings: AllocatorSettings | None
+) -> Allocator | None:
     """Where the process may take a share of the GPU only: the Allocator after all events, None if it is too little."""
     if settings is None or settings.memory_fraction >= 1:
         return None
     try:
-        return replay(timeline, settings, int(settings.memory_fraction * device.total_nbytes))
+        return _replay(sizes, events, settings, int(settings.memory_fraction * device.total_nbytes))
     except OutOfMemory:
         return None
 
@@ -129,11 +163,16 @@ def replay(timeline: Timeline, settings: AllocatorSettings | None = None, share:
 
     As in PyTorch, no bytes take no block. Raises OutOfMemory.
     """
+    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings, share)
+
+
+def _replay(
+    sizes: Sequence[int], events: Sequence[int], settings: AllocatorSettings | None, share: int | None = None
+) -> Allocator:
     allocator = Allocator(settings, share=share)
     malloc, free = allocator.malloc, allocator.free
-    sizes = [buffer.nbytes for buffer in timeline.buffers]
     blocks: dict[int, Block] = {}
-    for event in timeline.events:
+    for event in events:
         if event >= 0:
             if sizes[event]:
                 blocks[event] = malloc(sizes[event])

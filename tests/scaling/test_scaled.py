@@ -1,0 +1,170 @@
+"""What follows from three small traces is, event by event and byte by byte, what a trace at another size gives."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch")
+
+from memlint.accelerator.session import virtual_device
+from memlint.analyse import traced
+from memlint.cuda.devices import device_named
+from memlint.memory.estimate import peaks
+from memlint.memory.timeline import Timeline
+from memlint.scaling.calls import can_be_made_alone, recorded
+from memlint.scaling.scaled import NotScalableError, Sample, Scaled, _at, lives_of
+from memlint.workload.construct import completed_program
+from memlint.workload.discover import complete, find_workloads
+
+ROOT = Path(__file__).parents[2]
+GPU = "a100-80gb"
+UNSEEN = (1, 5, 7, 16, 33, 64, 100, 255, 256, 512)
+MODELS = ("gpt2", "bert", "clip", "resnet50", "unet", "moe")
+
+
+def sampler(file: Path, **options: object):
+    (workload,) = find_workloads(str(file), ROOT, [], {"gpu": GPU, **options}).workloads
+    completed, _assumptions = complete(workload, ROOT)
+
+    def sample(batch: int) -> Sample:
+        with recorded() as calls:
+            trace = traced(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
+        return Sample(batch, trace, tuple(calls))
+
+    return sample
+
+
+def assert_follows(sample, sizes: tuple[int, ...]) -> Scaled:
+    device = device_named(GPU)
+    samples = [sample(batch) for batch in (2, 3, 4)]
+    with virtual_device(device):
+        scaled = Scaled.of(samples)
+    for size in sizes:
+        with virtual_device(device):
+            lives = scaled.lives(size)
+        trace = sample(size).trace
+        assert lives == lives_of(trace), size
+        assert peaks(lives.sizes, lives.events, lives.doubts, device) == peaks(
+            [buffer.nbytes for buffer in trace.buffers], trace.events, trace.doubts, device
+        )
+    return scaled
+
+
+@pytest.mark.parametrize(("model", "sizes"), [("gpt2", (1, 7, 512)), ("resnet50", (1, 33)), ("moe", (5, 64))])
+def test_unseen_batch_sizes_are_those_of_a_trace_to_the_byte(model: str, sizes: tuple[int, ...]) -> None:
+    assert_follows(sampler(ROOT / "fixtures" / "models" / f"{model}.py"), sizes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bf16-amp"])
+@pytest.mark.parametrize("model", MODELS)
+def test_ten_unseen_batch_sizes_are_those_of_a_trace_to_the_byte(model: str, dtype: str) -> None:
+    assert_follows(sampler(ROOT / "fixtures" / "models" / f"{model}.py", dtype=dtype), UNSEEN)
+
+
+MODULES = {
+    "contrastive": "y = self.layer(x); return F.cross_entropy(y @ y.t(), torch.arange(len(y), device=y.device))",
+    "attention": (
+        "y = self.layer(x).view(len(x), 4, 16, 16); "
+        "return F.scaled_dot_product_attention(y, y, y, attn_mask=torch.ones(16, 16, device=x.device).tril().bool())"
+    ),
+    "mask": "y = self.layer(x); return y[y > 0].sum()",
+    "loop": "y = x\nfor _ in range(3):\n    y = self.layer(y[:, :1024]).tanh() * y\nreturn y",
+    "in-place": "y = self.layer(x); y[:, 0] = 1; y.relu_(); return y.cumsum(1)",
+    "host": "y = self.layer(x); return y * torch.ones(len(x), 1).to(x.device)",
+    "split": "a, b = self.layer(x).chunk(2, 1); return torch.cat([a.sigmoid() * b, b], 1).sort(1)[0]",
+    "grouped": "return F.group_norm(self.layer(x).view(len(x), 16, 8, 8), 4).topk(3, -1)[0]",
+}
+FILE = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(1024, 1024)
+
+    def forward(self, x):
+{body}
+
+def memlint_workload(batch):
+    return Model(), {{"x": torch.randn(batch, 1024)}}
+"""
+
+
+def module(folder: Path, body: str) -> Path:
+    lines = "\n".join(f"        {line}" for line in body.replace("; ", "\n").splitlines())
+    (folder / "model.py").write_text(FILE.format(body=lines))
+    return folder / "model.py"
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_whatever_a_module_does_with_its_batch(name: str, tmp_path: Path) -> None:
+    assert_follows(sampler(module(tmp_path, MODULES[name])), (1, 6, 31, 257))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return self.layer(x).relu() if len(x) < 4 else self.layer(x).tanh()", "tanh"),
+        ("y = x\nfor _ in range(len(x)):\n    y = self.layer(y)\nreturn y", "addmm|kernels run"),
+    ],
+)
+def test_a_program_of_its_own_for_every_size_is_named(body: str, reason: str, tmp_path: Path) -> None:
+    sample = sampler(module(tmp_path, body))
+    samples = [sample(batch) for batch in (2, 3, 4)]
+    with virtual_device(device_named(GPU)), pytest.raises(NotScalableError, match=reason):
+        Scaled.of(samples)
+
+
+@given(st.tuples(*[st.integers(-(2**30), 2**30)] * 3), st.integers(1, 50), st.integers(1, 2**31))
+def test_polynomials_are_exact(coefficients: tuple[int, int, int], first: int, size: int) -> None:
+    a, b, c = coefficients
+
+    def value(x: int) -> int:
+        return a + b * x + c * x * (x - 1) // 2
+
+    known = np.array([[value(first + n)] for n in range(3)], dtype=np.int64)
+    assert _at(known, size - first).tolist() == [value(size)]
+
+
+@pytest.mark.parametrize(
+    "body", ["return self.layer(x[: (len(x) + 1) // 2])", "return self.layer(x.repeat(len(x) ** 2, 1))"]
+)
+def test_what_is_no_polynomial_is_not_what_a_trace_gives(body: str, tmp_path: Path) -> None:
+    sample = sampler(module(tmp_path, body))
+    samples = [sample(batch) for batch in (2, 3, 4)]
+    other = lives_of(sample(31).trace)
+    with virtual_device(device_named(GPU)), contextlib.suppress(NotScalableError):
+        assert Scaled.of(samples).lives(31) != other
+
+
+def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
+    sample = sampler(module(tmp_path, MODULES["contrastive"]))
+    samples = [sample(batch) for batch in (2, 3, 4)]
+    batch = 10**6
+    with virtual_device(device_named(GPU)):
+        lives = Scaled.of(samples).lives(batch)
+    assert max(lives.sizes) == 4 * batch * batch
+
+
+def test_recording_changes_nothing(tmp_path: Path) -> None:
+    file = module(tmp_path, MODULES["attention"])
+    (workload,) = find_workloads(str(file), ROOT, [], {"gpu": GPU, "batch": 3}).workloads
+    completed, _assumptions = complete(workload, ROOT)
+    plain = traced(completed_program(completed, ROOT), device_named(GPU))
+    sample = sampler(file)(3)
+    assert lives_of(plain) == lives_of(sample.trace)
+    assert Timeline.of(plain).events == Timeline.of(sample.trace).events
+    assert sum(can_be_made_alone(call) for call in sample.calls) > 0.9 * len(sample.calls)
+    assert [call.first for call in sample.calls] == sorted(call.first for call in sample.calls)
+
+
