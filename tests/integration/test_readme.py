@@ -83,3 +83,11 @@ def test_every_link_to_a_file_leads_to_one():
 def test_nobody_is_told_to_install_another_project_of_that_name():
     for file in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         assert not re.search(r"pip install \S*(?<!torch-)\bmemlint", file.read_text(encoding="utf-8")), file
+
+
+@pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the page shows what torch 2.13 takes")
+def test_the_sweep_in_the_documentation_is_what_the_command_prints() -> None:
+    page = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- command: memlint (.*) -->\n```\n(.*?)```", page, re.DOTALL)
+    assert found
+    assert memlint(found[1].split(), ROOT).rstrip() == found[2].rstrip()
