@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,9 +39,23 @@ assert not loaded()
 """)
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
+EACH = """
+import os, traceback
+for program in {programs!r}:
+    child = os.fork()
+    if not child:
+        try:
+            exec(program)
+        except BaseException:
+            print(program, traceback.format_exc(), file=sys.stderr, flush=True)
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+DYNAMO = "assert torch._dynamo is sys.modules['torch._dynamo']; assert torch._dynamo.utils.__file__; assert loaded()"
+SYMPY = "assert sys.modules['sympy'].core.__file__"
+USES = {
+    DYNAMO: [
         "import torch; config = torch._dynamo.config; torch._dynamo.reset(); assert config is torch._dynamo.config",
         "import torch._dynamo; torch._dynamo.reset()",
         (
@@ -54,33 +69,7 @@ assert not loaded()
             "from torch._dynamo import config, _trace_wrapped_higher_order_op as now; assert now.mod_index is used"
         ),
     ],
-)
-def test_whoever_uses_it_gets_the_real_one(use: str) -> None:
-    run(
-        f"{use}\nassert loaded()\nimport torch\nassert torch._dynamo is sys.modules['torch._dynamo']\n"
-        "assert torch._dynamo.utils is sys.modules['torch._dynamo.utils'] and torch._dynamo.utils.__file__"
-    )
-
-
-def test_a_step_asks_about_symbols_and_imports_none() -> None:
-    run("""
-import importlib.util, inspect, torch
-from memlint.cuda.devices import device_named
-model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.GELU(), torch.nn.Flatten())
-with session.virtual_device(device_named("a100-80gb")):
-    model.cuda()
-    for x in (torch.rand(2, 3, 8, 8, device="cuda"), torch.rand(2, 3, 9, 9, device="cuda")):
-        y = model(x)
-        (torch.cat([y, y]) + y[:1]).softmax(1).mean().backward()
-assert inspect.getmodule(torch.nn.Linear).__name__ == "torch.nn.modules.linear"
-assert importlib.util.find_spec("sympy").origin
-assert "sympy.core" not in sys.modules and "torch.utils._sympy.functions" not in sys.modules
-""")
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
+    SYMPY: [
         "import sympy; assert sympy.Symbol('x') + 0 == sympy.Symbol('x') and isinstance(sympy.Symbol('x'), sympy.Basic)",
         (
             "import sympy.core.kind as kind; import sympy; assert sympy.core.kind is kind; "
@@ -98,9 +87,29 @@ assert "sympy.core" not in sys.modules and "torch.utils._sympy.functions" not in
             "from torch.fx.experimental import symbolic_shapes; assert symbolic_shapes.ShapeEnv is ShapeEnv"
         ),
     ],
-)
-def test_whoever_uses_symbols_gets_the_real_ones(use: str) -> None:
-    run(f"{use}\nassert sys.modules['sympy'].core.__file__")
+}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="every use needs a process that has only just begun")
+@pytest.mark.parametrize("really", USES)
+def test_whoever_uses_it_gets_the_real_one(really: str) -> None:
+    run(EACH.format(programs=[f"{use}\nimport torch\n{really}" for use in USES[really]]))
+
+
+def test_a_step_asks_about_symbols_and_imports_none() -> None:
+    run("""
+import importlib.util, inspect, torch
+from memlint.cuda.devices import device_named
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.GELU(), torch.nn.Flatten())
+with session.virtual_device(device_named("a100-80gb")):
+    model.cuda()
+    for x in (torch.rand(2, 3, 8, 8, device="cuda"), torch.rand(2, 3, 9, 9, device="cuda")):
+        y = model(x)
+        (torch.cat([y, y]) + y[:1]).softmax(1).mean().backward()
+assert inspect.getmodule(torch.nn.Linear).__name__ == "torch.nn.modules.linear"
+assert importlib.util.find_spec("sympy").origin
+assert "sympy.core" not in sys.modules and "torch.utils._sympy.functions" not in sys.modules
+""")
 
 
 def test_answers_about_numbers_are_those_of_the_real_module() -> None:
