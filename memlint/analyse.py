@@ -37,7 +37,7 @@ from memlint.worker.frames import user_lines
 from memlint.worker.protocol import Request, Result
 from memlint.workload import torchvision_schemas
 from memlint.workload.construct import completed_program
-from memlint.workload.discover import complete, find_workloads
+from memlint.workload.discover import Found, complete, find_workloads
 from memlint.workload.pyproject import workloads_from_tables
 from memlint.workload.rendering import render_declaration
 
@@ -57,22 +57,13 @@ _OVERRIDES = ("batch", "dtype", "mode", "optimizer", "gpu")
 
 def analyse(request: Request) -> Result:
     """Analyse every Workload of the target asked for. Raises MemlintError where there is none to analyse."""
-    torchvision_schemas.install()
-    lazy_imports.run_eagerly()
     root = Path(request.root)
     settings = request.settings
-    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
-    overrides = {k: v for k in _OVERRIDES if (v := getattr(settings, k)) is not None}
-    text = (
-        request.target if request.path is None else request.path + (f"::{request.qualname}" if request.qualname else "")
-    )
-    found = find_workloads(text, root, configured, overrides)
+    found = find_asked(request)
     rules = project_rules(settings, root).chosen(settings)
     workloads, findings, declarations = [], [], []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     for workload in found.workloads:
-        if not request.named and workload.origin == "discovered":
-            continue
         try:
             analysis = Analysis.of(workload, root, _budget(request, workload), thorough=request.thorough)
         except MemlintError as error:
@@ -97,6 +88,25 @@ def analyse(request: Request) -> Result:
         declarations=declarations,
         traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
     )
+
+
+def find_asked(request: Request) -> Found:
+    """Load the target asked for, and give its Workloads: in a file that nobody named only those that are declared.
+
+    Raises MemlintError where it cannot be loaded.
+    """
+    torchvision_schemas.install()
+    lazy_imports.run_eagerly()
+    root = Path(request.root)
+    settings = request.settings
+    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
+    overrides = {k: v for k in _OVERRIDES if (v := getattr(settings, k)) is not None}
+    text = (
+        request.target if request.path is None else request.path + (f"::{request.qualname}" if request.qualname else "")
+    )
+    found = find_workloads(text, root, configured, overrides)
+    asked = tuple(each for each in found.workloads if request.named or each.origin != "discovered")
+    return found._replace(workloads=asked)
 
 
 def _frames(trace: Trace) -> set[Frame]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from memlint import __version__
+from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.errors import TargetError, UsageError
 from memlint.report.paths import relative
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from memlint.worker.protocol import Request
 
-DTYPES = ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")
+DTYPES = get_args(Dtype)
 _SWEEP = "memlint.scaling.sweep:sweep"
 _PATIENCE = 3
 """Each table traces several steps: it may take this many times the time limit of one analysis."""

@@ -20,9 +20,9 @@ class Order(_Record):
 
     batches: tuple[int, ...]
     dtypes: tuple[str, ...]
-    """None for that of the Workload."""
+    """None of them for that of the Workload."""
     gpus: tuple[str, ...]
-    """None for that of the Workload."""
+    """None of them for that of the Workload."""
 
 
 class Range(_Record):

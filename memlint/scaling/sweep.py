@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from memlint.accelerator import lazy_imports
 from memlint.accelerator.session import virtual_device
-from memlint.analyse import traced
+from memlint.analyse import find_asked, traced
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, WorkloadError
@@ -19,10 +18,8 @@ from memlint.scaling.calls import recorded
 from memlint.scaling.records import MAX_BATCH, Order, Range, Row, Sweep
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.worker.protocol import Request, Result
-from memlint.workload import torchvision_schemas
 from memlint.workload.construct import completed_program
-from memlint.workload.discover import complete, find_workloads
-from memlint.workload.pyproject import workloads_from_tables
+from memlint.workload.discover import complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -34,24 +31,14 @@ SAMPLES = (2, 3, 4)
 """Batch sizes that say how everything grows. A batch of one may take other kernels, so it is always traced."""
 _CHECK = 5
 """Against which they are checked where no larger batch is asked for."""
-_OVERRIDES = ("mode", "optimizer")
 
 
 def sweep(request: Request) -> Result:
     """Sweeps of every Workload of the target, for all that the Order in `request.detail` asks for."""
-    torchvision_schemas.install()
-    lazy_imports.run_eagerly()
-    root, settings = Path(request.root), request.settings
-    order = Order.model_validate(request.detail)
-    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
-    overrides = {k: v for k in _OVERRIDES if (v := getattr(settings, k)) is not None}
-    text = (
-        request.target if request.path is None else request.path + (f"::{request.qualname}" if request.qualname else "")
-    )
-    found = find_workloads(text, root, configured, overrides)
+    root, order = Path(request.root), Order.model_validate(request.detail)
     sweeps = [
         _swept(replace(workload, dtype=dtype, gpu=gpu), root, order.batches)  # type: ignore[arg-type]
-        for workload in found.workloads
+        for workload in find_asked(request).workloads
         for gpu in order.gpus or (workload.gpu,)
         for dtype in order.dtypes or (workload.dtype,)
     ]

@@ -280,3 +280,14 @@ def test_an_interrupted_sweep_leaves_no_process(folder: Path) -> None:
     assert running.returncode == 130
     assert "Traceback" not in stderr
     assert not any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+def test_in_a_directory_only_what_is_declared_is_swept(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text(
+        '[tool.memlint]\ngpu = "t4"\n\n[[tool.memlint.workload]]\nname = "plain"\ntarget = "model.py::Plain"\n'
+        'inputs = { x = { shape = ["batch", 4096] } }\n'
+    )
+    result = CliRunner().invoke(main, ["sweep", ".", "--batch", "4", "--output-format", "json"])
+    assert result.exit_code == 0, result.stderr
+    (sweep,) = Table.model_validate_json(result.stdout).sweeps
+    assert (sweep.name, sweep.gpu) == ("plain", "t4")
