@@ -123,7 +123,9 @@ def test_the_outputs_of_composite_operators_are_no_kernel_temporaries() -> None:
     assert kernel_temporaries(measure_cpu_step(Composite(), num_steps=1).step_events(0)) == []
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "optimizer", [pytest.param(name, marks=pytest.mark.slow) if name == "sgd" else name for name in OPTIMIZERS]
+)
 @pytest.mark.parametrize("name", ["vit", "mixer", "gpt2", "gpt2-dropout", "bert", "llama", "convnext", "lstm"])
 def test_memtracker_agrees_with_the_real_allocator_where_no_kernel_temporary_is_at_the_peak(
     name: str, optimizer: str

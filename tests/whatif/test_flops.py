@@ -27,7 +27,9 @@ def counted(host: object) -> int:
     return counter.get_total_flops()
 
 
-@pytest.mark.parametrize("name", ["llama", "gpt2", "resnet50", "vit", "unet"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("llama", "resnet50", "unet"))]
+)
 def test_a_step_takes_what_pytorch_counts(name: str) -> None:
     make = getattr(oracles, name)
     host = make()
