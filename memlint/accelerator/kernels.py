@@ -6,6 +6,7 @@ Kernels that differ from that are listed in `EXPLICIT`; other modules add to it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -109,6 +110,9 @@ class Observer(Protocol):
 observers: list[Observer] = []
 _kernels: dict[OpOverload, Kernel] = {}
 _results: dict[Any, Any] = {}
+"""What was inferred, by kernel and geometry of the arguments."""
+_memory = _results
+"""Where that is looked up: see `remembering`."""
 
 
 def kernel_of(op: OpOverload) -> Kernel:
@@ -274,13 +278,32 @@ def _infer(kernel: Kernel, key: list[Any] | None, args: tuple[Any, ...], kwargs:
         return _infer_anew(kernel, args, kwargs)
     remembered: Any = tuple(key)
     try:
-        return _results[remembered]
+        return _memory[remembered]
     except KeyError:
         pass
     except TypeError:  # an argument that cannot be hashed
         return _infer_anew(kernel, args, kwargs)
-    shapes = _results[remembered] = _infer_anew(kernel, args, kwargs)
+    shapes = _memory[remembered] = _infer_anew(kernel, args, kwargs)
     return shapes
+
+
+class Remembered(dict[Any, Any]):
+    """Some of what was inferred, by kernel and geometry of the arguments; what it lacks comes from all that was."""
+
+    def __missing__(self, key: Any) -> Any:
+        value = self[key] = _results[key]
+        return value
+
+
+@contextlib.contextmanager
+def remembering(remembered: Remembered) -> Iterator[None]:
+    """Look up in `remembered` meanwhile, and keep there all that is asked for."""
+    global _memory  # noqa: PLW0603
+    _memory = remembered
+    try:
+        yield
+    finally:
+        _memory = _results
 
 
 def infer(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
