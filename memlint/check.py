@@ -24,7 +24,8 @@ from memlint.source import Source, Unreadable
 from memlint.targets import distinct, resolve
 from memlint.worker import answers
 from memlint.worker.answer import Limits
-from memlint.worker.parent import ANALYSE, ask
+from memlint.worker.parent import ANALYSE
+from memlint.worker.tasks import Task, answers_to
 from memlint.workload.target import SEPARATOR
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from memlint.lint import rule
     from memlint.lint.fixes import Fixed
     from memlint.targets import Targets
+    from memlint.worker.answer import Answer
     from memlint.worker.protocol import Request
 
 _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
@@ -132,10 +134,15 @@ def check(
     elif importlib.util.find_spec("torch") is None:
         _without_torch(requests, run)
     else:
-        for target, choice in zip(targets, chosen, strict=True):
-            for request in target.requests:
-                if request.target not in unreadable:
-                    _analyse(request.model_copy(update=asked), choice, run, on_wait, cache=cache)
+        to_run = [
+            (request.model_copy(update=asked), choice)
+            for target, choice in zip(targets, chosen, strict=True)
+            for request in target.requests
+            if request.target not in unreadable
+        ]
+        given = _answers([request for request, _choice in to_run], on_wait, cache=cache)
+        for (request, choice), answer in zip(to_run, given, strict=True):
+            _take(request, answer, choice, run)
         for target, choice in zip(targets, chosen, strict=True):
             run.findings += unused_in_traces(target, choice, run)
     run.executed = execute and importlib.util.find_spec("torch") is not None
@@ -210,18 +217,28 @@ def _is_python(request: Request) -> bool:
     return request.path is not None and request.path.endswith(".py")
 
 
-def _analyse(
-    request: Request, choice: Choice, run: Run, on_wait: Callable[[str, float], None], *, cache: bool
-) -> None:
-    settings = request.settings
-    answer = answers.read(request) if cache else None
-    if answer is None:
-        limits = Limits(
-            seconds=settings.timeout * (_PATIENCE_FOR_PLANS if request.plan else 1), nbytes=settings.memory_limit
-        )
-        answer = ask(request, limits, analyse=ANALYSE, on_wait=lambda seconds: on_wait(request.target, seconds))
+def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:
+    """The Answer to each request: those that are kept, and those of workers, several of which may run at a time."""
+    kept = [answers.read(request) if cache else None for request in requests]
+    missing = [number for number, answer in enumerate(kept) if answer is None]
+    tasks = [Task(requests[number], _limits(requests[number]), ANALYSE) for number in missing]
+    given = {}
+    for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+        number = missing[place]
+        given[number] = answer
         if cache:
-            answers.write(request, answer)
+            answers.write(requests[number], answer)
+    return [given[number] if answer is None else answer for number, answer in enumerate(kept)]
+
+
+def _limits(request: Request) -> Limits:
+    settings = request.settings
+    patience = _PATIENCE_FOR_PLANS if request.plan else 1
+    return Limits(seconds=settings.timeout * patience, nbytes=settings.memory_limit)
+
+
+def _take(request: Request, answer: Answer, choice: Choice, run: Run) -> None:
+    """Put what a worker answered into the run."""
     run.outputs.append((request.target, answer.stdout, answer.stderr))
     if answer.error is not None:
         run.workloads.append(_failed(request.target, answer.error, answer.traceback))

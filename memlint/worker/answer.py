@@ -12,19 +12,20 @@ from pydantic import ValidationError
 from memlint import errors
 from memlint.errors import MemlintError, WorkerError
 from memlint.units import format_nbytes
-from memlint.worker.child import REPLY, STACK, STDERR, STDOUT
+from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
 from memlint.worker.frames import innermost_user_line
-from memlint.worker.protocol import Reply
+from memlint.worker.protocol import Reply, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.worker.protocol import Dependencies, Failure, Result
+    from memlint.worker.protocol import Dependencies, Failure
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
 _GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
 _OURS = "This is a mistake in memlint: please report it with the output of -v."
+_AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
 
 
@@ -54,6 +55,8 @@ class Answer:
     """Whether the error is that the host's memory did not suffice."""
     dependencies: Dependencies | None = None
     """What the result depends on besides the request, where that is known."""
+    partial: Result | None = None
+    """With an error: what the child had told before it."""
 
 
 def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
@@ -90,11 +93,29 @@ def stopped(broken: Limit, exchange: Path, limits: Limits) -> Answer:
     return _failed(exchange, error)
 
 
+def interrupted(seconds: float, exchange: Path) -> Answer:
+    """The Answer of a child that was stopped after `seconds` because nobody waits for it any more."""
+    return _failed(exchange, WorkerError(f"interrupted after {seconds:.1f} s{_place(exchange)}", _AGAIN))
+
+
+def unanswered() -> Answer:
+    """The Answer to a request that no child had taken up, or of which nothing is known, when all was interrupted."""
+    return Answer(None, WorkerError("interrupted before there was an answer", _AGAIN), (), "", "")
+
+
 def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
     out_of_memory = isinstance(error, _OutOfMemoryError)
     if out_of_memory:
         error = WorkerError(error.message, error.hint)
-    return Answer(None, error, traceback, _text(exchange / STDOUT), _text(exchange / STDERR), out_of_memory)
+    texts = _text(exchange / STDOUT), _text(exchange / STDERR)
+    return Answer(None, error, traceback, *texts, out_of_memory, partial=_partial(exchange))
+
+
+def _partial(exchange: Path) -> Result | None:
+    """What the child told last, if it told anything."""
+    with suppress(FileNotFoundError, ValidationError):
+        return Result.model_validate_json((exchange / PARTIAL).read_bytes())
+    return None
 
 
 class _OutOfMemoryError(WorkerError):

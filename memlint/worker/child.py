@@ -20,12 +20,26 @@ from memlint.worker.frames import chain, user_lines
 from memlint.worker.limits import die_with, limit_memory
 
 if TYPE_CHECKING:
-    from memlint.worker.protocol import Failure, Reply, Request
+    from pydantic import BaseModel
 
-REQUEST, REPLY, STACK, STDOUT, STDERR = "request.json", "reply.json", "stack.txt", "stdout.txt", "stderr.txt"
+    from memlint.worker.protocol import Failure, Reply, Request, Result
+
+REQUEST, REPLY, PARTIAL = "request.json", "reply.json", "partial.json"
+STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
 """Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1)."""
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+
+_exchange: tuple[Path, int] | None = None
+"""The directory of the exchange and the process that may write there, once `main` has begun."""
+
+
+def tell(result: Result) -> None:
+    """Say what there is so far, in place of what was told before: it counts if this process is stopped or fails.
+
+    Outside of a child nothing happens.
+    """
+    _write(PARTIAL, result)
 
 
 def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoReturn:
@@ -35,22 +49,27 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoRetur
     """
     die_with(int(parent))
     limit_memory(int(memory_limit))
-    process = os.getpid()
+    global _exchange  # noqa: PLW0603 -- a process is a child once and for all
     directory = Path(exchange)
+    _exchange = (directory, os.getpid())
     stack = (directory / STACK).open("ab", buffering=0)
     faulthandler.enable(stack, all_threads=False)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
     reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, Watch(directory))
-    # User code that forks and lets the copy run on comes here twice; only the first answers.
-    if os.getpid() == process:
-        partial = directory / f"{REPLY}.partial"
-        partial.write_text(reply.model_dump_json(), encoding="utf-8")
-        partial.replace(directory / REPLY)
+    _write(REPLY, reply)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()
     os._exit(0)  # threads and exit handlers of user code could hold the process up for ever
+
+
+def _write(name: str, message: BaseModel) -> None:
+    """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
+    if _exchange is not None and _exchange[1] == os.getpid():
+        written = _exchange[0] / f"{name}.new"
+        written.write_text(message.model_dump_json(), encoding="utf-8")
+        written.replace(_exchange[0] / name)
 
 
 def _reply(request: str, analyse: str, watch: Watch) -> Reply:

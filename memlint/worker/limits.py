@@ -34,10 +34,13 @@ def limit_memory(nbytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
-def die_with(parent: int) -> None:
-    """Let this process be killed when its parent, whose id is given, ends in any way. Linux only."""
+def die_with(parent: int, *, gently: bool = False) -> None:
+    """Let this process be killed, or `gently` terminated, when its parent, whose id is given, ends in any way.
+
+    Linux only.
+    """
     if sys.platform == "linux":
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if gently else signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
 

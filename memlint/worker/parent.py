@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, NoReturn
 
-from memlint.worker.answer import read_answer, stopped
+from memlint.worker.answer import interrupted, read_answer, stopped
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.family import Family
 
@@ -43,6 +43,14 @@ _ENVIRONMENT = {
 }
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C while a child ran: `answer` has what it told until then."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
 def ask(
     request: Request,
     limits: Limits,
@@ -55,16 +63,20 @@ def ask(
 
     `analyse` names the function that the child calls; `environment` goes before the child's usual variables, and with
     None leaves one as this process has it; `on_wait` is called about ten times a second with the seconds
-    gone. Raises nothing that happened in the child.
+    gone. Raises nothing that happened in the child, and Interrupted on Ctrl-C.
     """
-    with tempfile.TemporaryDirectory(prefix="memlint-") as name, _terminations_raise(), Family() as family:
+    with tempfile.TemporaryDirectory(prefix="memlint-") as name, terminations_raise(), Family() as family:
         exchange = Path(name)
         (exchange / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
         (exchange / STACK).touch()
         with (exchange / STDOUT).open("wb") as stdout, (exchange / STDERR).open("wb") as stderr:
             child = _start(exchange, limits, analyse, environment, stdout, stderr)
         family.begin(child)
-        broken = _watch(child, family, exchange, limits, on_wait)
+        start = time.monotonic()
+        try:
+            broken = _watch(child, family, exchange, limits, on_wait)
+        except KeyboardInterrupt as error:
+            raise Interrupted(interrupted(time.monotonic() - start, exchange)) from error
         if broken is None:
             return read_answer(exchange, child.returncode, limits)
         if broken == "seconds":
@@ -130,7 +142,7 @@ def _ask_for_stack(child: subprocess.Popen[bytes], exchange: Path) -> None:
 
 
 @contextmanager
-def _terminations_raise() -> Iterator[None]:
+def terminations_raise() -> Iterator[None]:
     """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left."""
     if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
         yield

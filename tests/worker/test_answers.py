@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
@@ -19,8 +19,10 @@ from memlint.worker import answers
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.parent import ask
 from memlint.worker.protocol import Dependencies, Request, Result
+from memlint.worker.tasks import Task, answers_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 ANALYSE = """
@@ -173,7 +175,9 @@ def test_a_file_the_program_makes_for_itself_does_not_count(project: Project) ->
     assert project.answer() == ("1", True)
 
 
-@pytest.mark.parametrize("change", ["open('state.txt', 'w').write(str(said + 1))", "open('state.txt', 'r+').write('9')"])
+@pytest.mark.parametrize(
+    "change", ["open('state.txt', 'w').write(str(said + 1))", "open('state.txt', 'r+').write('9')"]
+)
 def test_a_file_that_changes_meanwhile_is_nothing_to_rely_on(project: Project, change: str) -> None:
     project.write("model.py", f"said = int(open('state.txt').read())\n{change}\n")
     project.write("state.txt", "1")
@@ -252,11 +256,11 @@ def test_a_second_check_says_the_same_and_starts_no_process(project: Project, mo
     project.write("model.py", MODEL)
     started: list[str] = []
 
-    def counted(request: Request, *arguments: object, **options: object) -> Answer:
-        started.append(request.target)
-        return ask(request, *arguments, **options)  # type: ignore[arg-type]
+    def counted(tasks: Sequence[Task], **options: Any) -> Iterator[tuple[int, Answer]]:
+        started.extend(task.request.target for task in tasks)
+        return answers_to(tasks, **options)
 
-    monkeypatch.setattr(check, "ask", counted)
+    monkeypatch.setattr(check, "answers_to", counted)
     reports = [CliRunner().invoke(main, ["check", "model.py"]).stdout for _ in range(2)]
     assert reports[0] == reports[1]
     assert reports[0].startswith("model.py::Model needs ")
