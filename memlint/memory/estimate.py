@@ -7,6 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from memlint.cuda.allocator import Allocator, AllocatorSettings, Block, OutOfMemory
+from memlint.cuda.replay import peaks as replayed_peaks
 from memlint.memory.timeline import alive_at, by_category, live
 from memlint.trace.records import Phase
 
@@ -120,9 +121,12 @@ def _most(
     sizes: Sequence[int], events: Sequence[int], device: Device, settings: AllocatorSettings | None
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks."""
-    requested = max(accumulate(sizes[e] if e >= 0 else -sizes[~e] for e in events), default=0)
+    signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
+    requested = max(accumulate(map(signed.__getitem__, events)), default=0)
     if not device.is_cuda:
         return requested, requested, requested
+    if settings is None or settings == AllocatorSettings():
+        return requested, *replayed_peaks(sizes, events)
     allocator = _within_share(sizes, events, device, settings) or _replay(sizes, events, settings)
     return requested, allocator.peak_allocated, allocator.peak_reserved
 

@@ -1,15 +1,16 @@
-"""What a program takes at any size of one dimension, from traces at three sizes.
+"""What a program takes at sizes that were not traced, from traces at a few.
 
-Every whole number in the arguments of a kernel call is a polynomial of degree two at most in the size: a batch comes in
-once, in contrastive losses and in attention written out twice. For another size the numbers are computed, each distinct
-call is made alone, and what it takes is put where the traces have that call. Storages between the calls, and those of
-calls that cannot be made alone or that depend on the values of tensors, are polynomials themselves.
+Every whole number in the arguments of a kernel call is a polynomial of degree two at most in each size: a batch comes
+in once, in contrastive losses and in attention written out twice. Calls with the same polynomials are one Group, which
+says what they take at another size. It is put where the traces have these calls. Storages between the calls, and those
+of calls that cannot be made alone or that depend on the values of tensors, are polynomials themselves.
 
 Nothing here is a guess about other sizes that nobody checked: whoever asks compares `Scaled` with one more trace.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -17,28 +18,47 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memlint.scaling.calls import Born, Call, Pattern, can_be_made_alone, make_alone, pattern_of
+from memlint.scaling.calls import Born, Call, Pattern, pattern_of
+from memlint.scaling.groups import Group
 from memlint.trace.records import Category, Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memlint.scaling.grid import Grid, Point
     from memlint.trace.records import Trace
-
-_FOR_INT64 = 2**57
-_Made: TypeAlias = "dict[tuple[int, ...], Pattern | None]"
 
 
 class NotScalableError(Exception):
     """Why the traces do not say what another size takes."""
 
 
-class Sample(NamedTuple):
-    """A trace at one size, and the calls in it."""
+@dataclass(frozen=True)
+class Sample:
+    """A trace at one point, and the calls in it."""
 
-    size: int
+    point: Point
     trace: Trace
     calls: tuple[Call, ...]
+
+    def born(self, buffer: int) -> Born:
+        """Bytes of a Buffer, with their bounds."""
+        nbytes = self.trace.buffers[buffer].nbytes
+        doubt = self._doubts.get(buffer)
+        return Born(nbytes, doubt.low, doubt.high) if doubt else Born(nbytes, nbytes, nbytes)
+
+    @functools.cached_property
+    def workspaces(self) -> frozenset[int]:
+        """Buffers that belong to whoever needs them first."""
+        return frozenset(
+            number
+            for number, buffer in enumerate(self.trace.buffers)
+            if buffer.category is Category.WORKSPACE and buffer.op in _LIBRARIES
+        )
+
+    @functools.cached_property
+    def _doubts(self) -> dict[int, Doubt]:
+        return {doubt.buffer: doubt for doubt in self.trace.doubts}
 
 
 class Lives(NamedTuple):
@@ -63,132 +83,219 @@ class _Step(NamedTuple):
     """Storages of libraries that open meanwhile: after how many events of the call, and the slot."""
 
 
+_Structure: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]"
+"""Events and kept births of each Group that is not steady."""
+
+
+class _Template(NamedTuple):
+    """Lives without sizes."""
+
+    events: list[int]
+    rows: np.ndarray
+    """(storages): where the size of each stands among slots, births of steady Groups and births of the others."""
+
+
 @dataclass
 class Scaled:
-    """Three traces seen as one; make it with `of`, inside of `virtual_device` like everything that makes calls."""
+    """Traces at the points of a grid seen as one; made with `of`, inside of `virtual_device` as its other methods."""
 
+    grid: Grid
     samples: tuple[Sample, ...]
     _script: list[_Step]
-    _numbers: np.ndarray
-    """(samples, all numbers of all calls)"""
-    _spans: list[tuple[int, int]]
-    """Where those of each call are."""
     _slots: np.ndarray
-    """(samples, slots, 3): bytes and their bounds"""
-    _made: list[_Made] = field(repr=False)
-    """What each call was seen to do, by its numbers: one table for all calls of one form."""
+    """(points, slots, 3): bytes and their bounds"""
+    _groups: list[Group]
+    _group_of: list[int]
+    """For each call."""
+    _steady: list[int] = field(default_factory=list)
+    _remade: list[int] = field(default_factory=list)
+    """Groups that are steady, and the others that are called for."""
+    _rows: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """(points, slots and births of steady Groups, 3)"""
+    _numbers: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """(points, all numbers of the others)"""
+    _templates: dict[_Structure, _Template] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, samples: Sequence[Sample]) -> Scaled:
-        """Put traces at three sizes in a row together.
+    def of(cls, grid: Grid, samples: Sequence[Sample]) -> Scaled:
+        """Put traces at the points of `grid`, in their order, together.
 
         Raises NotScalableError where they are not one program at several sizes.
         """
-        first, second, third = samples
-        assert second.size - first.size == third.size - second.size == 1
-        for sample in samples[1:]:
+        first, *others = samples
+        for sample in others:
             _refuse_different_calls(first, sample)
-        tables: defaultdict[object, _Made] = defaultdict(dict)
-        made = [tables[call.kernel, call.form, call.placement] for call in first.calls]
-        together = zip(made, *(sample.calls for sample in samples), strict=True)
-        kinds = [_kind(calls, samples, table) for table, *calls in together]
+        groups, group_of = _grouped(samples)
+        kinds = [
+            _kind(calls, samples, groups[group])
+            for group, *calls in zip(group_of, *(sample.calls for sample in samples), strict=True)
+        ]
         told = [_told(sample, kinds) for sample in samples]
-        for sample, (script, _slots) in zip(samples[1:], told[1:], strict=True):
+        for sample, (script, _slots) in zip(others, told[1:], strict=True):
             if script != told[0][0]:
                 raise NotScalableError(_what_differs(first, told[0][0], sample, script))
-        numbers = np.array([[n for call in sample.calls for n in call.numbers] for sample in samples], dtype=np.int64)
-        slots = np.array([born for _script, born in told], dtype=np.int64)
-        spans = list(pairwise(accumulate((len(call.numbers) for call in first.calls), initial=0)))
-        return cls(tuple(samples), told[0][0], numbers, spans, slots, made)
+        slots = np.array([born for _script, born in told], dtype=np.int64).reshape(len(samples), -1, len(Born._fields))
+        scaled = cls(grid, tuple(samples), told[0][0], slots, groups, group_of)
+        scaled._sort()
+        return scaled
 
-    def lives(self, size: int) -> Lives:
-        """Say what is taken at `size`. Raises NotScalableError where no kernel can be called as it would be there."""
-        steps = size - self.samples[0].size
-        numbers = _at(self._numbers, steps).tolist()
-        slots = [Born(*born) for born in _at(self._slots, steps).tolist()]
-        lives = _Writer()
+    def lives(self, point: Point) -> Lives:
+        """Say what is taken at `point`. Raises NotScalableError where no kernel can be called as it would be there."""
+        if not self.grid.has_lines_to(point):
+            raise NotScalableError(f"{_said(point)} is no whole number of steps from {_said(self.samples[0].point)}")
+        patterns = self._patterns(point)
+        structure = tuple((pattern.events, pattern.kept) for pattern in patterns)
+        template = self._templates.get(structure)
+        if template is None:
+            template = self._templates[structure] = self._template(point, structure)
+        births = [birth for pattern in patterns for birth in pattern.births]
+        rows = self.grid.at(self._rows, point)
+        if births:
+            rows = np.concatenate([rows, np.array(births)])
+        sizes = rows[template.rows]
+        doubtful = np.flatnonzero((sizes[:, 1] != sizes[:, 0]) | (sizes[:, 2] != sizes[:, 0])).tolist()
+        bounds = sizes[doubtful, 1:].tolist()
+        doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
+        return Lives(sizes[:, 0].tolist(), template.events, doubts)
+
+    def settle(self, point: Point) -> None:
+        """Call for every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
+        steady = [group for group in self._steady if np.ptp(self._groups[group].numbers, axis=0).any()]
+        for number in (*steady, *self._remade):
+            group = self._groups[number]
+            numbers = self.grid.at(group.numbers, point).tolist()
+            if group.is_steady:
+                group.is_steady = group.is_as_made(numbers, self.grid.at(group.births, point).tolist())
+            if not group.is_steady:
+                group.inferred = ()
+        self._sort()
+
+    def _sort(self) -> None:
+        used = sorted({self._group_of[step.call] for step in self._script if step.call is not None})
+        self._steady = [number for number in used if self._groups[number].is_steady]
+        self._remade = [number for number in used if not self._groups[number].is_steady]
+        self._rows = np.concatenate([self._slots, *(self._groups[number].births for number in self._steady)], axis=1)
+        numbers = [self._groups[number].numbers for number in self._remade]
+        self._numbers = np.concatenate(numbers, axis=1) if numbers else np.empty((len(self.samples), 0), np.int64)
+        self._templates = {}
+
+    def _patterns(self, point: Point) -> list[Pattern]:
+        """What every Group that is not steady does."""
+        numbers = self.grid.at(self._numbers, point).tolist()
+        patterns: list[Pattern] = []
+        spans = pairwise(accumulate((self._groups[n].numbers.shape[1] for n in self._remade), initial=0))
+        for number, (first, end) in zip(self._remade, spans, strict=True):
+            group = self._groups[number]
+            pattern = group.made(numbers[first:end])
+            if pattern is None:
+                raise NotScalableError(f"at {_said(point)} {group.call.kernel.name} fails")
+            patterns.append(pattern)
+        return patterns
+
+    def _template(self, point: Point, structure: _Structure) -> _Template:
+        patterns: dict[int, tuple[int, tuple[int, ...], tuple[int, ...]]] = {}
+        row = self._slots.shape[1]
+        for number in self._steady:
+            known = self._groups[number].patterns[0]
+            assert known is not None
+            patterns[number] = row, known.events, known.kept
+            row += len(known.births)
+        for number, (events, kept) in zip(self._remade, structure, strict=True):
+            patterns[number] = row, events, kept
+            row += sum(event >= 0 for event in events)
+        writer = _Writer()
         for step in self._script:
             if step.call is None:
                 for slot in step.opens:
-                    lives.open(slot, slots[slot])
+                    writer.open(slot, slot)
                 if step.closes is not None:
-                    lives.close(step.closes)
+                    writer.close(step.closes)
                 continue
-            call, (first, end) = self.samples[0].calls[step.call], self._spans[step.call]
-            pattern = _alone(call, tuple(numbers[first:end]), self._made[step.call])
-            if pattern is None or len(pattern.kept) != len(step.opens):
-                raise NotScalableError(f"at size {size} {call.kernel.name} leaves another number of tensors behind")
-            kept = dict(zip(pattern.kept, step.opens, strict=True))
-            fitted = {slot: slots[slot] for slot in step.opens} if step.fitted else {}
-            lives.call(step.call, pattern, kept, fitted, {place: (s, slots[s]) for place, s in step.workspaces})
-        return lives.lives
+            first, events, kept = patterns[self._group_of[step.call]]
+            if len(kept) != len(step.opens):
+                name = self.samples[0].calls[step.call].kernel.name
+                raise NotScalableError(f"at {_said(point)} {name} leaves another number of tensors behind")
+            writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
+        return _Template(writer.events, np.array(writer.rows, dtype=np.intp))
 
 
 def lives_of(trace: Trace) -> Lives:
     """Write a trace in the same way, to compare."""
     writer = _Writer()
-    doubts = {doubt.buffer: doubt for doubt in trace.doubts}
     for event in trace.events:
         if event >= 0:
-            writer.open(event, _born(trace, event, doubts))
+            writer.open(event, event)
         else:
             writer.close(~event)
-    return writer.lives
+    doubts = {doubt.buffer: doubt for doubt in trace.doubts}
+    sizes = [trace.buffers[buffer].nbytes for buffer in writer.rows]
+    found = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
+    known = [Doubt(n, doubt.low, doubt.high) for n, doubt in found if not doubt.low == sizes[n] == doubt.high]
+    return Lives(sizes, writer.events, known)
 
 
 class _Writer:
-    """Numbers storages in order of birth, whatever they are called."""
+    """Numbers storages in order of birth, whatever they are called, and notes where their sizes stand."""
 
     def __init__(self) -> None:
-        self.lives = Lives([], [], [])
+        self.events: list[int] = []
+        self.rows: list[int] = []
         self._ids: dict[object, int] = {}
 
-    def open(self, name: object, born: Born) -> None:
-        number = self._ids[name] = len(self.lives.sizes)
-        self.lives.sizes.append(born.nbytes)
-        self.lives.events.append(number)
-        if not born.low == born.nbytes == born.high:
-            self.lives.doubts.append(Doubt(number, born.low, born.high))
+    def open(self, name: object, row: int) -> None:
+        number = self._ids[name] = len(self.rows)
+        self.rows.append(row)
+        self.events.append(number)
 
     def close(self, name: object) -> None:
-        self.lives.events.append(~self._ids[name])
+        self.events.append(~self._ids[name])
 
-    def call(
-        self,
-        number: int,
-        pattern: Pattern,
-        kept: dict[int, int],
-        fitted: dict[int, Born],
-        workspaces: dict[int, tuple[int, Born]],
-    ) -> None:
-        last = len(pattern.events)
-        for place, event in enumerate((*pattern.events, None)):
-            for after, (slot, born) in workspaces.items():
+    def call(self, step: _Step, first: int, events: Sequence[int], kept: dict[int, int]) -> None:
+        """Write a call whose births stand from row `first` on; `kept` gives the slots of those it leaves open."""
+        last = len(events)
+        for place, event in enumerate((*events, None)):
+            for after, slot in step.workspaces:
                 if after == place or (after > last and event is None):
-                    self.open(slot, born)
+                    self.open(slot, slot)
             if event is None:
                 return
             birth = event if event >= 0 else ~event
-            name: object = kept.get(birth, (number, birth))
+            slot = kept.get(birth, -1)
+            name: object = slot if slot >= 0 else (step.call, birth)
             if event >= 0:
-                self.open(name, fitted.get(kept.get(birth, -1), pattern.births[birth]))
+                self.open(name, slot if step.fitted and slot >= 0 else first + birth)
             else:
                 self.close(name)
 
 
 class _Kind(NamedTuple):
     alone: bool
-    """Whether the call is made alone at other sizes; else its storages are polynomials."""
+    """Whether the call does at other sizes what its Group does; else its storages are polynomials."""
     fitted: bool
 
 
-def _kind(calls: Sequence[Call], samples: Sequence[Sample], made_before: _Made) -> _Kind:
+def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
+    """The Groups of all calls, and the one of each."""
+    patterns: defaultdict[object, dict[object, object]] = defaultdict(dict)
+    groups: list[Group] = []
+    numbers: dict[object, int] = {}
+    group_of: list[int] = []
+    for calls in zip(*(sample.calls for sample in samples), strict=True):
+        first = calls[0]
+        form = first.kernel, first.form, first.placement
+        same = form, *(call.numbers for call in calls)
+        if same not in numbers:
+            numbers[same] = len(groups)
+            groups.append(Group.of(calls, patterns[form]))
+        group_of.append(numbers[same])
+    return groups, group_of
+
+
+def _kind(calls: Sequence[Call], samples: Sequence[Sample], group: Group) -> _Kind:
     """Find out by making a call alone where it is known what it took."""
-    if not can_be_made_alone(calls[0]):
-        return _Kind(alone=False, fitted=False)
     fitted = False
-    for call, sample in zip(calls, samples, strict=True):
-        made, traced = _alone(call, call.numbers, made_before), _traced(call, sample.trace)
+    for call, sample, made in zip(calls, samples, group.patterns, strict=True):
+        traced = _traced(call, sample) if made is not None else None
         if made is None or traced is None or made.events != traced.events:
             return _Kind(alone=False, fitted=False)
         if made.births != traced.births:
@@ -199,33 +306,22 @@ def _kind(calls: Sequence[Call], samples: Sequence[Sample], made_before: _Made) 
     return _Kind(alone=True, fitted=fitted)
 
 
-def _alone(call: Call, numbers: tuple[int, ...], made_before: _Made) -> Pattern | None:
-    if numbers not in made_before:
-        try:
-            made_before[numbers] = make_alone(call, numbers)
-        except (RuntimeError, ValueError, TypeError, IndexError):
-            made_before[numbers] = None  # what it was called with is more than its form and its numbers
-    return made_before[numbers]
-
-
-def _traced(call: Call, trace: Trace) -> Pattern | None:
+def _traced(call: Call, sample: Sample) -> Pattern | None:
     """What the call took in its trace, without workspaces."""
-    events = [event for event in trace.events[call.first : call.end] if not _is_workspace(trace, event)]
-    doubts = {doubt.buffer: doubt for doubt in trace.doubts}
-    return pattern_of(events, {event: _born(trace, event, doubts) for event in events if event >= 0})
+    events = [event for event in sample.trace.events[call.first : call.end] if event not in sample.workspaces]
+    return pattern_of(events, {event: sample.born(event) for event in events if event >= 0})
 
 
 def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Born]]:
     """A trace as a script, and the storages of its slots."""
     trace = sample.trace
-    doubts = {doubt.buffer: doubt for doubt in trace.doubts}
     slots: dict[int, int] = {}
     born: list[Born] = []
     script: list[_Step] = []
 
     def slot_of(buffer: int) -> int:
         slots[buffer] = len(born)
-        born.append(_born(trace, buffer, doubts))
+        born.append(sample.born(buffer))
         return slots[buffer]
 
     def by_themselves(first: int, end: int) -> Iterator[_Step]:
@@ -240,47 +336,27 @@ def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Bor
         position = call.end
         events = trace.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
-        workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if _is_workspace(trace, e))
-        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and not _is_workspace(trace, e))
+        workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in sample.workspaces)
+        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in sample.workspaces)
         script.append(_Step(kept, call=number, fitted=kind.fitted, workspaces=workspaces))
     script += by_themselves(position, len(trace.events))
     return script, born
 
 
-def _born(trace: Trace, buffer: int, doubts: dict[int, Doubt]) -> Born:
-    nbytes = trace.buffers[buffer].nbytes
-    doubt = doubts.get(buffer)
-    return Born(nbytes, doubt.low, doubt.high) if doubt else Born(nbytes, nbytes, nbytes)
-
-
-def _is_workspace(trace: Trace, event: int) -> bool:
-    return event >= 0 and trace.buffers[event].category is Category.WORKSPACE and trace.buffers[event].op in _LIBRARIES
-
-
 _LIBRARIES = ("cublas", "cublaslt")
 
 
-def _at(known: np.ndarray, steps: int) -> np.ndarray:
-    """Polynomials through what is known at three sizes in a row, so many steps from the first (Newton's formula)."""
-    once, twice = known[1] - known[0], known[2] - 2 * known[1] + known[0]
-    pairs = steps * (steps - 1) // 2
-    if pairs * int(abs(np.stack([once, twice])).max(initial=0)) > _FOR_INT64:
-        once, twice = once.astype(object), twice.astype(object)  # Python's numbers have no end
-    return known[0] + once * steps + twice * pairs  # type: ignore[no-any-return]
-
-
 def _refuse_different_calls(first: Sample, other: Sample) -> None:
+    here, there = _said(first.point), _said(other.point)
     for mine, theirs in zip(first.calls, other.calls, strict=False):
         if (mine.kernel, mine.form, len(mine.numbers)) != (theirs.kernel, theirs.form, len(theirs.numbers)):
             raise NotScalableError(
-                f"at size {other.size} {theirs.kernel.name} is called where at size {first.size} {mine.kernel.name} is"
+                f"at {there} {theirs.kernel.name} is called where at {here} {mine.kernel.name} is"
                 if mine.kernel is not theirs.kernel
-                else f"{mine.kernel.name} is called in another way at size {other.size} than at size {first.size}"
+                else f"{mine.kernel.name} is called in another way at {there} than at {here}"
             )
     if len(first.calls) != len(other.calls):
-        raise NotScalableError(
-            f"{len(first.calls)} kernels run at size {first.size} and {len(other.calls)} at size {other.size}"
-        )
+        raise NotScalableError(f"{len(first.calls)} kernels run at {here} and {len(other.calls)} at {there}")
 
 
 def _what_differs(first: Sample, script: list[_Step], other: Sample, theirs: list[_Step]) -> str:
@@ -288,4 +364,8 @@ def _what_differs(first: Sample, script: list[_Step], other: Sample, theirs: lis
     place = next((n for n, (a, b) in pairs if a != b), min(len(script), len(theirs)))
     calls = [step.call for step in script[:place] if step.call is not None]
     after = f" after {first.calls[calls[-1]].kernel.name}" if calls else ""
-    return f"at size {other.size} tensors live otherwise than at size {first.size}{after}"
+    return f"at {_said(other.point)} tensors live otherwise than at {_said(first.point)}{after}"
+
+
+def _said(point: Point) -> str:
+    return f"size {' x '.join(map(str, point))}"

@@ -15,6 +15,7 @@ from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, WorkloadError
 from memlint.memory.estimate import peaks
 from memlint.scaling.calls import recorded
+from memlint.scaling.grid import Grid
 from memlint.scaling.records import MAX_BATCH, Order, Range, Row, Sweep
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.worker.protocol import Request, Result
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 SAMPLES = (2, 3, 4)
 """Batch sizes that say how everything grows. A batch of one may take other kernels, so it is always traced."""
+GRID = Grid((range(2, 5),))
 _CHECK = 5
 """Against which they are checked where no larger batch is asked for."""
 
@@ -94,7 +96,7 @@ class Steps:
             samples = [self._sample(batch) for batch in SAMPLES]
             self._refuse_fixed_inputs()
             with virtual_device(self.device):
-                self.scaled = Scaled.of(samples)
+                self.scaled = Scaled.of(GRID, samples)
             self._check(*sorted({_CHECK, *(batch for batch in batches if batch > _CHECK)}, reverse=True))
         except _FixedInputsError:
             raise
@@ -122,7 +124,10 @@ class Steps:
             self._check(*smaller)
             return
         with virtual_device(self.device):
-            computed = self.scaled.lives(batch)
+            computed = self.scaled.lives((batch,))
+            if computed != trace:
+                self.scaled.settle((batch,))
+                computed = self.scaled.lives((batch,))
         if computed != trace:
             raise NotScalableError(f"a trace at batch {batch} is not what follows from those at {_listed(SAMPLES)}")
 
@@ -149,7 +154,7 @@ class Steps:
         if batch not in self.lives and batch >= SAMPLES[0] and self.scaled is not None:
             try:
                 with virtual_device(self.device):
-                    return self.scaled.lives(batch), "computed"
+                    return self.scaled.lives((batch,)), "computed"
             except NotScalableError:
                 pass
         return self._traced(batch), "traced"
@@ -214,7 +219,7 @@ class Steps:
         with recorded() as calls:
             trace = traced(completed_program(replace(self.workload, batch=batch), self.root), self.device)
         self.lives[batch] = lives_of(trace)
-        return Sample(batch, trace, tuple(calls))
+        return Sample((batch,), trace, tuple(calls))
 
 
 def _listed(sizes: Iterable[int]) -> str:

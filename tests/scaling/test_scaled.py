@@ -6,10 +6,7 @@ import contextlib
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
@@ -19,12 +16,14 @@ from memlint.cuda.devices import device_named
 from memlint.memory.estimate import peaks
 from memlint.memory.timeline import Timeline
 from memlint.scaling.calls import can_be_made_alone, recorded
-from memlint.scaling.scaled import NotScalableError, Sample, Scaled, _at, lives_of
+from memlint.scaling.grid import Grid
+from memlint.scaling.scaled import NotScalableError, Sample, Scaled, lives_of
 from memlint.workload.construct import completed_program
 from memlint.workload.discover import complete, find_workloads
 
 ROOT = Path(__file__).parents[2]
 GPU = "a100-80gb"
+GRID = Grid((range(2, 5),))
 UNSEEN = (5, 7, 16, 33, 64, 100, 127, 255, 256, 512)
 """A batch of one may take other kernels, and is always traced."""
 MODELS = ("gpt2", "bert", "clip", "resnet50", "unet", "moe")
@@ -37,7 +36,7 @@ def sampler(file: Path, **options: object):
     def sample(batch: int) -> Sample:
         with recorded() as calls:
             trace = traced(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
-        return Sample(batch, trace, tuple(calls))
+        return Sample((batch,), trace, tuple(calls))
 
     return sample
 
@@ -46,10 +45,10 @@ def assert_follows(sample, sizes: tuple[int, ...]) -> Scaled:
     device = device_named(GPU)
     samples = [sample(batch) for batch in (2, 3, 4)]
     with virtual_device(device):
-        scaled = Scaled.of(samples)
+        scaled = Scaled.of(GRID, samples)
     for size in sizes:
         with virtual_device(device):
-            lives = scaled.lives(size)
+            lives = scaled.lives((size,))
         trace = sample(size).trace
         assert lives == lives_of(trace), size
         assert peaks(lives.sizes, lives.events, lives.doubts, device) == peaks(
@@ -122,18 +121,7 @@ def test_a_program_of_its_own_for_every_size_is_named(body: str, reason: str, tm
     sample = sampler(module(tmp_path, body))
     samples = [sample(batch) for batch in (2, 3, 4)]
     with virtual_device(device_named(GPU)), pytest.raises(NotScalableError, match=reason):
-        Scaled.of(samples)
-
-
-@given(st.tuples(*[st.integers(-(2**30), 2**30)] * 3), st.integers(1, 50), st.integers(1, 2**31))
-def test_polynomials_are_exact(coefficients: tuple[int, int, int], first: int, size: int) -> None:
-    a, b, c = coefficients
-
-    def value(x: int) -> int:
-        return a + b * x + c * x * (x - 1) // 2
-
-    known = np.array([[value(first + n)] for n in range(3)], dtype=np.int64)
-    assert _at(known, size - first).tolist() == [value(size)]
+        Scaled.of(GRID, samples)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +132,7 @@ def test_what_is_no_polynomial_is_not_what_a_trace_gives(body: str, tmp_path: Pa
     samples = [sample(batch) for batch in (2, 3, 4)]
     other = lives_of(sample(31).trace)
     with virtual_device(device_named(GPU)), contextlib.suppress(NotScalableError):
-        assert Scaled.of(samples).lives(31) != other
+        assert Scaled.of(GRID, samples).lives((31,)) != other
 
 
 def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
@@ -152,7 +140,7 @@ def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
     samples = [sample(batch) for batch in (2, 3, 4)]
     batch = 10**6
     with virtual_device(device_named(GPU)):
-        lives = Scaled.of(samples).lives(batch)
+        lives = Scaled.of(GRID, samples).lives((batch,))
     assert max(lives.sizes) == 4 * batch * batch
 
 
@@ -166,5 +154,3 @@ def test_recording_changes_nothing(tmp_path: Path) -> None:
     assert Timeline.of(plain).events == Timeline.of(sample.trace).events
     assert sum(can_be_made_alone(call) for call in sample.calls) > 0.9 * len(sample.calls)
     assert [call.first for call in sample.calls] == sorted(call.first for call in sample.calls)
-
-

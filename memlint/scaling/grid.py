@@ -1,0 +1,53 @@
+"""Sizes of named dimensions at which a program was traced, and polynomials through what was found there."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Point: TypeAlias = "tuple[int, ...]"
+"""One size for each dimension that varies, in their order."""
+
+NUM_SIZES = 3
+"""Along each dimension: as many as a polynomial of degree two needs."""
+_FOR_INT64 = 2**57
+
+
+class Grid(NamedTuple):
+    """Three sizes along each dimension, equally far apart."""
+
+    axes: tuple[range, ...]
+
+    @property
+    def points(self) -> list[Point]:
+        """All combinations, the last dimension varying fastest."""
+        return list(itertools.product(*self.axes))
+
+    def has_lines_to(self, point: Point) -> bool:
+        """Whether a point lies whole steps away."""
+        return all((size - axis.start) % axis.step == 0 for size, axis in zip(point, self.axes, strict=True))
+
+    def at(self, known: np.ndarray, point: Point) -> np.ndarray:
+        """Polynomials at `point`, of degree two in each dimension (Newton's formula), exact however large.
+
+        `known` is of shape (points, ...), and the result of shape (...): integers, Python's own where 64 bits may not
+        suffice. Steps to the point must be whole.
+        """
+        values = known.reshape((NUM_SIZES,) * len(self.axes) + known.shape[1:])
+        for size, axis in zip(point, self.axes, strict=True):
+            steps = (size - axis.start) // axis.step
+            once, twice = values[1] - values[0], values[2] - 2 * values[1] + values[0]
+            pairs = steps * (steps - 1) // 2
+            if values.dtype != object:
+                most = max(abs(int(extreme)) for each in (values[0], once, twice) for extreme in _extremes(each))
+                if most * max(1, abs(steps), abs(pairs)) > _FOR_INT64:
+                    values, once, twice = (each.astype(object) for each in (values, once, twice))
+            values = values[0] + once * steps + twice * pairs
+        return values
+
+
+def _extremes(values: np.ndarray) -> tuple[int, int]:
+    return (values.min(), values.max()) if values.size else (0, 0)

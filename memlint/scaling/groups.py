@@ -1,0 +1,132 @@
+"""Calls that are one and the same at every size, and what they take at a size that was not traced.
+
+A kernel that takes nothing for itself takes what it returns: with its arguments that is a polynomial, and needs no
+kernel. All others are called, because what they take may jump. The shapes that PyTorch infers meanwhile are polynomials
+again, and are handed to the kernel, as inferring them is most of the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from memlint.accelerator.kernels import Remembered, Shape, remembering
+from memlint.scaling.calls import Born, Call, Pattern, can_be_made_alone, make_alone
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Form: TypeAlias = "tuple[Any, ...]"
+
+_NUMBER = ("number",)
+
+
+@dataclass(eq=False)
+class Group:
+    """Calls with one kernel and the same arguments at every point of a grid."""
+
+    call: Call
+    """One of them, at the first point."""
+    patterns: tuple[Pattern | None, ...]
+    """What it does when it is made alone at each point; None where it cannot be."""
+    is_steady: bool
+    """Whether only the bytes differ from size to size, as polynomials."""
+    numbers: np.ndarray
+    """(points, arguments' numbers and those of what is inferred meanwhile)"""
+    inferred: tuple[tuple[Form, Form], ...]
+    """Forms of what is asked for and of what is inferred, where those are the same at every point."""
+
+    @classmethod
+    def of(cls, calls: Sequence[Call], patterns: dict[object, tuple[Pattern | None, Remembered]]) -> Group:
+        """Learn from one call at each point; `patterns` is what calls of this form were seen to do, by numbers."""
+        alone = can_be_made_alone(calls[0])
+        seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]
+        told = tuple(pattern for pattern, _inferred in seen)
+        flat = [_flattened(inferred) for _pattern, inferred in seen]
+        kernel = calls[0].kernel
+        plain = kernel.explicit is None and kernel.temporaries is None
+        constant = all(call.numbers == calls[0].numbers for call in calls)
+        structures = {(pattern.events, pattern.kept) for pattern in told if pattern is not None}
+        alike = all(forms == flat[0][0] for forms, _numbers in flat)
+        numbers = [[*call.numbers, *(more if alike else ())] for call, (_forms, more) in zip(calls, flat, strict=True)]
+        return cls(
+            calls[0],
+            told,
+            is_steady=None not in told and len(structures) == 1 and (plain or constant),
+            numbers=np.array(numbers, dtype=np.int64).reshape(len(calls), -1),
+            inferred=flat[0][0] if alike else (),
+        )
+
+    @property
+    def births(self) -> np.ndarray:
+        """(points, births, 3): bytes of every storage with their bounds, of a steady group."""
+        return np.array([pattern.births for pattern in self.patterns if pattern], dtype=np.int64).reshape(
+            len(self.patterns), -1, len(Born._fields)
+        )
+
+    def made(self, numbers: Sequence[int]) -> Pattern | None:
+        """What it does with these numbers, as in `Group.numbers`; None if it cannot be made alone."""
+        split = len(self.call.numbers)
+        left = iter(numbers[split:])
+        remembered = Remembered((_rebuilt(asked, left), _rebuilt(given, left)) for asked, given in self.inferred)
+        return _alone(self.call, tuple(numbers[:split]), remembered)
+
+    def is_as_made(self, numbers: Sequence[int], births: Sequence[Sequence[int]]) -> bool:
+        """Whether these births are what a call that infers everything anew leaves."""
+        first = self.patterns[0]
+        made = _alone(self.call, tuple(numbers[: len(self.call.numbers)]), Remembered())
+        return made is not None and first is not None and made == first._replace(births=_born(births))
+
+
+def _born(births: Sequence[Sequence[int]]) -> tuple[Born, ...]:
+    return tuple(Born(*each) for each in births)
+
+
+def _made(call: Call, patterns: dict[object, tuple[Pattern | None, Remembered]]) -> tuple[Pattern | None, Remembered]:
+    if call.numbers not in patterns:
+        inferred = Remembered()
+        patterns[call.numbers] = _alone(call, call.numbers, inferred), inferred
+    return patterns[call.numbers]
+
+
+def _alone(call: Call, numbers: tuple[int, ...], remembered: Remembered) -> Pattern | None:
+    try:
+        with remembering(remembered):
+            return make_alone(call, numbers)
+    except (RuntimeError, ValueError, TypeError, IndexError):
+        return None  # what it was called with is more than its form and its numbers
+
+
+def _flattened(inferred: Remembered) -> tuple[tuple[tuple[Form, Form], ...], list[int]]:
+    """Forms and whole numbers of everything in it, in order."""
+    numbers: list[int] = []
+    forms = tuple((_form(key, numbers), _form(value, numbers)) for key, value in inferred.items())
+    return forms, numbers
+
+
+def _form(value: Any, numbers: list[int]) -> Form:
+    kind = value.__class__
+    if kind is int:
+        numbers.append(value)
+        return _NUMBER
+    if isinstance(value, (tuple, list)):
+        return (list if kind is list else tuple, *[_form(each, numbers) for each in value])
+    if kind is Shape:
+        numbers += value.shape
+        numbers += value.stride
+        return (Shape, len(value.shape), value.dtype)
+    return ("value", value)
+
+
+def _rebuilt(form: Form, numbers: Iterator[int]) -> Any:
+    what = form[0]
+    if form is _NUMBER:
+        return next(numbers)
+    if what is tuple or what is list:
+        return what(_rebuilt(each, numbers) for each in form[1:])
+    if what is Shape:
+        _what, dim, dtype = form
+        return Shape([next(numbers) for _ in range(dim)], [next(numbers) for _ in range(dim)], dtype)
+    return form[1]
