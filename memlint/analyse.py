@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
 OVER_BUDGET = "MEM010"
-_OVERRIDES = ("batch", "dtype", "mode", "optimizer", "gpu")
+_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")
 
 
 def analyse(request: Request) -> Result:

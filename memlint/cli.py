@@ -40,6 +40,27 @@ def _by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[st
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
+def _sizes(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:
+    """Sizes by name of `--dim NAME=SIZE`; None without any."""
+    from memlint.workload.records import LARGEST_SIZE  # noqa: PLC0415
+
+    sizes = {}
+    for text in texts:
+        name, separator, size = (part.strip() for part in text.partition("="))
+        if name == "batch":
+            raise UsageError(f"--dim {text} is the batch size", "Write --batch N.")
+        if not separator or not name.isidentifier():
+            raise UsageError(f"--dim {text!r} is not a name and a size", "Write --dim seq=2048.")
+        number = int(size) if size.isdecimal() and len(size) <= len(str(LARGEST_SIZE)) else 0
+        if not 1 <= number <= LARGEST_SIZE:
+            raise UsageError(
+                f"--dim {text}: {size!r} is not a size",
+                f"Write a whole number from 1 to {LARGEST_SIZE}, as in --dim {name}=2048.",
+            )
+        sizes[name] = number
+    return sizes or None
+
+
 _CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": _by_comma}
 
 
@@ -72,6 +93,9 @@ def main() -> None:
 @main.command()
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
+@click.option(
+    "--dim", "dimensions", multiple=True, metavar="NAME=SIZE", callback=_sizes, help="Another dimension, as seq=2048."
+)
 @click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")

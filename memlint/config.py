@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from memlint.errors import UsageError
 from memlint.lint.selection import normal
 from memlint.units import parse_nbytes
+from memlint.workload.records import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +51,7 @@ def _sizes_by_name(value: object) -> object:
 
 
 Count = Annotated[int, Field(gt=0, strict=True)]
+Size = Annotated[int, Field(gt=0, le=LARGEST_SIZE, strict=True)]
 NBytes = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_size)]
 Codes = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 
@@ -77,6 +79,8 @@ class Settings(_Table):
     mode: Mode | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    dimensions: dict[str, Size] = {}
+    """Sizes of named dimensions other than the batch."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}
     """By name of the Workload; `*` stands for those that have none. `budget = "24GiB"` is short for `*`."""
     select: Codes = ("ALL",)
@@ -128,6 +132,8 @@ def override(settings: Settings, **options: object) -> Settings:
     makes no sense.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, ())}
+    if "dimensions" in given:
+        given["dimensions"] = {**settings.dimensions, **given["dimensions"]}
     extended, ignored = given.get("extend_select", ()), given.get("ignore", ())
     if "select" in given:
         given = {"extend_select": (), "ignore": (), **given}

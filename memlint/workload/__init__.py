@@ -7,6 +7,7 @@ rendering    a Workload written out as TOML, every assumption explicit (no torch
 loading      importing the user's file
 discover     from a target to Workloads
 construct    from a Workload to a model
+dimensions   sizes other than the batch that it has
 inputs       example inputs inferred from layers and signatures
 huggingface  the same for Hugging Face configs
 loss         the scalar that is trained on

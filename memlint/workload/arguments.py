@@ -6,7 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
@@ -14,6 +14,10 @@ from memlint.errors import WorkloadError
 from memlint.workload.failure import describe
 from memlint.workload.hints import CONFIG_NAMES, annotation_class
 from memlint.workload.huggingface import is_config
+from memlint.workload.records import BATCH
+
+if TYPE_CHECKING:
+    from memlint.workload.records import Workload
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
 _MOST = 12
@@ -35,20 +39,17 @@ class _Choice(NamedTuple):
 
 
 def arguments_for(
-    function: Callable[..., Any], given: Mapping[str, object], batch: int, namespace: Mapping[str, object]
+    function: Callable[..., Any], workload: Workload, namespace: Mapping[str, object]
 ) -> Iterator[Arguments]:
     """Ways to call `function`, the likeliest first.
 
-    `given` are the Workload's; a function's parameter `batch` gets the batch size; configs come from `namespace`,
-    the file's. Raises WorkloadError naming the parameters nothing is known about.
+    Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
+    configs come from `namespace`, the file's. Raises WorkloadError naming the parameters nothing is known about.
     """
-    fixed, open_choices, missing = dict(given), {}, []
-    for name, parameter in _parameters(function).items():
-        if name in given:
-            continue
-        if name == "batch" and not isinstance(function, type):
-            fixed[name] = batch
-        elif parameter.default is parameter.empty:
+    fixed = {**workload.arguments, **_sizes(function, workload)}
+    open_choices, missing = {}, []
+    for name, parameter in parameters(function).items():
+        if name not in fixed and parameter.default is parameter.empty:
             choices = list(_configs(function, name, namespace))
             open_choices[name] = choices
             if not choices:
@@ -70,13 +71,26 @@ def arguments_for(
         yield Arguments(fixed | made, tuple(f"{called} is built with {choice.text}" for choice in combination))
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
+    """The batch size and the sizes of dimensions that `function` is to be called with."""
+    batch = {} if isinstance(function, type) else {BATCH: workload.batch}
+    asked = {name: size for name, size in {**workload.dimensions, **batch}.items() if name not in workload.arguments}
+    # A default is not passed again: a wrapper may show parameters of what it wraps and not take them.
+    return {
+        name: asked[name]
+        for name, parameter in parameters(function).items()
+        if name in asked and (name == BATCH or type(parameter.default) is not int or parameter.default != asked[name])
+    }
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters of `function` by name, less those that take whatever is left."""
     variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     try:
-        parameters = inspect.signature(function).parameters
+        signature = inspect.signature(function)
     except (TypeError, ValueError):
         return {}
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind not in variadic}
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}
 
 
 def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:
@@ -106,7 +120,7 @@ def _is_config_class(kind: type) -> bool:
         return False
     if is_config(kind):
         return True
-    return all(parameter.default is not parameter.empty for parameter in _parameters(kind).values())
+    return all(parameter.default is not parameter.empty for parameter in parameters(kind).values())
 
 
 def _named_like_config(key: str, parameter: str) -> bool:

@@ -18,13 +18,15 @@ from memlint.trace.records import Assumption
 from memlint.workload import huggingface
 from memlint.workload.arguments import arguments_for
 from memlint.workload.declare import Declaration
+from memlint.workload.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workload.failure import reported
-from memlint.workload.inputs import infer_inputs
+from memlint.workload.inputs import Inferred, infer_inputs
 from memlint.workload.loading import load_object
 from memlint.workload.optimizers import NONE, OptimizerFactory, optimizer_named
 from memlint.workload.program import Construction, Program
+from memlint.workload.records import SEQUENCE
 from memlint.workload.standing import standing_device
-from memlint.workload.target import SEPARATOR, parse_target
+from memlint.workload.target import SEPARATOR, Target, parse_target
 from memlint.workload.tensors import make_inputs
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Built:
 
 def build(workload: Workload, root: Path | None = None) -> Built:
     """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
-    target = parse_target(workload.target if not workload.path else _located(workload), Path.cwd())
+    target = _target(workload)
     if target.is_config and target.path is not None:
         config = huggingface.with_arguments(huggingface.config_from_json(target.path), workload.arguments)
         built = _of_result(config, workload.name)
@@ -73,7 +75,7 @@ def build_object(value: object, workload: Workload) -> Built:
     namespace = vars(sys.modules[value.__module__]) if getattr(value, "__module__", None) in sys.modules else {}
     failure: WorkloadError | None = None
     name = getattr(value, "__name__", workload.name)
-    for arguments in arguments_for(value, workload.arguments, workload.batch, namespace):
+    for arguments in arguments_for(value, workload, namespace):
         try:
             with reported(f"{name} cannot be built"):
                 result = value(**arguments.values)
@@ -86,23 +88,38 @@ def build_object(value: object, workload: Workload) -> Built:
 
 
 def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tuple[Assumption, ...]]:
-    """`workload` with inputs, inferred where nobody declared any, and what that assumed.
+    """`workload` with inputs, inferred where nobody declared any, with all its dimensions, and what that assumed.
 
     Runs the model on a virtual device, so not to be called inside one. Where the target itself gives the inputs,
-    `inputs` stays None. Raises WorkloadError when none are found.
+    `inputs` stays None. Raises WorkloadError when none are found, UsageError for dimensions that nothing takes.
     """
-    if workload.inputs is not None:
-        return workload, ()
+    asked = workload.dimensions
+    assumptions: tuple[Assumption, ...] = ()
     with standing_device(workload.gpu) as place:
-        built = build(workload, root)
-        if built.inputs is not None:
-            return workload, ()
-        with reported(f"{workload.name}: the model cannot be moved to the device"):
-            # The tracer casts as well; autocast changes no shape, so trials run without it.
-            model = built.model.to(place).train(workload.mode == "train")
-        train = workload.mode == "train" and built.loss is None and built.step is None
-        inferred = infer_inputs(model, train=train, device=place)
-    return replace(workload, inputs=inferred.inputs), inferred.assumptions
+        target = _target(workload)
+        value = None if target.is_config else load_object(target, root)
+        workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **asked})
+        taking = parameters_taking_sizes(value)
+        if workload.inputs is None:
+            built = build(workload, root)
+            if built.inputs is None:
+                # A class's own `seq` that nobody asked to change is not the length of its texts.
+                free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
+                inferred = _inferred(workload, built, place, workload.dimensions if free else None)
+                dimensions = {**inferred.dimensions, **workload.dimensions}
+                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
+                assumptions = inferred.assumptions
+    named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
+    refuse_untaken(workload, asked, [name for name in workload.dimensions if name in taking or name in named])
+    return workload, assumptions
+
+
+def _inferred(workload: Workload, built: Built, place: str, sizes: Mapping[str, int] | None) -> Inferred:
+    with reported(f"{workload.name}: the model cannot be moved to the device"):
+        # The tracer casts as well; autocast changes no shape, so trials run without it.
+        model = built.model.to(place).train(workload.mode == "train")
+    train = workload.mode == "train" and built.loss is None and built.step is None
+    return infer_inputs(model, train=train, device=place, sizes=sizes)
 
 
 def build_program(
@@ -130,7 +147,9 @@ def real_program(workload: Workload, root: Path | None, device: str) -> Program:
 
 def _construction(workload: Workload, root: Path | None) -> Construction:
     built = build(workload, root)
-    inputs = built.inputs if workload.inputs is None else make_inputs(workload.inputs, workload.batch)
+    inputs = (
+        built.inputs if workload.inputs is None else make_inputs(workload.inputs, workload.batch, workload.dimensions)
+    )
     if inputs is None:
         raise WorkloadError(f"{workload.name} has no inputs")
     loss, optimizer = built.loss, built.optimizer
@@ -183,5 +202,8 @@ def _callable(text: str, what: str, root: Path | None) -> Callable[..., Any]:
     return value
 
 
-def _located(workload: Workload) -> str:
-    return f"{workload.path}{SEPARATOR}{workload.qualname}" if workload.qualname else workload.path
+def _target(workload: Workload) -> Target:
+    if not workload.path:
+        return parse_target(workload.target, Path.cwd())
+    name = f"{SEPARATOR}{workload.qualname}" if workload.qualname else ""
+    return parse_target(f"{workload.path}{name}", Path.cwd())

@@ -13,7 +13,10 @@ The decorator names it, sets what differs from the defaults, and can stand on a 
 
 A function gives a model, `(model, inputs)`, `(model, inputs, loss)` or a `Declaration`. Inputs are a tensor, a
 sequence of positional or a mapping of named ones; the loss is called as `loss(output, inputs)`. Among its
-parameters, `batch` receives the batch size.
+parameters, `batch` receives the batch size. Any other that has a whole number as default is a dimension of that size:
+
+    def memlint_workload(batch, seq=1024):
+        return GPT(Config()), torch.randint(0, 50257, (batch, seq))
 
 A loop that is not forward, loss, backward, optimizer step gives its own body as `step`:
 
@@ -33,6 +36,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from memlint.errors import UsageError
@@ -78,8 +82,8 @@ def workload(**settings: Any) -> Callable[[Target], Target]: ...
 def workload(target: Target | None = None, /, **settings: Any) -> Target | Callable[[Target], Target]:
     """Declare the decorated function or model class as a Workload.
 
-    Settings are the keys of a `[[tool.memlint.workload]]` table but `target`: name, mode, batch, dtype, optimizer,
-    gpu, inputs, loss, arguments, allocator. The function itself is returned unchanged.
+    Settings are the keys of a `[[tool.memlint.workload]]` table but `target`: name, mode, batch, dimensions, dtype,
+    optimizer, gpu, inputs, loss, arguments, allocator. The function itself is returned unchanged.
     """
     unknown = sorted(set(settings) - set(_DECORATOR_KEYS))
     if unknown:
@@ -106,13 +110,19 @@ def declared_workloads(namespace: Mapping[str, object], module: str, path: Path)
         settings = getattr(value, "__dict__", {}).get(_MARK)
         if settings is None and name == FUNCTION and callable(value):
             settings = {}
-        own = getattr(value, "__module__", module) == module and getattr(value, "__name__", name) == name
-        if settings is None or not own:
+        if settings is None or not _is_own(value, name, module):
             continue
         settings = {key: _reference(key, setting) for key, setting in settings.items()}
         table = {"name": path.stem if name == FUNCTION else name, **settings, "target": f"{path}::{name}"}
         found.append(workload_from_table(table, path.parent, f"{path}::{name}", origin="declared"))
     return tuple(found)
+
+
+def _is_own(value: object, name: str, module: str) -> bool:
+    """Whether the module itself defines `value` under that name; a `functools.partial` cannot say."""
+    if isinstance(value, partial):
+        return True
+    return getattr(value, "__module__", module) == module and getattr(value, "__name__", name) == name
 
 
 def _reference(key: str, setting: object) -> object:

@@ -50,7 +50,8 @@ def find_workloads(
     """Workloads of `text`: an explicit target, declared in the file, in `configured`, or discovered.
 
     `root` is the project's folder; relative targets count from the current one. `configured` are those of the
-    pyproject, `overrides` fields of Workload that were given on the command line. Finding none is no error.
+    pyproject, `overrides` fields of Workload that were given on the command line; sizes of dimensions are added to
+    those declared. Finding none is no error.
     Raises TargetError and WorkloadError where the target is not there or its file cannot be imported.
     """
     changed = dict(overrides or {})
@@ -59,7 +60,7 @@ def find_workloads(
         tables = [each for each in configured if _is_of(each, target)]
         name = target.qualname or (target.path.parent.name if target.path else target.module)
         known = tables or [Workload(name, text, str(target.path or ""), target.qualname)]
-        return Found(tuple(replace(workload, **changed) for workload in known))
+        return Found(tuple(_overridden(workload, changed) for workload in known))
     mine = [workload for workload in configured if workload.path == str(target.path)]
     module = load_file(target.path, root)
     known = [*declared_workloads(vars(module), module.__name__, target.path), *mine]
@@ -67,10 +68,15 @@ def find_workloads(
         known = [workload for workload in known if workload.qualname == target.qualname]
         if not known:
             known = [Workload(target.qualname, text, str(target.path), target.qualname)]
-        return Found(tuple(replace(workload, **changed) for workload in known))
+        return Found(tuple(_overridden(workload, changed) for workload in known))
     if known:
-        return Found(tuple(replace(workload, **changed) for workload in known))
+        return Found(tuple(_overridden(workload, changed) for workload in known))
     return _discovered(module, target.path, text, changed)
+
+
+def _overridden(workload: Workload, changed: Mapping[str, Any]) -> Workload:
+    dimensions = {**workload.dimensions, **changed.get("dimensions", {})}
+    return replace(workload, **{**changed, "dimensions": dimensions})
 
 
 def _is_of(workload: Workload, target: Target) -> bool:

@@ -6,10 +6,10 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from memlint.workload.hints import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, LONGEST
-from memlint.workload.records import BATCH, InputSpec
+from memlint.workload.records import BATCH, SEQUENCE, InputSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 SAMPLES = 160_000
 """Speech recordings: ten seconds at 16 kHz."""
@@ -35,18 +35,22 @@ _POSITIONS = (
 Specs = tuple[InputSpec, ...]
 
 
-def candidates(model: Any, *, train: bool) -> Iterator[Specs]:
-    """Give inputs for `model`, in training with the labels its head takes; the likeliest first."""
+def candidates(model: Any, *, train: bool, asked: int | None = None) -> Iterator[tuple[Specs, Mapping[str, int]]]:
+    """Give inputs for `model`, in training with the labels its head takes; the likeliest first.
+
+    Each with the length of its text, where it has one: that is the dimension `seq`, the length `asked` for if any.
+    """
     names = frozenset(inspect.signature(model.forward).parameters)
-    for length in _lengths(model.config):
-        main = _main_inputs(model, names, length)
+    for length in (asked,) if asked is not None else _lengths(model.config):
+        main = _main_inputs(model, names)
+        dimensions = {SEQUENCE: length} if any(spec.dimensions for spec in main) else {}
         decoder = _text(model.config, "decoder_input_ids", TRANSCRIPT)
         if train:
-            for labels in _labels(model, names, main):
-                yield (*main, *labels)
-        yield main
+            for labels in _labels(model, names, main, length):
+                yield (*main, *labels), dimensions
+        yield main, dimensions
         if "decoder_input_ids" in names:
-            yield (*main, decoder)
+            yield (*main, decoder), dimensions
 
 
 def _lengths(config: Any) -> Iterator[int]:
@@ -63,7 +67,7 @@ def _lengths(config: Any) -> Iterator[int]:
     yield from (shorter for shorter in (512, 128, 32, 8) if shorter < length)
 
 
-def _main_inputs(model: Any, names: frozenset[str], length: int) -> Specs:
+def _main_inputs(model: Any, names: frozenset[str]) -> Specs:
     config, main = model.config, model.main_input_name
     specs = []
     if "pixel_values" in names:
@@ -76,14 +80,14 @@ def _main_inputs(model: Any, names: frozenset[str], length: int) -> Specs:
     if main == "input_values" and main in names:
         specs.append(InputSpec(main, (BATCH, SAMPLES)))
     if "input_ids" in names and (main == "input_ids" or specs):
-        text = _text(config, "input_ids", length)
+        text = _text(config, "input_ids", SEQUENCE)
         if "MultipleChoice" in type(model).__name__:
-            text = InputSpec("input_ids", (BATCH, CHOICES, length), "int64", high=text.high)
+            text = InputSpec("input_ids", (BATCH, CHOICES, SEQUENCE), "int64", high=text.high)
         specs.append(text)
     return tuple(specs)
 
 
-def _labels(model: Any, names: frozenset[str], main: Specs) -> Iterator[Specs]:
+def _labels(model: Any, names: frozenset[str], main: Specs, length: int) -> Iterator[Specs]:
     """Labels for the head of `model`, the likeliest first; none for a model without a head."""
     config, kind = model.config, type(model).__name__
     tokens = next((spec for spec in main if spec.name == "input_ids"), None)
@@ -91,10 +95,7 @@ def _labels(model: Any, names: frozenset[str], main: Specs) -> Iterator[Specs]:
     if "return_loss" in names:
         yield (InputSpec.constant("return_loss", value=True),)
     if {"start_positions", "end_positions"} <= names and tokens is not None:
-        yield tuple(
-            InputSpec(name, (BATCH,), "int64", high=int(tokens.shape[-1]))
-            for name in ("start_positions", "end_positions")
-        )
+        yield tuple(InputSpec(name, (BATCH,), "int64", high=length) for name in ("start_positions", "end_positions"))
     if "labels" not in names:
         return
     if "Detection" in kind or ("Segmentation" in kind and "mask_labels" in names):
@@ -132,7 +133,7 @@ def _pixels(model: Any) -> InputSpec:
     return InputSpec("pixel_values", (BATCH, channels, height, width))
 
 
-def _text(config: Any, name: str, length: int) -> InputSpec:
+def _text(config: Any, name: str, length: int | str) -> InputSpec:
     return InputSpec(name, (BATCH, length), "int64", high=_vocabulary(config))
 
 

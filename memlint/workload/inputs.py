@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,12 +22,12 @@ from memlint.workload.failure import describe
 from memlint.workload.hints import Hints
 from memlint.workload.loss import own_loss
 from memlint.workload.names import LABELS, first_entry, guess_input
-from memlint.workload.records import BATCH, CONSTANT, InputSpec
+from memlint.workload.records import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workload.repair import repairs
 from memlint.workload.trial import Stage, Trial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import nn
 
@@ -45,22 +45,28 @@ class Inferred:
 
     inputs: tuple[InputSpec, ...]
     assumptions: tuple[Assumption, ...]
+    dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Sizes of the names in the inputs' shapes."""
 
 
-def infer_inputs(model: nn.Module, *, train: bool, device: str) -> Inferred:
+def infer_inputs(model: nn.Module, *, train: bool, device: str, sizes: Mapping[str, int] | None = None) -> Inferred:
     """Find inputs for `model`, which stands on `device` in the mode it will run in.
 
-    In training, labels are given where the model takes them and returns its loss then. Raises WorkloadError with
-    what was tried.
+    In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
+    the dimension `seq`, of the size it has in `sizes` if that names it; where `sizes` is None it stays a number.
+    Raises WorkloadError with what was tried.
     """
+    asked = (sizes or {}).get(SEQUENCE)
     if huggingface.is_model(model):
-        return _first_that_works(Stage(model, device), huggingface_inputs.candidates(model, train=train))
+        candidates = huggingface_inputs.candidates(model, train=train, asked=asked)
+        return _first_that_works(Stage(model, device), candidates, named=sizes is not None)
     with Stage(model, device).watched() as stage:
         trial = _search(stage, _first_guess(model))
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
-    return Inferred(specs, tuple(_assumed(spec, trial, model) for spec in specs))
+    specs, dimensions = (specs, {}) if sizes is None else _with_length_named(specs, asked)
+    return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 
 def _first_guess(model: nn.Module) -> tuple[InputSpec, ...]:
@@ -122,7 +128,7 @@ def _search(stage: Stage, first: tuple[InputSpec, ...]) -> Trial:
 def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
-    tried = "; ".join(map(str, best.specs)) or "no inputs"
+    tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
     message = (
         f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
         f"with {tried} it raises {describe(best.error)}"
@@ -163,13 +169,34 @@ def _labels(name: str, trial: Trial) -> Iterator[InputSpec]:
         yield InputSpec(name, shape, low=0.0, high=1.0)
 
 
-def _first_that_works(stage: Stage, candidates: Iterator[tuple[InputSpec, ...]]) -> Inferred:
+def _with_length_named(specs: tuple[InputSpec, ...], asked: int | None) -> tuple[tuple[InputSpec, ...], dict[str, int]]:
+    """`specs` with the length of their texts as a dimension, where that number stands for nothing else in them."""
+    texts = [spec for spec in specs if spec.dtype in {"int64", "bool"} and len(spec.shape) == 2]
+    lengths = {length for spec in texts if spec.shape[0] == BATCH and isinstance(length := spec.shape[1], int)}
+    if len(lengths) != 1:
+        return specs, {}
+    (length,) = lengths
+    named = tuple(
+        replace(spec, shape=(BATCH, SEQUENCE)) if spec in texts and spec.shape == (BATCH, length) else spec
+        for spec in specs
+    )
+    if any(length in (*spec.shape, spec.low, spec.high) for spec in named if spec.dtype != CONSTANT):
+        return specs, {}
+    return named, {SEQUENCE: asked or length}
+
+
+def _first_that_works(
+    stage: Stage, candidates: Iterator[tuple[tuple[InputSpec, ...], Mapping[str, int]]], *, named: bool
+) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
-    for specs in candidates:
-        trial = stage.attempt(specs)
+    for specs, dimensions in candidates:
+        if not named:
+            specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
+        trial = stage.attempt(specs, dimensions)
         if trial.error is None:
-            text = f"inputs {'; '.join(map(str, specs))} (from the config of {type(stage.model).__name__})"
+            said = "; ".join(spec.described(dimensions) for spec in specs)
+            text = f"inputs {said} (from the config of {type(stage.model).__name__})"
             assumptions = [Assumption(text, None)]
             fuller = next((other for other in trials if len(other.specs) > len(specs)), None)
             if fuller is not None and fuller.error is not None:
@@ -177,20 +204,21 @@ def _first_that_works(stage: Stage, candidates: Iterator[tuple[InputSpec, ...]])
                 assumptions.append(
                     Assumption(f"{missing} left out: with them it raises {describe(fuller.error)}", None)
                 )
-            return Inferred(specs, tuple(assumptions))
+            return Inferred(specs, tuple(assumptions), dimensions)
         trials.append(trial)
     raise _failure(stage.model, trials)
 
 
-def _assumed(spec: InputSpec, trial: Trial, model: nn.Module) -> Assumption:
+def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:
+    said = spec.described(dimensions)
     if spec.name in trial.entries:
         layer = trial.entries[spec.name]
         path = next(path for path, module in model.named_modules() if module is layer)
         kind = type(layer).__name__
-        return Assumption(f"input {spec} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
+        return Assumption(f"input {said} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
     if spec.dtype == CONSTANT:
-        return Assumption(f"input {spec} (from its annotation)", None)
-    return Assumption(f"input {spec} (the model runs with it)", None)
+        return Assumption(f"input {said} (from its annotation)", None)
+    return Assumption(f"input {said} (the model runs with it)", None)
 
 
 def _article(word: str) -> str:

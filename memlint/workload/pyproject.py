@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
     from memlint.workload.records import Origin
 
-KEYS = ("name", "target", "mode", "batch", "dtype", "optimizer", "gpu", "inputs", "loss", "arguments", "allocator")
+KEYS = (
+    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),
+    *("inputs", "loss", "arguments", "allocator"),
+)
 """Keys of a table, in the order they are written."""
 
 _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
@@ -69,6 +72,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         "loss": str,
         "allocator": str,
         "arguments": Mapping,
+        "dimensions": Mapping,
     }.items():
         if key in table and not isinstance(table[key], kind):
             raise UsageError(
@@ -88,6 +92,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         path=str(target.path or ""),
         qualname=target.qualname,
         arguments=dict(table.get("arguments", {})),
+        dimensions=dict(table.get("dimensions", {})),
         origin=origin,
         **values,
     )

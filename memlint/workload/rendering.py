@@ -32,6 +32,10 @@ def workload_table(workload: Workload, base: Path | None = None) -> dict[str, ob
         "target": _target(workload, base),
         "mode": workload.mode,
         "batch": workload.batch,
+    }
+    if workload.dimensions:
+        settings["dimensions"] = workload.dimensions
+    settings |= {
         "dtype": workload.dtype,
         "optimizer": _relative(workload.optimizer, base),
         "gpu": workload.gpu,

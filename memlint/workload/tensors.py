@@ -10,12 +10,12 @@ import torch
 from memlint.workload.records import CONSTANT, InputSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _STEP = re.compile(r"[^.\[\]]+|\[\]")
 
 
-def make_inputs(specs: Sequence[InputSpec], batch: int) -> dict[str, Any]:
+def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str, int]) -> dict[str, Any]:
     """Host tensors for `specs`, nested as their names say; see `InputSpec`.
 
     The same seed each time, and the program's own random state is left as it was.
@@ -24,15 +24,15 @@ def make_inputs(specs: Sequence[InputSpec], batch: int) -> dict[str, Any]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for spec in specs:
-            _put(inputs, _STEP.findall(spec.name), spec, batch)
+            _put(inputs, _STEP.findall(spec.name), spec, batch, dimensions)
     return inputs
 
 
-def make_tensor(spec: InputSpec, batch: int) -> Any:
+def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> Any:
     """Make one value of `spec`: a tensor, or the constant."""
     if spec.dtype == CONSTANT:
         return spec.low
-    shape, dtype = spec.sizes(batch), getattr(torch, spec.dtype)
+    shape, dtype = spec.sizes(batch, dimensions), getattr(torch, spec.dtype)
     if dtype.is_floating_point or dtype.is_complex:
         if spec.low is None and spec.high is None:
             return torch.randn(shape, dtype=dtype)
@@ -43,15 +43,15 @@ def make_tensor(spec: InputSpec, batch: int) -> Any:
     return torch.randint(low, high, shape).to(dtype)
 
 
-def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int) -> None:
+def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> None:
     """Put the value of `spec` where `steps` lead: `["labels", "[]", "boxes"]`."""
     name, rest = steps[0], steps[1:]
     if not rest:
-        place[name] = make_tensor(spec, batch)
+        place[name] = make_tensor(spec, batch, dimensions)
     elif rest == ["[]"]:
-        place[name] = [make_tensor(spec, batch) for _ in range(batch)]
+        place[name] = [make_tensor(spec, batch, dimensions) for _ in range(batch)]
     elif rest[0] == "[]":
         for item in place.setdefault(name, [{} for _ in range(batch)]):
-            _put(item, rest[1:], spec, batch)
+            _put(item, rest[1:], spec, batch, dimensions)
     else:
-        _put(place.setdefault(name, {}), rest, spec, batch)
+        _put(place.setdefault(name, {}), rest, spec, batch, dimensions)

@@ -28,6 +28,8 @@ class Trial:
     """What came of one call."""
 
     specs: tuple[InputSpec, ...]
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the names in the specs."""
     error: Exception | None = None
     output: object = None
     progress: int = 0
@@ -66,10 +68,12 @@ class Stage:
             for hook in hooks:
                 hook.remove()
 
-    def attempt(self, specs: Sequence[InputSpec], *, grad: bool = False) -> Trial:
+    def attempt(
+        self, specs: Sequence[InputSpec], dimensions: Mapping[str, int] | None = None, *, grad: bool = False
+    ) -> Trial:
         """Call the model once with inputs of `specs`; what it raises is in the Trial."""
-        trial = self._trial = Trial(tuple(specs))
-        inputs = tree_map(partial(_to, device=self.device), make_inputs(specs, TRIAL_BATCH))
+        trial = self._trial = Trial(tuple(specs), dimensions or {})
+        inputs = tree_map(partial(_to, device=self.device), make_inputs(specs, TRIAL_BATCH, trial.dimensions))
         self._storages = {
             leaf.untyped_storage()._cdata: name
             for name, value in inputs.items()

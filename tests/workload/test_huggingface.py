@@ -16,7 +16,7 @@ TEXT = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "in
 CONFIGS = {
     "BertForMaskedLM": (
         {"model_type": "bert", **TEXT},
-        ["input_ids [batch, 512] int64 below 99", "labels [batch, 512] int64 below 99"],
+        ["input_ids [batch, seq=512] int64 below 99", "labels [batch, seq=512] int64 below 99"],
     ),
     "ViTForImageClassification": (
         {"model_type": "vit", **TEXT, "image_size": 32, "patch_size": 8},
@@ -28,7 +28,7 @@ CONFIGS = {
             "text_config": {**TEXT, "max_position_embeddings": 77, "eos_token_id": 98, "bos_token_id": 97},
             "vision_config": {**TEXT, "image_size": 32, "patch_size": 8},
         },
-        ["pixel_values [batch, 3, 32, 32] float32", "input_ids [batch, 77] int64 below 99", "return_loss = True"],
+        ["pixel_values [batch, 3, 32, 32] float32", "input_ids [batch, seq=77] int64 below 99", "return_loss = True"],
     ),
     "T5ForConditionalGeneration": (
         {
@@ -42,7 +42,7 @@ CONFIGS = {
             "decoder_start_token_id": 0,
             "pad_token_id": 0,
         },
-        ["input_ids [batch, 512] int64 below 99", "labels [batch, 512] int64 below 99"],
+        ["input_ids [batch, seq=512] int64 below 99", "labels [batch, seq=512] int64 below 99"],
     ),
 }
 
@@ -53,7 +53,7 @@ def test_a_config_file_gives_its_model_with_the_labels_of_its_head(name, tmp_pat
     (tmp_path / "config.json").write_text(json.dumps(config))
     (workload,) = find_workloads(str(tmp_path), tmp_path, overrides={"batch": 2}).workloads
     completed, assumptions = complete(workload)
-    assert [str(spec) for spec in completed.inputs] == expected
+    assert [spec.described(completed.dimensions) for spec in completed.inputs] == expected
     assert name in assumptions[0].text
     program = build_program(completed, device="cpu")
     program.setup()

@@ -10,22 +10,26 @@ from memlint.workload.discover import complete, find_workloads
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 
 
+def described(workload):
+    return [spec.described(workload.dimensions) for spec in workload.inputs]
+
+
 def inputs(path, **overrides):
     workload = find_workloads(str(path), path.parent, overrides=overrides).workloads[0]
-    return [str(spec) for spec in complete(workload)[0].inputs]
+    return described(complete(workload)[0])
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("bert", ["input_ids [batch, 512] int64 below 30522", "labels [batch, 512] int64 below 30522"]),
-        ("clip", ["images [batch, 3, 224, 224] float32", "tokens [batch, 77] int64 below 49408"]),
+        ("bert", ["input_ids [batch, seq=512] int64 below 30522", "labels [batch, seq=512] int64 below 30522"]),
+        ("clip", ["images [batch, 3, 224, 224] float32", "tokens [batch, seq=77] int64 below 49408"]),
         ("gcn", ["features [1024, 512] float32", "edge_index [2, 8192] int64 below 1024"]),
-        ("gpt2", ["tokens [batch, 1024] int64 below 50257", "targets [batch, 1024] int64 below 50257"]),
-        ("llama", ["tokens [batch, 1024] int64 below 32000", "targets [batch, 1024] int64 below 32000"]),
-        ("lstm_lm", ["tokens [batch, 512] int64 below 10000"]),
+        ("gpt2", ["tokens [batch, seq=1024] int64 below 50257", "targets [batch, seq=1024] int64 below 50257"]),
+        ("llama", ["tokens [batch, seq=1024] int64 below 32000", "targets [batch, seq=1024] int64 below 32000"]),
+        ("lstm_lm", ["tokens [batch, seq=512] int64 below 10000"]),
         ("mlp", ["x [batch, 784] float32"]),
-        ("moe", ["tokens [batch, 1024] int64 below 32000", "targets [batch, 1024] int64 below 32000"]),
+        ("moe", ["tokens [batch, seq=1024] int64 below 32000", "targets [batch, seq=1024] int64 below 32000"]),
         ("resnet50", ["images [batch, 3, 224, 224] float32"]),
         ("swin", ["images [batch, 3, 224, 224] float32"]),
         ("unet", ["x [batch, 3, 64, 64] float32", "timesteps [batch] int64 below 1000"]),
@@ -37,7 +41,7 @@ def test_fixture_models_get_the_inputs_they_document(name, expected):
 
 
 def test_labels_are_left_out_of_inference():
-    assert inputs(FIXTURES / "gpt2.py", mode="inference") == ["tokens [batch, 1024] int64 below 50257"]
+    assert inputs(FIXTURES / "gpt2.py", mode="inference") == ["tokens [batch, seq=1024] int64 below 50257"]
 
 
 def module(body, signature="self, x"):
@@ -75,7 +79,7 @@ class Net(nn.Module):
         (
             "self.head = nn.Linear(8, 2); self.e = nn.Embedding(50, 8) | return self.head(self.e(x))",
             "self, x",
-            ["x [batch, 512] int64 below 50"],
+            ["x [batch, seq=512] int64 below 50"],
         ),
         (
             "self.head = nn.Linear(8, 2); self.c = nn.Conv1d(4, 8, 3) | return self.head(self.c(x).mean(-1))",
@@ -119,12 +123,12 @@ class Net(nn.Module):
         (
             "self.e = nn.Embedding(50, 8); self.pos = nn.Parameter(torch.zeros(1, 48, 8)) | return self.e(x) + self.pos[:, : x.shape[1]]",
             "self, x",
-            ["x [batch, 48] int64 below 50"],
+            ["x [batch, seq=48] int64 below 50"],
         ),
         (
             "self.e = nn.Embedding(50, 8); self.table = nn.Parameter(torch.zeros(1, 48, 8)) | return self.e(x) + self.table[:, : x.shape[1]]",
             "self, x",
-            ["x [batch, 48] int64 below 50"],
+            ["x [batch, seq=48] int64 below 50"],
         ),
         ("self.l = nn.Linear(4, 2) | return self.l(xs[0])", "self, *xs", ["0 [batch, 4] float32"]),
     ],
@@ -137,7 +141,7 @@ def test_assumptions_name_the_layer_an_input_goes_into():
     path = FIXTURES / "gpt2.py"
     workload = find_workloads(str(path), path.parent).workloads[0]
     texts = [assumption.text for assumption in complete(workload)[1]]
-    assert texts[0] == "input tokens [batch, 1024] int64 below 50257 (it goes into token_embedding, an Embedding)"
+    assert texts[0] == "input tokens [batch, seq=1024] int64 below 50257 (it goes into token_embedding, an Embedding)"
 
 
 def test_a_forward_that_always_raises_is_reported_with_what_was_tried_and_its_line(write):

@@ -137,7 +137,7 @@ def test_inputs_nest_as_their_names_say():
         InputSpec.constant("flag", value=True),
         InputSpec("images[]", (3, 8, 8)),
     )
-    made = make_inputs(specs, 2)
+    made = make_inputs(specs, 2, {})
     assert [item["boxes"].shape for item in made["labels"]] == [(5, 4), (5, 4)]
     assert made["labels"][0]["ids"].tolist() == [3] * 5
     assert made["data"]["x"].shape == (2, 2)
@@ -147,5 +147,5 @@ def test_inputs_nest_as_their_names_say():
 
 def test_making_inputs_leaves_the_random_state_alone():
     before = torch.get_rng_state()
-    make_inputs((InputSpec("x", ("batch", 3)),), 4)
+    make_inputs((InputSpec("x", ("batch", 3)),), 4, {})
     assert torch.equal(before, torch.get_rng_state())
