@@ -12,8 +12,6 @@ from memlint import __version__
 from memlint.choice import Choice, choose
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, TargetError
-from memlint.lint.baseline import Baseline
-from memlint.lint.fixes import fix_file
 from memlint.lint.suppression import unsuppressed
 from memlint.report.model import Baseline as KnownFindings
 from memlint.report.model import Error, Finding, Report, Settings, Skipped, Workload
@@ -24,8 +22,7 @@ from memlint.source import Source, Unreadable
 from memlint.targets import distinct, resolve
 from memlint.worker import answers
 from memlint.worker.answer import Limits
-from memlint.worker.parent import ANALYSE
-from memlint.worker.tasks import Task, answers_to
+from memlint.worker.protocol import ANALYSE
 from memlint.workload.target import SEPARATOR
 
 if TYPE_CHECKING:
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
 
     from memlint import config
     from memlint.lint import rule
+    from memlint.lint.baseline import Baseline
     from memlint.lint.fixes import Fixed
     from memlint.targets import Targets
     from memlint.worker.answer import Answer
@@ -118,7 +116,7 @@ def check(
     far. Raises MemlintError for arguments and configuration that make no sense; what goes wrong with a single target
     stands in the Report.
     """
-    known = Baseline.read(baseline) if baseline is not None else None
+    known = _baseline(baseline) if baseline is not None else None
     targets = list(distinct([resolve(argument, options, init=init) for argument in arguments]))
     asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough}
     chosen = choose(targets, execute=execute)
@@ -167,6 +165,8 @@ def corrections(
 
     Raises MemlintError for arguments and configuration that make no sense.
     """
+    from memlint.lint.fixes import fix_file  # noqa: PLC0415
+
     targets = list(distinct([resolve(argument, options) for argument in arguments]))
     fixed = []
     for target, choice in zip(targets, choose(targets, execute=execute), strict=True):
@@ -183,6 +183,12 @@ def exit_status(report: Report) -> int:
     verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
     exceeded = any(verdict.outcome == "does not fit" and verdict.level == "error" for verdict in verdicts)
     return int(exceeded or any(finding.severity in ("error", "warning") for finding in report.findings))
+
+
+def _baseline(file: Path) -> Baseline:
+    from memlint.lint.baseline import Baseline  # noqa: PLC0415
+
+    return Baseline.read(file)
 
 
 def _lint(target: Targets, choice: Choice, run: Run, *, cache: bool) -> None:
@@ -221,6 +227,10 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     """The Answer to each request: those that are kept, and those of workers, several of which may run at a time."""
     kept = [answers.read(request) if cache else None for request in requests]
     missing = [number for number, answer in enumerate(kept) if answer is None]
+    if not missing:
+        return [answer for answer in kept if answer is not None]
+    from memlint.worker.tasks import Task, answers_to  # noqa: PLC0415
+
     tasks = [Task(requests[number], _limits(requests[number]), ANALYSE) for number in missing]
     given = {}
     for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):

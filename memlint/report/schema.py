@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from memlint.report.model import Report
+from memlint.report import model
 
 FILE = Path("docs/report.schema.json")
 
@@ -16,9 +19,23 @@ def schema_text() -> str:
     """The schema as JSON text. It allows unknown fields everywhere, because later versions of memlint may add some."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **_open(Report.model_json_schema(mode="serialization")),
+        **_open(_described(model.Report.model_json_schema(mode="serialization"))),
     }
     return json.dumps(schema, indent=2) + "\n"
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with the docstring below each field, which pydantic would have to read whenever memlint starts."""
+    records = {**schema["$defs"], model.Report.__name__: schema}
+    for node in ast.parse(inspect.getsource(model)).body:
+        if isinstance(node, ast.ClassDef) and node.name in records:
+            properties = records[node.name]["properties"]
+            for field, text in pairwise(node.body):
+                match field, text:
+                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
+                        described = {**properties[name], "description": inspect.cleandoc(description)}
+                        properties[name] = dict(sorted(described.items()))
+    return schema
 
 
 def _open(node: Any) -> Any:

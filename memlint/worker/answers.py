@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from memlint import __version__, cachedir
 from memlint.worker.answer import Answer
 from memlint.worker.dependencies import OURS, digest_of_file, digest_of_variable, mark_of
-from memlint.worker.parent import child_environment
+from memlint.worker.environment import child_environment
 from memlint.worker.protocol import Dependencies, Result
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -52,6 +51,8 @@ def adopt_orphans(adopt: bool) -> bool:
     """
     if sys.platform != "linux":
         return False
+    import ctypes  # noqa: PLC0415
+
     before = ctypes.c_int()
     _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before))
     _prctl(_PR_SET_CHILD_SUBREAPER, int(adopt))
@@ -59,6 +60,8 @@ def adopt_orphans(adopt: bool) -> bool:
 
 
 def _prctl(option: int, argument: object) -> None:
+    import ctypes  # noqa: PLC0415 -- a run that starts no process does without
+
     library = ctypes.CDLL(None, use_errno=True)
     if library.prctl(option, argument, 0, 0, 0) != 0:
         number = ctypes.get_errno()

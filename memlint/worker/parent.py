@@ -16,7 +16,9 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 from memlint.worker.answer import interrupted, read_answer, stopped
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
+from memlint.worker.environment import child_environment
 from memlint.worker.family import Family
+from memlint.worker.protocol import ANALYSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,23 +26,9 @@ if TYPE_CHECKING:
     from memlint.worker.answer import Answer, Limit, Limits
     from memlint.worker.protocol import Request
 
-ANALYSE = "memlint.analyse:analyse"
 _INTERVAL = 0.1  # seconds between two looks at the family
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from memlint.worker.child import main; main(*sys.argv[2:])"
-_ENVIRONMENT = {
-    "CUDA_VISIBLE_DEVICES": "",
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "WANDB_MODE": "disabled",
-    "MPLBACKEND": "Agg",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
 
 
 class Interrupted(KeyboardInterrupt):
@@ -82,13 +70,6 @@ def ask(
         if broken == "seconds":
             _ask_for_stack(child, exchange)
         return stopped(broken, exchange, limits)
-
-
-def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
-    """The variables of a child; `environment` as in `ask`."""
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MEMLINT_")}
-    ordered: dict[str, str | None] = {**_ENVIRONMENT, **environment}
-    return inherited | {key: value for key, value in ordered.items() if value is not None}
 
 
 def _start(

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from memlint.config import Settings
 from memlint.report.model import Finding, Skipped, Workload
 
+ANALYSE = "memlint.analyse:analyse"
+"""The function that answers a Request where no other is named."""
+
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -16,7 +16,8 @@ import psutil
 from memlint.errors import WorkerError
 from memlint.worker.answer import Answer, Limits, unanswered
 from memlint.worker.limits import die_with
-from memlint.worker.parent import ANALYSE, Interrupted, ask, terminations_raise
+from memlint.worker.parent import Interrupted, ask, terminations_raise
+from memlint.worker.protocol import ANALYSE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from memlint import cachedir, check
+from memlint import cachedir
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.worker import answers
+from memlint.worker import answers, tasks
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.parent import ask
 from memlint.worker.protocol import Dependencies, Request, Result
@@ -256,11 +256,11 @@ def test_a_second_check_says_the_same_and_starts_no_process(project: Project, mo
     project.write("model.py", MODEL)
     started: list[str] = []
 
-    def counted(tasks: Sequence[Task], **options: Any) -> Iterator[tuple[int, Answer]]:
-        started.extend(task.request.target for task in tasks)
-        return answers_to(tasks, **options)
+    def counted(asked: Sequence[Task], **options: Any) -> Iterator[tuple[int, Answer]]:
+        started.extend(task.request.target for task in asked)
+        return answers_to(asked, **options)
 
-    monkeypatch.setattr(check, "answers_to", counted)
+    monkeypatch.setattr(tasks, "answers_to", counted)
     reports = [CliRunner().invoke(main, ["check", "model.py"]).stdout for _ in range(2)]
     assert reports[0] == reports[1]
     assert reports[0].startswith("model.py::Model needs ")
