@@ -260,6 +260,8 @@ def validate(
 @click.option("--batch", default="1:512", show_default=True, metavar="SIZES", help="1,8,32, or 1:512 for 1, 2, 4, ...")
 @click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
 @click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
@@ -272,6 +274,8 @@ def sweep(
     batch: str,
     dtype: str | None,
     gpu: str | None,
+    seq: str | None,
+    dims: tuple[str, ...],
     output_format: str,
     output_file: Path | None,
     color: str,
@@ -280,16 +284,17 @@ def sweep(
     """Say what every batch size takes, and which is the largest that fits.
 
     TARGETS are as those of check. A few batch sizes are traced; the others follow from these, and are held against one
-    more trace.
+    more trace. An interrupted sweep prints what it has.
 
-    Exit status: 0 all tables are there, 2 something could not be analysed.
+    Exit status: 0 all tables are there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.scaling import command  # noqa: PLC0415
     from memlint.scaling.text import render  # noqa: PLC0415
 
+    order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
     show, clear = _progress()
     try:
-        result = command.sweep(targets, batch, dtype, gpu, options, on_wait=show)
+        result = command.sweep(targets, order, options, on_wait=show)
     finally:
         clear()
     look = _look(color, output_file, verbosity=0)

@@ -131,6 +131,21 @@ def _most(
     return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
+def most_device(
+    sizes: Sequence[int],
+    events: Sequence[int],
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None = None,
+) -> int:
+    """The upper bound of `peaks(...).device`, for whoever needs nothing else."""
+    reserved = _most(sizes, events, device, settings)[2]
+    if doubts:
+        _lowest, highest = _bounds(sizes, doubts)
+        reserved = max(reserved, _most(highest, events, device, settings)[2])
+    return reserved + device.context_high
+
+
 def _intervals(
     sizes: Sequence[int],
     events: Sequence[int],
@@ -142,12 +157,16 @@ def _intervals(
     likely = _most(sizes, events, device, settings)
     if not doubts:
         return [Interval.exact(nbytes) for nbytes in likely]
+    bounds = zip(*(_most(each, events, device, settings) for each in _bounds(sizes, doubts)), strict=True)
+    # Segments can fit together worse where less is taken.
+    return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
+
+
+def _bounds(sizes: Sequence[int], doubts: Collection[Doubt]) -> tuple[list[int], list[int]]:
     lowest, highest = list(sizes), list(sizes)
     for doubt in doubts:
         lowest[doubt.buffer], highest[doubt.buffer] = doubt.low, doubt.high
-    bounds = zip(_most(lowest, events, device, settings), _most(highest, events, device, settings), strict=True)
-    # Segments can fit together worse where less is taken.
-    return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
+    return lowest, highest
 
 
 def _within_share(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -15,12 +17,14 @@ from memlint.report.paths import relative
 from memlint.scaling.records import MAX_BATCH, Order, Sweep, Table
 from memlint.targets import distinct, resolve
 from memlint.worker.answer import Limits
-from memlint.worker.parent import ask
+from memlint.worker.tasks import Task, answers_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from memlint.worker.answer import Answer
     from memlint.worker.protocol import Request
+    from memlint.worker.protocol import Result as WorkerResult
 
 DTYPES = get_args(Dtype)
 _SWEEP = "memlint.scaling.sweep:sweep"
@@ -42,74 +46,103 @@ class Result(NamedTuple):
 
     table: Table
     failures: tuple[Failure, ...]
+    interrupted: bool = False
 
     @property
     def status(self) -> int:
-        """0: every table is there; 2: something could not be analysed."""
+        """0: every table is there; 2: something could not be analysed; 130: interrupted."""
+        if self.interrupted:
+            return 130
         return 2 if self.failures or any(each.error for each in self.table.sweeps) else 0
 
 
 def sweep(
     targets: Sequence[str],
-    batches: str,
-    dtypes: str | None,
-    gpus: str | None,
+    order: Order,
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
 ) -> Result:
-    """Make the tables of every Workload of `targets`; the texts are as typed after the options.
+    """Make the tables of every Workload of `targets`; whatever is stopped gives those that it had so far.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
     """
-    order = Order(batches=batches_of(batches), dtypes=_dtypes_of(dtypes), gpus=_gpus_of(gpus))
     if importlib.util.find_spec("torch") is None:
         raise TargetError("PyTorch is not installed, so no model can be built", "pip install 'torch-memlint[torch]'")
+    resolved = distinct([resolve(argument, options) for argument in targets])
+    tasks = [task for target in resolved for request in target.requests for task in _tasks(request, order)]
+    answers: dict[int, Answer] = {}
+    interrupted = False
+    try:
+        for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+            answers[number] = answer  # noqa: PERF403 (what there is when it is interrupted)
+    except KeyboardInterrupt:
+        interrupted = True
+    failures: dict[Failure, None] = {}
     sweeps: list[Sweep] = []
-    failures: list[Failure] = []
     torch = None
-    for target in distinct([resolve(argument, options) for argument in targets]):
-        for request in target.requests:
-            answer = ask(
-                _ordered(request, order), _limits(request, order), analyse=_SWEEP, on_wait=_for(request, on_wait)
-            )
-            if answer.error is not None or answer.result is None:
-                error = answer.error or TargetError("there is no answer")
-                failures.append(Failure(request.target, error.message, error.hint or ""))
-                continue
-            torch = answer.result.torch
-            told = relative(answer.result.detail["sweeps"], Path.cwd())
-            found = [Sweep.model_validate(each) for each in told]
-            sweeps += found
-            if not found and request.named:
-                failures.append(Failure(request.target, "no torch.nn.Module found", "Name the class: model.py::Net."))
-    return Result(Table(tool=f"memlint {__version__}", torch=torch, sweeps=tuple(sweeps)), tuple(failures))
+    for task, answer in ((tasks[number], answers[number]) for number in sorted(answers)):
+        result = answer.result or answer.partial
+        found = _sweeps(result) if result else []
+        torch = result.torch if result else torch
+        sweeps += found
+        if answer.error is not None:
+            failures[Failure(task.request.target, answer.error.message, answer.error.hint or "")] = None
+        elif not found and task.request.named:
+            hint = "Name the class: model.py::Net."
+            failures[Failure(task.request.target, "no torch.nn.Module found", hint)] = None
+    table = Table(tool=f"memlint {__version__}", torch=torch, sweeps=tuple(sweeps))
+    return Result(table, tuple(failures), interrupted)
 
 
-def batches_of(text: str) -> tuple[int, ...]:
+def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:
+    """The Order for options as typed; `dimensions` as `seq=512:8192`. Raises UsageError for what makes no sense."""
+    return Order(
+        batches=sizes_of(batches, "--batch"),
+        dtypes=_dtypes_of(dtypes),
+        gpus=_gpus_of(gpus),
+        dimensions=_dimensions_of(dimensions),
+    )
+
+
+def sizes_of(text: str, option: str) -> tuple[int, ...]:
     """`1,8,32` or `1:512`, which is 1, 2, 4 and so on up to 512; ascending, each once. Raises UsageError."""
-    batches: set[int] = set()
+    sizes: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         limits = _RANGE.fullmatch(part)
         if limits is None:
-            batches.add(_batch(part))
+            sizes.add(_size(part, option))
             continue
-        low, high = _batch(limits[1]), _batch(limits[2])
+        low, high = _size(limits[1], option), _size(limits[2], option)
         if low > high:
-            raise UsageError(f"--batch {part} begins above its end", f"Write {high}:{low}.")
+            raise UsageError(f"{option} {part} begins above its end", f"Write {high}:{low}.")
         while low < high:
-            batches.add(low)
+            sizes.add(low)
             low *= 2
-        batches.add(high)
-    if not batches:
-        raise UsageError("--batch names no batch size", "Write --batch 1,8,32 or --batch 1:512.")
-    return tuple(sorted(batches))
+        sizes.add(high)
+    if not sizes:
+        raise UsageError(f"{option} names no size", f"Write {option} 1,8,32 or {option} 1:512.")
+    return tuple(sorted(sizes))
 
 
-def _batch(text: str) -> int:
+def _size(text: str, option: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 12 else 0
     if not 1 <= number <= MAX_BATCH:
-        raise UsageError(f"--batch {text!r} is no batch size", f"Write whole numbers from 1 to {MAX_BATCH}.")
+        raise UsageError(f"{option} {text!r} is no size", f"Write whole numbers from 1 to {MAX_BATCH}.")
     return number
+
+
+def _dimensions_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, sizes = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier():
+            raise UsageError(
+                f"--dim {text!r} is no dimension with its sizes", "Write --dim seq=512,1024 or seq=512:8192."
+            )
+        if name == "batch" or name in found:
+            raise UsageError(f"the sizes of {name} are given twice", "Give --batch, and each dimension once.")
+        found[name] = sizes_of(sizes, f"--dim {name}=")
+    return found
 
 
 def _dtypes_of(text: str | None) -> tuple[str, ...]:
@@ -126,14 +159,14 @@ def _gpus_of(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(device_named(part.strip()).name for part in text.split(","))) if text else ()
 
 
-def _ordered(request: Request, order: Order) -> Request:
-    return request.model_copy(update={"detail": order.model_dump(mode="json")})
+def _tasks(request: Request, order: Order) -> Iterator[Task]:
+    """One for each dtype on each GPU, so that they can run side by side."""
+    num_tables = math.prod(map(len, order.dimensions.values()))
+    limits = Limits(seconds=request.settings.timeout * _PATIENCE * num_tables, nbytes=request.settings.memory_limit)
+    for gpu, dtype in itertools.product(order.gpus or (None,), order.dtypes or (None,)):
+        one = order.model_copy(update={"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else ()})
+        yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)
 
 
-def _limits(request: Request, order: Order) -> Limits:
-    tables = max(1, len(order.dtypes)) * max(1, len(order.gpus))
-    return Limits(seconds=request.settings.timeout * _PATIENCE * tables, nbytes=request.settings.memory_limit)
-
-
-def _for(request: Request, on_wait: Callable[[str, float], None]) -> Callable[[float], None]:
-    return lambda seconds: on_wait(request.target, seconds)
+def _sweeps(result: WorkerResult) -> list[Sweep]:
+    return [Sweep.model_validate(each) for each in relative(result.detail["sweeps"], Path.cwd())]

@@ -23,6 +23,8 @@ class Order(_Record):
     """None of them for that of the Workload."""
     gpus: tuple[str, ...]
     """None of them for that of the Workload."""
+    dimensions: dict[str, tuple[int, ...]] = {}
+    """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
 
 
 class Range(_Record):
@@ -49,13 +51,15 @@ class Row(_Record):
 
 
 class Sweep(_Record):
-    """One Workload with one dtype on one GPU."""
+    """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
 
     name: str
     target: str
     mode: str
     optimizer: str | None
     dtype: str
+    dimensions: dict[str, int] = {}
+    """Those that the Workload declares, with their sizes."""
     gpu: str
     """As in the catalogue."""
     gpu_title: str
@@ -71,6 +75,8 @@ class Sweep(_Record):
     """Batch sizes that were run."""
     note: str | None = None
     """Why nothing could be computed from other sizes."""
+    is_partial: bool = False
+    """Whether it was stopped before it had all rows and the largest."""
     error: str | None = None
     """Why there is nothing."""
     hint: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
@@ -12,13 +13,16 @@ from memlint.report.look import Paint, table
 from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from memlint.report.look import Look
     from memlint.scaling.records import Range, Row, Sweep, Table
 
 _COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 _PEAKS = ("requested", "allocated", "reserved", "device")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_BAR_WIDTH = 20
+"""Columns that stand for all of the GPU."""
 
 
 def render(told: Table, form: str, look: Look) -> str:
@@ -27,53 +31,83 @@ def render(told: Table, form: str, look: Look) -> str:
         return told.model_dump_json(indent=2) + "\n"
     if form == "csv":
         return _csv(told)
-    return "\n".join(line for sweep in told.sweeps for line in _lines(sweep, look, markdown=form == "markdown"))
+    groups = [list(group) for _, group in itertools.groupby(told.sweeps, key=_what)]
+    return "\n".join(line for group in groups for line in _lines(group, look, markdown=form == "markdown"))
 
 
-def _lines(sweep: Sweep, look: Look, *, markdown: bool) -> Iterator[str]:
+def _what(sweep: Sweep) -> tuple[object, ...]:
+    """Sweeps that differ in the sizes of dimensions only stand in one table."""
+    return sweep.name, sweep.target, sweep.mode, sweep.optimizer, sweep.dtype, sweep.gpu
+
+
+def _lines(sweeps: Sequence[Sweep], look: Look, *, markdown: bool) -> Iterator[str]:
+    first = sweeps[0]
     paint = Paint(look)
-    step = "train step" if sweep.mode == "train" else "inference"
-    optimizer = f", {sweep.optimizer}" if sweep.optimizer else ""
-    title = f"{sweep.name} on {sweep.gpu_title} ({format_nbytes(sweep.gpu_nbytes)}): {step}, {sweep.dtype}{optimizer}"
+    step = "train step" if first.mode == "train" else "inference"
+    optimizer = f", {first.optimizer}" if first.optimizer else ""
+    varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
+    fixed = "".join(f", {name} {size}" for name, size in first.dimensions.items() if name not in varied)
+    gpu = f"{first.gpu_title} ({format_nbytes(first.gpu_nbytes)})"
+    title = f"{first.name} on {gpu}: {step}, {first.dtype}{optimizer}{fixed}"
     yield f"### {title}" if markdown else paint(title, bold=True)
     yield ""
-    if sweep.error is None:
-        heads = ("batch", *_PEAKS, "")
-        rows = [_cells(row, paint) for row in sweep.rows]
+    rows = [(sweep, row) for sweep in sweeps for row in sweep.rows]
+    if rows:
+        heads = (*varied, "batch", *_PEAKS, "")
+        cells = [
+            (*[str(sweep.dimensions[name]) for name in varied], *_cells(row, sweep, paint, bars=not markdown))
+            for sweep, row in rows
+        ]
+        alignment = ("right",) * (len(heads) - 1) + ("left",)
         if markdown:
-            yield tabulate(rows, heads, tablefmt="github", disable_numparse=True, colalign=("right",) * 5 + ("left",))
+            yield tabulate(cells, heads, tablefmt="github", disable_numparse=True, colalign=alignment)
         else:
-            yield from (f"  {line}" for line in table([heads, *rows], ("right",) * 5 + ("left",)))
+            yield from (f"  {line}" for line in table([heads, *cells], alignment))
         yield ""
-    yield from (line if markdown else f"  {line}" for line in _said(sweep))
+    yield from (line if markdown else f"  {line}" for sweep in sweeps for line in _said(sweep, varied))
     yield ""
 
 
-def _said(sweep: Sweep) -> Iterator[str]:
+def _said(sweep: Sweep, varied: Sequence[str]) -> Iterator[str]:
     if sweep.error is not None:
         return
+    at = "".join(f"{name} {sweep.dimensions[name]}: " for name in varied)
+    if sweep.is_partial:
+        yield f"{at}Stopped before the end: there may be more rows, and the largest batch is not known."
+        return
     if sweep.largest is None:
-        yield "None of these surely fits."
+        yield f"{at}None of these surely fits."
     else:
         device = sweep.largest.device
         said = f", with {_said_range(device)}" if device else ""
-        yield f"The largest batch that fits is {sweep.largest.batch}{said}." + (
+        yield f"{at}The largest batch that fits is {sweep.largest.batch}{said}." + (
             "" if sweep.is_limit else " A larger one may."
         )
     ran = ", ".join(map(str, sweep.traced))
     if sweep.note is not None:
-        yield f"Every batch was traced: {sweep.note}."
+        yield f"{at}Every batch was traced: {sweep.note}."
+    elif not sweep.traced:
+        yield f"{at}All of these follow from steps of other sizes, kernel by kernel."
     else:
-        yield f"Traced at {ran}; the others follow from these, kernel by kernel."
+        yield f"{at}Traced at {ran}; the others follow from these, kernel by kernel."
 
 
-def _cells(row: Row, paint: Paint) -> tuple[str, ...]:
-    if row.error is not None:
-        return (str(row.batch), "", "", "", "", row.error)
+def _cells(row: Row, sweep: Sweep, paint: Paint, *, bars: bool) -> tuple[str, ...]:
+    if row.error is not None or row.device is None:
+        return (str(row.batch), "", "", "", "", row.error or "")
     found = [getattr(row, name) for name in _PEAKS]
-    cells = [format_nbytes(each.estimate) for each in found]
     outcome = row.outcome or ""
-    return (str(row.batch), *cells, paint(outcome, _COLORS.get(outcome)))
+    said = paint(outcome, _COLORS.get(outcome))
+    if bars and paint.look.color and paint.look.blocks:
+        said = f"{paint(bar(row.device.estimate, sweep.gpu_nbytes), _COLORS.get(outcome))} {said}"
+    return (str(row.batch), *[format_nbytes(each.estimate) for each in found], said)
+
+
+def bar(nbytes: int, limit: int) -> str:
+    """A bar in a frame that stands for `limit`; beyond it an arrow."""
+    eighths = min(8 * _BAR_WIDTH, round(8 * _BAR_WIDTH * nbytes / limit))
+    filled = _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8] * (eighths % 8 > 0)
+    return f"{filled:<{_BAR_WIDTH}}{'▶' if nbytes > limit else '│'}"
 
 
 def _said_range(peak: Range) -> str:
@@ -85,12 +119,17 @@ def _said_range(peak: Range) -> str:
 def _csv(told: Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    dimensions = list(dict.fromkeys(name for sweep in told.sweeps for name in sweep.dimensions))
     bounds = [f"{name}_{bound}" for name in _PEAKS for bound in ("low", "estimate", "high")]
     writer.writerow(
-        ["name", "gpu", "dtype", "mode", "optimizer", "batch", *bounds, "outcome", "evidence", "largest", "error"]
+        [
+            *("name", "gpu", "dtype", "mode", "optimizer", *dimensions, "batch", *bounds),
+            *("outcome", "evidence", "largest", "error"),
+        ]
     )
     for sweep in told.sweeps:
-        known = [sweep.name, sweep.gpu, sweep.dtype, sweep.mode, sweep.optimizer or ""]
+        sizes = [sweep.dimensions.get(name, "") for name in dimensions]
+        known = [sweep.name, sweep.gpu, sweep.dtype, sweep.mode, sweep.optimizer or "", *sizes]
         largest = sweep.largest.batch if sweep.largest else ""
         if sweep.error is not None:
             writer.writerow([*known, "", *[""] * len(bounds), "", "", "", sweep.error])

@@ -20,7 +20,7 @@ from memlint.cli import main
 from memlint.config import Settings
 from memlint.errors import UsageError
 from memlint.report.look import Look
-from memlint.scaling.command import batches_of
+from memlint.scaling.command import order_of, sizes_of
 from memlint.scaling.records import Order, Range, Row, Sweep, Table
 from memlint.scaling.text import render
 from memlint.worker.protocol import Request
@@ -71,10 +71,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def swept(folder: Path, name: str, *batches: int, dtypes: tuple[str, ...] = (), gpus: tuple[str, ...] = ()):
+def swept(folder: Path, name: str, *batches: int, **asked: object):
     from memlint.scaling.sweep import sweep
 
-    order = Order(batches=batches, dtypes=dtypes, gpus=gpus)
+    order = Order.model_validate({"batches": batches, "dtypes": (), "gpus": (), **asked})
     request = Request(
         target=f"model.py::{name}",
         path=str(folder / "model.py"),
@@ -155,6 +155,74 @@ def test_what_does_not_follow_is_traced(folder: Path) -> None:
     assert not sweep.is_limit
 
 
+SEQUENCE = """
+import torch
+from torch import nn
+
+class Attends(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 192)
+
+    def forward(self, x):
+        q, k, v = self.layer(x).view(*x.shape[:2], 3, 4, 16).permute(2, 0, 3, 1, 4)
+        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
+
+def memlint_workload(batch, seq=32):
+    assert seq < 5000, "at most 4999 long"
+    return Attends(), {"x": torch.randn(batch, seq, 64)}
+
+def single(batch):
+    return nn.Linear(8, 8), {"input": torch.randn(batch, 8)}
+"""
+
+
+@pytest.mark.parametrize("lengths", [(32, 96), (32, 96, 128, 480, 1024)])
+def test_every_sequence_length_says_what_check_says(folder: Path, lengths: tuple[int, ...]) -> None:
+    (folder / "model.py").write_text(SEQUENCE)
+    sweeps = swept(folder, "memlint_workload", 2, 6, 100, dimensions={"seq": lengths}, gpus=("t4",))
+    assert [each.dimensions for each in sweeps] == [{"seq": length} for length in lengths]
+    evidence = {(sweep.dimensions["seq"], row.batch): row.evidence for sweep in sweeps for row in sweep.rows}
+    assert evidence[96, 6] == "computed"
+    for sweep in sweeps:
+        for row in sweep.rows:
+            workload = checked(folder, "memlint_workload", row.batch, dimensions=sweep.dimensions, gpu="t4")
+            for name in ("requested", "allocated", "reserved", "device"):
+                assert getattr(row, name).model_dump() == getattr(workload.estimate.peak, name).model_dump()
+    largest = [each.largest.batch for each in sweeps if each.largest is not None and each.is_limit]
+    assert len(largest) == len(lengths)
+    assert largest == sorted(largest, reverse=True)
+
+
+def test_a_length_that_the_model_rejects_is_said_and_the_others_are_there(folder: Path) -> None:
+    (folder / "model.py").write_text(SEQUENCE)
+    sweeps = swept(folder, "memlint_workload", 4, dimensions={"seq": (64, 8192)})
+    assert sweeps[0].rows[0].outcome == "fits"
+    assert "at most 4999 long" in (sweeps[1].rows[0].error or "")
+
+
+def test_an_unknown_dimension_is_named_with_those_there_are(folder: Path) -> None:
+    (folder / "model.py").write_text(SEQUENCE)
+    (known,) = swept(folder, "memlint_workload", 4, dimensions={"width": (64,)})
+    assert known.error == "memlint_workload has no dimension width" or "no dimension width" in (known.error or "")
+    assert "seq" in known.hint
+    (single,) = swept(folder, "single", 4, dimensions={"width": (64,)})
+    assert "def memlint_workload(batch, width=1024)" in single.hint
+
+
+def test_lengths_stand_in_one_table(folder: Path) -> None:
+    (folder / "model.py").write_text(SEQUENCE)
+    command = ["sweep", "model.py", "--batch", "8", "--seq", "64,256", "--gpu", "t4"]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[2].split() == ["seq", "batch", "requested", "allocated", "reserved", "device"]
+    assert [line.split()[:2] for line in lines[3:5]] == [["64", "8"], ["256", "8"]]
+    assert sum("seq 256: The largest batch that fits is" in line for line in lines) == 1
+    told = CliRunner().invoke(main, [*command, "--output-format", "csv"]).stdout
+    assert [row["seq"] for row in csv.DictReader(io.StringIO(told))] == ["64", "256"]
+
+
 def test_inputs_that_never_change_are_an_error(folder: Path) -> None:
     (folder / "model.py").write_text(
         "import torch\nfrom torch import nn\n\n"
@@ -178,7 +246,7 @@ def test_inputs_that_never_change_are_an_error(folder: Path) -> None:
     ],
 )
 def test_batches_are_read(text: str, batches: tuple[int, ...]) -> None:
-    assert batches_of(text) == batches
+    assert sizes_of(text, "--batch") == batches
 
 
 @pytest.mark.parametrize(
@@ -186,14 +254,32 @@ def test_batches_are_read(text: str, batches: tuple[int, ...]) -> None:
 )
 def test_sizes_that_make_no_sense_are_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="--batch") as caught:
-        batches_of(text)
+        sizes_of(text, "--batch")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["seq", "seq=", "=8", "seq=0", "seq=x", "1a=4", "batch=4", "seq=4294967296", "seq=8:4"]
+)
+def test_dimensions_that_make_no_sense_are_an_error(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        order_of("1", None, None, [text])
+    assert caught.value.hint
+
+
+def test_a_dimension_is_given_once() -> None:
+    assert order_of("1", None, None, ["seq=512:2048", "height=64"]).dimensions == {
+        "seq": (512, 1024, 2048),
+        "height": (64,),
+    }
+    with pytest.raises(UsageError, match="twice"):
+        order_of("1", None, None, ["seq=1", "seq=2"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--batch", "0"], "'0' is no batch size"),
+        (["--batch", "0"], "'0' is no size"),
         (["--dtype", "float8"], "'float8' is unknown"),
         (["--gpu", "a101"], "a101"),
     ],

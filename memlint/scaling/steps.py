@@ -1,0 +1,238 @@
+"""Peaks of one Workload at many sizes, from traces at a few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from memlint.accelerator.session import virtual_device
+from memlint.analyse import traced
+from memlint.cuda.allocator import AllocatorSettings
+from memlint.errors import WorkloadError
+from memlint.memory.estimate import most_device, peaks
+from memlint.scaling.calls import recorded
+from memlint.scaling.grid import Grid
+from memlint.scaling.records import MAX_BATCH, Range, Row
+from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
+from memlint.scaling.search import Found, largest_within
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memlint.cuda.devices import Device
+    from memlint.scaling.grid import Point
+    from memlint.trace.recorder import Program
+    from memlint.workload.records import Workload
+
+BATCHES = range(2, 5)
+"""Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""
+_CHECK = 5
+"""Against which they are checked where no larger batch is asked for."""
+
+
+class FixedInputsError(WorkloadError):
+    """There is nothing to compare."""
+
+
+@dataclass
+class Steps:
+    """Traces of one Workload at several batch sizes, and at several sizes of `dimensions`; points are in that order."""
+
+    workload: Workload
+    program: Callable[[Workload], Program]
+    """Sets the program of a Workload up."""
+    device: Device
+    dimensions: tuple[str, ...] = ()
+    axes: tuple[range, ...] = ()
+    """For each of these the sizes that say how everything grows with it."""
+    lives: dict[Point, Lives] = field(default_factory=dict)
+    """Of the points that were traced."""
+    scaled: Scaled | None = None
+    _rows: dict[Point, Row] = field(default_factory=dict)
+    _most: dict[Point, int | None] = field(default_factory=dict)
+    """Bounds of what the device shows, None where no step can be taken."""
+    _rejected: dict[Point, WorkloadError] = field(default_factory=dict)
+    """What the program raises."""
+    _ceilings: dict[Point, int] = field(default_factory=dict)
+    """The largest batch that a program takes which rejects larger ones, by the sizes of the dimensions."""
+
+    def learn(self, batches: Sequence[int], sizes: Sequence[Sequence[int]] = ()) -> str | None:
+        """Trace a few points, and hold what they say against one more; give the reason if it cannot be relied on.
+
+        `batches`, and for each dimension `sizes`, are those that will be asked for.
+        """
+        grid = Grid((BATCHES, *self.axes))
+        try:
+            samples = [self._sample(point) for point in grid.points]
+            self._refuse_fixed_inputs(grid.points)
+            with virtual_device(self.device):
+                self.scaled = Scaled.of(grid, samples)
+            tried = sorted({_CHECK, *(batch for batch in batches if batch > _CHECK)}, reverse=True)
+            self._check([(batch, *map(max, sizes)) for batch in tried])
+        except FixedInputsError:
+            raise
+        except (WorkloadError, NotScalableError) as error:
+            self.scaled = None
+            return str(error)
+        return None
+
+    def _refuse_fixed_inputs(self, points: Sequence[Point]) -> None:
+        first = points[0]
+        for axis, name in enumerate(("batch", *self.dimensions)):
+            line = [
+                self.lives[each]
+                for each in points
+                if each[:axis] + each[axis + 1 :] == first[:axis] + first[axis + 1 :]
+            ]
+            if all(other == line[0] for other in line):
+                raise FixedInputsError(
+                    f"what {self.workload.name} takes does not depend on the {name} size",
+                    f'Let its inputs depend on it: def memlint_workload({name}), or "{name}" in their shapes.',
+                )
+
+    def _check(self, points: Sequence[Point]) -> None:
+        """Hold the first of these points that the program takes against a trace of it."""
+        assert self.scaled is not None
+        for number, point in enumerate(points):
+            try:
+                trace = self._traced(point)
+            except WorkloadError:
+                if number + 1 == len(points):
+                    raise
+                continue
+            with virtual_device(self.device):
+                if self.scaled.lives(point) != trace:
+                    self.scaled.settle(point)
+                    if self.scaled.lives(point) != trace:
+                        raise NotScalableError(f"a trace at {_said(point)} is not what follows from smaller ones")
+            return
+
+    def row(self, point: Point) -> Row:
+        """The peaks at one point."""
+        if point not in self._rows:
+            self._rows[point] = self._row(point)
+        return self._rows[point]
+
+    def _row(self, point: Point) -> Row:
+        try:
+            lives, evidence = self._lives(point)
+        except WorkloadError as error:
+            return Row(batch=point[0], error=error.message)
+        most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
+        ranges = {name: Range(**getattr(most, name)._asdict()) for name in most._fields}
+        low, _, high = most.device
+        limit = self.device.total_nbytes
+        outcome = "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
+        return Row.model_validate({"batch": point[0], **ranges, "outcome": outcome, "evidence": evidence})
+
+    @property
+    def _settings(self) -> AllocatorSettings:
+        return AllocatorSettings.parse(self.workload.allocator)
+
+    def _lives(self, point: Point) -> tuple[Lives, str]:
+        if point not in self.lives and point not in self._rejected and point[0] >= BATCHES.start:
+            computed = self._computed(point)
+            if computed is not None:
+                return computed, "computed"
+        return self._traced(point), "traced"
+
+    def _computed(self, point: Point) -> Lives | None:
+        if self.scaled is None or point[0] > self._ceilings.get(point[1:], point[0]):
+            return None
+        try:
+            with virtual_device(self.device):
+                return self.scaled.lives(point)
+        except NotScalableError:
+            return None
+
+    def largest(self, batches: Sequence[int], rest: Point = ()) -> tuple[Row | None, bool]:
+        """The largest batch that surely fits, traced, and whether the next is known not to.
+
+        `rest` are the sizes of the dimensions. Where nothing can be computed, larger ones than the largest of `batches`
+        are not tried.
+        """
+        found = self.search(batches, rest)
+        try:
+            if found.number and not self._bears_out((found.number, *rest)):
+                found = self.search(batches, rest)
+        except WorkloadError:  # the program takes no batch as large: which ones it does, only traces can say
+            found = self.search(batches, rest, below=found.number)
+            self._ceilings[rest] = found.number
+        return (self.row((found.number, *rest)) if found.number else None), found.is_limit
+
+    def search(self, batches: Sequence[int], rest: Point = (), *, below: int | None = None) -> Found:
+        """The same, from what is known without another trace; with `below` from traces alone, of less than that."""
+        if below is not None:
+            self._forget(is_wrong=lambda point: point[1:] == rest)
+            batches = [batch for batch in batches if batch < below]
+
+        def most(batch: int) -> int | None:
+            return self._most_device((batch, *rest), is_traced=below is not None)
+
+        limit = self.device.total_nbytes
+        within = [batch for batch in batches if (value := most(batch)) is not None and value <= limit]
+        low = max(within, default=1)
+        high = min((batch for batch in batches if batch > low), default=below)
+        return largest_within(limit, most, low, high, MAX_BATCH if self.scaled is not None else low)
+
+    def _most_device(self, point: Point, *, is_traced: bool) -> int | None:
+        if point not in self._most:
+            row = self._rows.get(point)
+            if row is not None and (row.evidence == "traced" or not is_traced):
+                self._most[point] = row.device.high if row.device is not None else None
+            else:
+                self._most[point] = self._most_device_of(point, is_traced=is_traced)
+        return self._most[point]
+
+    def _most_device_of(self, point: Point, *, is_traced: bool) -> int | None:
+        try:
+            lives = self._traced(point) if is_traced else self._lives(point)[0]
+        except WorkloadError:
+            return None
+        return most_device(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
+
+    def _bears_out(self, point: Point) -> bool:
+        """Whether a computed row is that of a trace; if not, nothing that was computed is kept.
+
+        Raises WorkloadError where the program does not take this point.
+        """
+        if self.row(point).evidence == "traced":
+            return True
+        if self._traced(point) == self._computed(point):
+            self._rows[point] = self._rows[point].model_copy(update={"evidence": "traced"})
+            return True
+        self.scaled = None
+        self._forget(is_wrong=lambda _point: True)
+        return False
+
+    def _forget(self, *, is_wrong: Callable[[Point], bool]) -> None:
+        """Keep of what was computed only what is not wrong."""
+        wrong = {point for point in {*self._rows, *self._most} if is_wrong(point) and point not in self.lives}
+        self._rows = {point: row for point, row in self._rows.items() if point not in wrong or row.evidence == "traced"}
+        self._most = {point: most for point, most in self._most.items() if point not in wrong}
+
+    def _traced(self, point: Point) -> Lives:
+        if point in self._rejected:
+            raise self._rejected[point]
+        if point not in self.lives:
+            try:
+                self.lives[point] = lives_of(traced(self._program(point), self.device))
+            except WorkloadError as error:
+                self._rejected[point] = error
+                raise
+        return self.lives[point]
+
+    def _sample(self, point: Point) -> Sample:
+        with recorded() as calls:
+            trace = traced(self._program(point), self.device)
+        self.lives[point] = lives_of(trace)
+        return Sample(point, trace, tuple(calls))
+
+    def _program(self, point: Point) -> Program:
+        batch, *sizes = point
+        dimensions = {**self.workload.dimensions, **dict(zip(self.dimensions, sizes, strict=True))}
+        return self.program(replace(self.workload, batch=batch, dimensions=dimensions))
+
+
+def _said(point: Point) -> str:
+    return f"size {' x '.join(map(str, point))}"

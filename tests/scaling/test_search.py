@@ -1,0 +1,66 @@
+"""The largest number within a limit is found in few looks, whatever the values do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlint.scaling.search import largest_within
+
+MOST = 2**31 - 1
+
+
+@given(st.integers(0, 2**34), st.integers(1, 2**28), st.integers(0, 2**22), st.integers(1, 2**37))
+def test_of_a_line_with_steps_the_last_number_within(base: int, slope: int, jump: int, limit: int) -> None:
+    looks = []
+
+    def value(number: int) -> int:
+        looks.append(number)
+        return base + slope * number + jump * (number % 7)
+
+    found = largest_within(limit, value, 1, None, MOST)
+    assert len(looks) < 100
+    if found.number == 0:
+        assert value(1) > limit
+        return
+    assert value(found.number) <= limit
+    assert found.is_limit == (found.number < MOST)
+    if found.is_limit:
+        assert value(found.number + 1) > limit
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 100)), min_size=2, max_size=300), st.integers(0, 100))
+def test_of_any_values_one_within_whose_next_is_not(values: list[int | None], limit: int) -> None:
+    def value(number: int) -> int | None:
+        return values[number - 1] if number <= len(values) else None
+
+    def within(number: int) -> bool:
+        found = value(number)
+        return found is not None and found <= limit
+
+    found = largest_within(limit, value, 1, None, MOST)
+    assert (found.number > 0) == within(1)
+    if found.number:
+        assert within(found.number)
+        assert not within(found.number + 1)
+        assert found.is_limit
+
+
+def test_an_even_line_takes_a_handful_of_looks() -> None:
+    looks = []
+
+    def value(number: int) -> int:
+        looks.append(number)
+        return 3_000_000_000 + 123_456_789 * number
+
+    assert largest_within(80 << 30, value, 1, None, MOST).number == ((80 << 30) - 3_000_000_000) // 123_456_789
+    assert len(looks) <= 6
+
+
+def test_where_all_is_within_the_most_is_found_and_called_no_limit() -> None:
+    assert largest_within(10, lambda _number: 5, 1, None, 1000) == (1000, False)
+
+
+def test_between_two_known_numbers() -> None:
+    assert largest_within(50, lambda number: number, 8, 64, MOST) == (50, True)
+    assert largest_within(5, lambda number: number, 8, 64, MOST) == (0, False)
