@@ -17,14 +17,19 @@ from memlint.workload.records import DTYPES, InputSpec, Workload
 from memlint.workload.rendering import render_declaration
 
 names = st.text(min_size=1, max_size=12)
-sizes = st.integers(0, 10**6) | st.just("batch")
+dimensions = st.dictionaries(st.sampled_from(["seq", "_side", "höhe"]), st.integers(1, 2**31 - 1))
+sizes = st.integers(0, 10**6) | st.sampled_from(["batch", "seq", "_side"])
 bounds = st.none() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
 tensors = st.builds(
     InputSpec, names, st.lists(sizes, max_size=4).map(tuple), st.sampled_from(DTYPES[:-1]), bounds, bounds
 )
 constants = st.builds(InputSpec.constant, names, st.booleans() | st.integers(-99, 99) | st.text(max_size=5))
 workloads = st.builds(
-    Workload,
+    lambda dimensions, **settings: Workload(
+        **settings,
+        # The names in the shapes have sizes.
+        dimensions=dimensions | {name: 3 for spec in settings["inputs"] or () for name in spec.dimensions},
+    ),
     name=names,
     target=st.just("model.py::Net"),
     mode=st.sampled_from(["train", "inference"]),
@@ -33,6 +38,7 @@ workloads = st.builds(
     optimizer=st.sampled_from(["adamw", "none"]),
     inputs=st.none() | st.lists(tensors | constants, max_size=3, unique_by=lambda spec: spec.name).map(tuple),
     arguments=st.dictionaries(names, st.integers() | st.booleans() | names | st.lists(names, max_size=2), max_size=3),
+    dimensions=dimensions,
     origin=st.just("config"),
 )
 
@@ -97,6 +103,16 @@ gpu = "h100-80gb"
         ("optimizer = 3", "optimizer is 3"),
         ('inputs = { x = { dtype = "int64" } }', "input x has no shape"),
         ('inputs = { x = { shape = ["seq"] } }', "'seq' is not a size"),
+        ('inputs = { x = { shape = ["no name"] } }', "'no name' is not a size"),
+        ("dimensions = 3", "dimensions is 3"),
+        ("dimensions = { seq = 0 }", "dimension seq is 0"),
+        ("dimensions = { seq = 2147483648 }", "dimension seq is 2147483648"),
+        ("dimensions = { seq = true }", "dimension seq is True"),
+        ("dimensions = { seq = 1.5 }", "dimension seq is 1.5"),
+        ('dimensions = { seq = "long" }', "dimension seq is 'long'"),
+        ("dimensions = { batch = 3 }", "'batch' cannot be the name of a dimension"),
+        ('dimensions = { "2x" = 3 }', "'2x' cannot be the name of a dimension"),
+        ("dimensions = { seq = 3 }\narguments = { seq = 3 }", "seq is one of its arguments and one of its dimensions"),
         ('inputs = { x = { shape = [1], dtype = "int65" } }', "'int65' is not a dtype"),
         ("inputs = [1]", "inputs is not a table"),
     ],
@@ -104,6 +120,15 @@ gpu = "h100-80gb"
 def test_tables_that_make_no_sense_say_what_is_wrong(tmp_path, line, said):
     with pytest.raises(UsageError, match=said):
         read(f'[[tool.memlint.workload]]\ntarget = "model.py::Net"\n{line}\n', tmp_path)
+
+
+def test_an_unknown_name_in_a_shape_says_which_there_are(tmp_path):
+    table = '[[tool.memlint.workload]]\ntarget = "model.py::Net"\ndimensions = {{ seq = 8 }}\ninputs.x.shape = ["{}"]\n'
+    for name, hint in (("sec", 'Did you mean "seq"?'), ("width", 'Write a whole number or one of "batch", "seq".')):
+        with pytest.raises(UsageError, match=f"workload Net: input x: '{name}' is not a size") as caught:
+            read(table.format(name), tmp_path)
+        assert caught.value.hint == f"{hint} A dimension is declared as dimensions = {{ {name} = 1024 }}."
+    assert read(table.format("seq"), tmp_path)[0].inputs[0].sizes(3, {"seq": 8}) == (8,)
 
 
 def test_two_workloads_of_one_name_are_refused(tmp_path):
