@@ -42,10 +42,11 @@ def tell(result: Result) -> None:
     _write(PARTIAL, result)
 
 
-def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoReturn:
+def main(exchange: str, parent: str, memory_limit: str, analyse: str, bytecode: str) -> NoReturn:
     """Carry out the request in the directory `exchange` with the function `analyse`, named as `module:function`.
 
-    `parent` is the process to die with, `memory_limit` in bytes.
+    `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
+    PyTorch are kept, as Python does, but never those of user code.
     """
     die_with(int(parent))
     limit_memory(int(memory_limit))
@@ -56,7 +57,9 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str) -> NoRetur
     faulthandler.enable(stack, all_threads=False)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
-    reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, Watch(directory))
+    watch = Watch(directory)
+    sys.dont_write_bytecode = not bytecode
+    reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, watch)
     _write(REPLY, reply)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
@@ -78,6 +81,7 @@ def _reply(request: str, analyse: str, watch: Watch) -> Reply:
     module, _, name = analyse.partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
+        sys.dont_write_bytecode = True
         parsed = Request.model_validate_json(request)
         _enter_project(parsed)
         return Reply(result=function(parsed), dependencies=watch.dependencies())

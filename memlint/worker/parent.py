@@ -81,8 +81,10 @@ def _start(
     stderr: IO[bytes],
 ) -> subprocess.Popen[bytes]:
     ours = str(Path(__file__).resolve().parents[2])
+    bytecode = "" if sys.dont_write_bytecode else "kept"
+    told = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse, bytecode)
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, ours, str(exchange), str(os.getpid()), str(limits.nbytes), analyse],
+        [sys.executable, "-P", "-c", _BOOT, ours, *told],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

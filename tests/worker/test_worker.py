@@ -49,6 +49,14 @@ def test_code_sees_no_gpu_no_network_and_no_settings_of_memlint(project, monkeyp
     assert not [key for key in environment if key.startswith("MEMLINT_")]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_bytecode_is_kept_of_the_analysis_where_python_keeps_it_and_never_of_user_code(project, monkeypatch, kept):
+    monkeypatch.setattr(sys, "dont_write_bytecode", not kept)
+    (project.directory / "helper.py").write_text("x = 1")
+    assert said(project.run("import helper, sys; said = sys.dont_write_bytecode")) is True
+    assert [file.name.partition(".")[0] for file in project.directory.parent.rglob("*.pyc")] == ["fake_analyse"] * kept
+
+
 def test_code_has_no_input_to_wait_for(project):
     assert said(project.run("import sys; said = sys.stdin.read()")) == ""
 
