@@ -36,8 +36,9 @@ def write(root: Path, kind: str, name: str, entry: Any) -> None:
             with os.fdopen(handle, "w", encoding="utf-8") as opened:
                 json.dump(entry, opened)
             Path(written).replace(file)
-        except OSError:
+        except BaseException:
             Path(written).unlink(missing_ok=True)
+            raise
 
 
 def clean(root: Path) -> Path | None:
@@ -54,7 +55,7 @@ def _file(root: Path, kind: str, name: str) -> Path:
 
 
 def _prepare(directory: Path, entries: Path) -> None:
-    if not entries.is_dir():
-        entries.mkdir(parents=True, exist_ok=True)
+    entries.mkdir(parents=True, exist_ok=True)
+    if not (directory / "CACHEDIR.TAG").is_file():
         for file, text in ((".gitignore", "*\n"), ("CACHEDIR.TAG", _TAG)):
             (directory / file).write_text(text, encoding="utf-8")

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,8 +27,7 @@ from memlint.worker.protocol import Dependencies, Request, Result
 from memlint.worker.tasks import Task, answers_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
 ANALYSE = """
 import json, os, runpy
@@ -238,6 +242,69 @@ def test_nothing_is_kept_where_nothing_can_be_written(project: Project) -> None:
     assert project.answer() == (1, False)
 
 
+def _no_permission(*_arguments: object, **_options: object) -> object:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+
+def _no_room(handle: int, *_arguments: object, **_options: object) -> object:
+    os.close(handle)
+    return Path("/dev/full").open("w", encoding="utf-8")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device that has no room")
+@pytest.mark.parametrize(
+    ("owner", "name", "failing"),
+    [
+        (tempfile, "mkstemp", _no_permission),
+        (os, "fdopen", _no_room),
+        (Path, "replace", _no_permission),
+        (Path, "mkdir", _no_permission),
+    ],
+    ids=["read-only", "full", "replace", "mkdir"],
+)
+def test_a_cache_that_cannot_be_written_changes_no_report_and_keeps_what_it_has(
+    project: Project, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, failing: Callable[..., object]
+) -> None:
+    project.write("model.py", "said = 1")
+    project.answer()
+    answer = answers.read(project.request())
+    assert answer is not None
+    answer = replace(answer, dependencies=Dependencies(files={}, packages={}, variables={}))
+    with monkeypatch.context() as broken:
+        broken.setattr(owner, name, failing)
+        answers.write(project.request(batch=2), answer)
+        assert answers.read(project.request(batch=2)) is None
+        assert project.answer() == (1, True)
+    assert [file.suffix for file in (project.directory / cachedir.NAME / "workloads").iterdir()] == [".json"]
+    answers.write(project.request(batch=2), answer)
+    assert answers.read(project.request(batch=2)) is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is a device that has no room")
+def test_a_cache_that_had_no_room_when_it_was_made_can_be_used_and_cleaned_later(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "write_text", _no_permission)
+        cachedir.write(project.directory, "things", "one", 1)
+    assert cachedir.read(project.directory, "things", "one") is None
+    cachedir.write(project.directory, "things", "one", 1)
+    assert cachedir.read(project.directory, "things", "one") == 1
+    assert cachedir.clean(project.directory) == project.directory / cachedir.NAME
+
+
+def test_an_interruption_while_an_entry_is_written_leaves_nothing_half_done(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(json, "dump", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        cachedir.write(project.directory, "things", "one", 1)
+    assert list((project.directory / cachedir.NAME / "things").iterdir()) == []
+
+
 MODEL = """
 from torch import nn
 
@@ -270,3 +337,31 @@ def test_a_second_check_says_the_same_and_starts_no_process(project: Project, mo
     project.write("model.py", MODEL.replace("64, 64", "64, 32"))
     assert CliRunner().invoke(main, ["check", "model.py"]).stdout != reports[0]
     assert started == ["model.py"] * 3
+
+
+@pytest.mark.slow
+def test_ten_checks_at_the_same_time_say_the_same_and_leave_a_cache_that_answers(project: Project) -> None:
+    project.write("memlint.toml", "")
+    project.write("model.py", f"import torch\n{MODEL}\ndef memlint_workload(batch):\n    return Model()\n")
+    for number in range(5):
+        project.write(f"loop{number}.py", "import torch\nlosses = []\nfor loss in (): losses.append(loss)\n")
+    command = "import sys; from memlint.cli import main; main(['check', '--output-format', 'json'])"
+    root = Path(__file__).resolve().parents[2]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root), os.environ["PYTHONPATH"]))}
+
+    def check(before: str = "") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [sys.executable, "-c", before + command], env=environment, capture_output=True, check=False
+        )
+
+    with ThreadPoolExecutor(10) as pool:
+        done = list(pool.map(check, [""] * 10))
+    assert {(each.returncode, each.stdout) for each in done} == {(done[0].returncode, done[0].stdout)}
+    report = json.loads(done[0].stdout)
+    assert [workload["error"] for workload in report["workloads"]] == [None], report
+    files = [file for file in (project.directory / cachedir.NAME).rglob("*") if file.is_file()]
+    entries = [file for file in files if file.name not in (".gitignore", "CACHEDIR.TAG")]
+    assert {file.parent.name for file in entries} >= {"workloads"}
+    assert all(file.suffix == ".json" and json.loads(file.read_bytes()) for file in entries)
+    only_the_cache_can_answer = "from memlint.worker import tasks; tasks.answers_to = None; "
+    assert check(only_the_cache_can_answer).stdout == done[0].stdout
