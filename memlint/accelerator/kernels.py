@@ -24,6 +24,7 @@ from memlint.accelerator.device import (
     real_device_of,
     reshape_storage,
 )
+from memlint.accelerator.places import distinct_places
 from memlint.accelerator.propagation import follow
 from memlint.errors import TraceError
 
@@ -60,6 +61,7 @@ class Kernel:
         "name",
         "num_returns",
         "op",
+        "over_lists",
         "packet",
         "pointwise",
         "strict_tensors",
@@ -85,6 +87,7 @@ class Kernel:
         structured = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED)
         self.infer = functools.partial(op._op_dk, _STRUCTURED_KEY) if structured else op
         self.pointwise = torch.Tag.pointwise in op.tags
+        self.over_lists = self.packet.startswith("_foreach_")
         self.explicit = EXPLICIT.get(self.name)
         self.tensor_positions = tuple(
             i for i, a in enumerate(op._schema.arguments) if isinstance(a.type, torch.TensorType)
@@ -314,6 +317,14 @@ def infer(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _infer_anew(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    places = distinct_places(args, kwargs) if kernel.over_lists else None
+    if places is None:
+        return _infer_all(kernel, args, kwargs)
+    results = _infer_all(kernel, places.args, places.kwargs)
+    return [places.spread(written) for written in results] if kernel.written else places.spread(results)
+
+
+def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     meta_args = tuple(to_meta(a) for a in args)
     meta_kwargs = {k: to_meta(v) for k, v in kwargs.items()}
     with torch._C.DisableTorchFunction():

@@ -7,6 +7,7 @@ each give one value. Zeros with a few elements written keep a bound on how many 
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -69,10 +70,13 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
         _spell_out(made[0])
     if value is not None and make_uniform(made[0], value):
         return
-    if value is None and written:
+    if value is not None:
+        return
+    computable = _may_compute(kernel, args, kwargs, made)
+    if computable and written:
         for t in made:
             _spell_out(t)
-    if value is None and not _compute(kernel, (args, kwargs), made):
+    if not (computable and _compute(kernel, (args, kwargs), made)):
         if written:
             for t in made:
                 forget(t)
@@ -155,17 +159,42 @@ class _Unknown(Exception):  # noqa: N818 - not an error, but the end of a search
     """An operand's value is not known."""
 
 
+def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
+    """Whether the results are small and something is known of every operand: a quick look before any copy is made."""
+    blank = _overwritten(kernel)
+    return (
+        all(index in blank or _may_be_known(value) for index, value in enumerate(args))
+        and all(name in blank or _may_be_known(value) for name, value in kwargs.items())
+        and all(t.untyped_storage().nbytes() <= MAX_SHADOW for t in made)
+    )
+
+
+def _may_be_known(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        if not is_known_kind(value):
+            return True
+        entry = entry_of(value)
+        return entry.shadow is not None or entry.uniform is not None
+    return not isinstance(value, (list, tuple)) or all(map(_may_be_known, value))
+
+
+@functools.cache
+def _overwritten(kernel: Kernel) -> frozenset[int | str]:
+    """Positions and names of the arguments whose content does not matter to the kernel."""
+    if kernel.packet == "_copy_from":
+        return frozenset((1, "dst"))
+    if kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out"):
+        return frozenset(place for written in kernel.written for place in written)
+    return frozenset()
+
+
 def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
     """Carry the op out on known operands and remember the result; false where that cannot be done."""
-    if any(t.untyped_storage().nbytes() > MAX_SHADOW for t in made):
-        return False
     args, kwargs = arguments
-    targets = {name for _, name in kernel.written} if kernel.packet != "_copy_from" else {"dst"}
-    overwrites = kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out")
-    names = [a.name for a in kernel.op._schema.arguments]
+    blank = _overwritten(kernel)
     try:
-        host_args = [_on_host(a, blank=overwrites and n in targets) for n, a in zip(names, args, strict=False)]
-        host_kwargs = {n: _on_host(a, blank=overwrites and n in targets) for n, a in kwargs.items()}
+        host_args = [_on_host(value, blank=index in blank) for index, value in enumerate(args)]
+        host_kwargs = {name: _on_host(value, blank=name in blank) for name, value in kwargs.items()}
         if kernel.packet == "_copy_from":
             result: Any = [host_args[0].to(made[0].dtype)]
         else:

@@ -121,7 +121,7 @@ class FullVocabLogits(Rule):
         """Yield one finding per line with such a loss."""
         if context.workload.mode != "train":
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, list[_Match]] = defaultdict(list)
         for node in trace.nodes:
             if node.op == "aten._log_softmax.default" and node.phase is Phase.FORWARD and (match := _match(flow, node)):

@@ -96,7 +96,7 @@ class WeightCopiesOnGpu(Rule):
         copies = [(copy, node) for copy, node in copies if _outlives_its_step(trace, copy)]
         if not copies:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         makers = {copy.id: node for copy, node in copies if _only_copied(flow, copy)}
         parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
         nbytes = most_alive(timeline, makers)

@@ -136,7 +136,7 @@ class DuplicateBuffers(Rule):
         large = {key: buffers for key, buffers in groups.items() if _redundant_nbytes(buffers) >= MIN_NBYTES}
         if not large:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         written = {g.buffer for node in trace.nodes if node.step >= 0 for g in node.outputs}
         for (name, *_), buffers in large.items():
             alike: defaultdict[_Origin, list[Buffer]] = defaultdict(list)

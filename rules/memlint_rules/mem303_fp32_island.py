@@ -139,7 +139,7 @@ def memlint_workload():
         found = [n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast]
         if not found or not context.device.is_cuda:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, dict[int, int]] = defaultdict(dict)
         for node in found:
             if sizes := _without_casts(flow, node):

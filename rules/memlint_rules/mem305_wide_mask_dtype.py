@@ -140,7 +140,7 @@ def memlint_workload():
         wide = [trace.buffers[b] for b in sorted(masks) if _is_wide(trace.buffers[b])]
         if not wide:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
         for buffer in wide:
             if _only_masks(flow, buffer, masks):

@@ -118,7 +118,7 @@ class OneHotMatmul(Rule):
         scatters = [node for node in trace.nodes if node.op == "aten.scatter_.value" and node.step >= 0]
         if not scatters:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         lines: dict[Frame | None, list[_Use]] = {}
         for node in scatters:
             if _is_one_hot(flow, node):

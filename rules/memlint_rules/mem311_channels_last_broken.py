@@ -92,7 +92,7 @@ class ChannelsLastBroken(Rule):
         norms = [node for node in trace.nodes if node.op == _NORM and node.phase is Phase.FORWARD]
         if not norms:
             return
-        flow, timeline = Flow(trace), context.timeline
+        flow, timeline = Flow.of(trace), context.timeline
         needless = {node.index: copies for node in norms if (copies := _needless(flow, node))}
         if not needless:
             return
