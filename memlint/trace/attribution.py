@@ -21,6 +21,8 @@ _HIDDEN = tuple(str(Path(m.__file__ or "").resolve().parent) + "/" for m in (tor
 _STANDARD_LIBRARY = str(Path(sysconfig.get_path("stdlib")).resolve()) + "/"
 _PACKAGES = tuple(str(Path(sysconfig.get_path(n)).resolve()) + "/" for n in ("purelib", "platlib"))
 _ENGINE = "_engine_run_backward"
+_TRACER = "trace_program"
+"""Whoever asked for the trace is no part of the program: a rule, for one, may be a file of the user's."""
 
 _graph_task = torch._C._current_graph_task_id
 _autograd_node = torch._C._current_autograd_node
@@ -71,21 +73,23 @@ class Attribution:
                 kind = visible[code] = _kind(code)
             if kind == _USER:
                 return code, frame.f_lineno
-            if kind == _BACKWARD:
+            if kind == _END:
                 break
             frame = frame.f_back
         return None, 0
 
 
-_INTERNAL, _USER, _BACKWARD = 0, 1, 2
+_INTERNAL, _USER, _END = 0, 1, 2
 
 
 def _kind(code: CodeType) -> int:
     if code.co_name == _ENGINE:
-        return _BACKWARD
+        return _END
     if code.co_filename.startswith("<"):
         return _INTERNAL
     path = str(Path(code.co_filename).resolve())
+    if code.co_name == _TRACER and path.startswith(_HIDDEN):
+        return _END
     installed = path.startswith(_PACKAGES)
     if path.startswith(_HIDDEN) or (path.startswith(_STANDARD_LIBRARY) and not installed):
         return _INTERNAL

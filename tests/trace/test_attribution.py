@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sysconfig
 from pathlib import Path
@@ -243,3 +244,16 @@ def test_buffers_carry_the_place_of_their_kernel() -> None:
     node: Node = found.nodes[buffer.node]
     assert node.op == buffer.op
     assert inspect.isfunction(step)
+
+
+class StepsWithoutLines:
+    """A program that consists of PyTorch alone."""
+
+    setup = functools.partial(torch.manual_seed, 0)
+    step = functools.partial(torch.zeros, 4, device="cuda")
+
+
+def test_whoever_asks_for_a_trace_is_no_line_of_it() -> None:
+    found = trace_program(StepsWithoutLines(), device_named("a100-80gb")).trace
+    assert {node.frame for node in found.nodes} == {None}
+    assert found.nodes
