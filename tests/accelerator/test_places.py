@@ -42,11 +42,10 @@ def test_geometries_are_those_pytorch_gives(name: str) -> None:
     op, args = CALLS[name]
     kernel = kernel_of(op)
     inferred = infer(kernel, args, {})
-    result = op(*args)
-    expected = [args[index] for index, _ in kernel.written] if kernel.written else result
-    assert tree_map(lambda s: (s.shape, s.stride, s.dtype), inferred) == tree_map(
-        lambda t: (tuple(t.shape), t.stride(), t.dtype), [list(e) for e in expected] if kernel.written else expected
-    )
+    result: Any = op(*args)
+    expected = [list(args[index]) for index, _ in kernel.written] if kernel.written else result
+    shown = tree_map(lambda shape: (shape.shape, shape.stride, shape.dtype), inferred)
+    assert shown == tree_map(lambda tensor: (tuple(tensor.shape), tensor.stride(), tensor.dtype), expected)
 
 
 def test_each_kind_of_place_is_kept_once() -> None:
