@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -116,6 +115,8 @@ class _Helper:
         self._orders = orders
 
     def __enter__(self) -> _Helper:
+        import subprocess  # noqa: PLC0415 -- few runs need helpers
+
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path)],
             stdin=subprocess.PIPE,

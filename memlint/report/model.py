@@ -24,7 +24,7 @@ ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "i
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Interval(_Record):

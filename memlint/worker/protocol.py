@@ -14,7 +14,7 @@ ANALYSE = "memlint.analyse:analyse"
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Request(_Message):
