@@ -26,7 +26,7 @@ GPU = "h100-80gb"
 def measured(model: str, num_sizes: int) -> list[object]:
     from memlint.analyse import traced
     from memlint.cuda.devices import device_named
-    from memlint.scaling.sweep import Steps
+    from memlint.scaling.steps import Steps
     from memlint.workload.construct import completed_program
     from memlint.workload.discover import complete, find_workloads
 
@@ -46,18 +46,15 @@ def measured(model: str, num_sizes: int) -> list[object]:
     one = median(traces)
 
     sizes = range(5, 5 + num_sizes)
-    steps = Steps(completed, ROOT, device)
+    steps = Steps(completed, lambda each: completed_program(each, ROOT), device)
     start = time.perf_counter()
     note = steps.learn([sizes[-1]])
     learned = time.perf_counter()
     assert note is None, note
-    rows = [steps.row(batch) for batch in sizes]
+    rows = [steps.row((batch,)) for batch in sizes]
     swept = time.perf_counter()
     assert all(row.evidence == "computed" for row in rows[:-1])
-    low, high = steps.limits([1, 2])
-    while high is None:
-        low, high = (2 * low, None) if steps.fits(2 * low) else (low, 2 * low)
-    largest = steps.between(low, high)
+    largest = steps.search([1, 2]).number
     found = time.perf_counter()
     per_size = (swept - learned) / num_sizes
     return [

@@ -14,7 +14,7 @@ from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, TargetError
 from memlint.lint.suppression import unsuppressed
 from memlint.report.model import Baseline as KnownFindings
-from memlint.report.model import Error, Finding, Report, Settings, Skipped, Workload
+from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
 from memlint.settle import keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
 from memlint.settle import statistics as count_findings
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
+_SWEEP = "memlint.scaling.sweep:around"
+_BESIDE = {"detail": {"around": True}, "plan": False, "thorough": False, "init": False}
 _KINDS = ("usage", "target", "workload", "trace", "worker", "rule")
 
 
@@ -105,13 +107,15 @@ def check(
     thorough: bool = False,
     baseline: Path | None = None,
     cache: bool = True,
+    sweep: bool = False,
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
 ) -> Run:
     """Run the source rules over `arguments`, and unless `execute` is off the Workloads in them.
 
     `options` are those of Settings that the command line gave; with `plan` the changes are found that bring each
     Workload below its limit, with `allow_dynamics` also those that change the course of training; with `thorough` rules
-    simulate alternatives as well; findings in the file `baseline` are left out; with `cache` findings of source rules
+    simulate alternatives as well; with `sweep` batch sizes around each Workload's are estimated beside it, unless its
+    configuration says no; findings in the file `baseline` are left out; with `cache` findings of source rules
     and answers of workers are kept from run to run; `on_wait` is called with the target and the seconds it has taken so
     far. Raises MemlintError for arguments and configuration that make no sense; what goes wrong with a single target
     stands in the Report.
@@ -138,9 +142,12 @@ def check(
             for request in target.requests
             if request.target not in unreadable
         ]
-        given = _answers([request for request, _choice in to_run], on_wait, cache=cache)
-        for (request, choice), answer in zip(to_run, given, strict=True):
-            _take(request, answer, choice, run)
+        requests = [request for request, _choice in to_run]
+        beside = [request.model_copy(update=_BESIDE) for request in requests if sweep and request.settings.sweep]
+        given = _answers([*requests, *beside], on_wait, cache=cache)
+        sweeps = _sweeps(beside, given[len(requests) :])
+        for (request, choice), answer in zip(to_run, given, strict=False):
+            _take(request, answer, choice, run, sweeps)
         for target, choice in zip(targets, chosen, strict=True):
             run.findings += unused_in_traces(target, choice, run)
     run.executed = execute and importlib.util.find_spec("torch") is not None
@@ -231,7 +238,7 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
         return [answer for answer in kept if answer is not None]
     from memlint.worker.tasks import Task, answers_to  # noqa: PLC0415
 
-    tasks = [Task(requests[number], _limits(requests[number]), ANALYSE) for number in missing]
+    tasks = [Task(requests[n], _limits(requests[n]), _SWEEP if requests[n].detail else ANALYSE) for n in missing]
     given = {}
     for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
         number = missing[place]
@@ -241,13 +248,25 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     return [given[number] if answer is None else answer for number, answer in enumerate(kept)]
 
 
+def _sweeps(requests: Sequence[Request], given: Sequence[Answer]) -> dict[tuple[str, str], list[Sweep]]:
+    """By target as asked for and name of the Workload; what could not be made is left out."""
+    found = defaultdict(list)
+    for request, answer in zip(requests, given, strict=True):
+        result = answer.result or answer.partial
+        for each in (Sweep.model_validate(told) for told in result.detail["sweeps"]) if result else ():
+            found[request.target, each.name].append(each)
+    return found
+
+
 def _limits(request: Request) -> Limits:
     settings = request.settings
     patience = _PATIENCE_FOR_PLANS if request.plan else 1
     return Limits(seconds=settings.timeout * patience, nbytes=settings.memory_limit)
 
 
-def _take(request: Request, answer: Answer, choice: Choice, run: Run) -> None:
+def _take(
+    request: Request, answer: Answer, choice: Choice, run: Run, sweeps: Mapping[tuple[str, str], list[Sweep]]
+) -> None:
     """Put what a worker answered into the run."""
     run.outputs.append((request.target, answer.stdout, answer.stderr))
     if answer.error is not None:
@@ -256,7 +275,9 @@ def _take(request: Request, answer: Answer, choice: Choice, run: Run) -> None:
     result = answer.result
     assert result is not None
     run.torch = result.torch or run.torch
-    run.workloads += result.workloads
+    for workload in result.workloads:
+        beside = sweeps.get((request.target, workload.name), [])
+        run.workloads.append(workload.model_copy(update={"sweep": beside}) if workload.error is None else workload)
     run.findings += choice.wanted(unsuppressed(result.findings))
     run.traced += result.findings
     for path, lines in result.traced_lines.items():

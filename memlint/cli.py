@@ -117,6 +117,7 @@ def main() -> None:
 @click.option("--fix", is_flag=True, help="Correct files where that changes nothing but memory, and check the result.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
 @click.option("--no-cache", is_flag=True, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", is_flag=True, help="Never run the code: source rules only.")
@@ -174,15 +175,17 @@ def check(
             _write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
+    instead = init or add_ignore or write_baseline is not None
     show, clear = _progress("planning" if plan else "analysing")
     try:
-        run = checking.check(paths, options, **how, **planning, init=init, baseline=baseline, on_wait=show)
+        run = checking.check(
+            paths, options, **how, **planning, init=init, baseline=baseline, sweep=not (instead or quiet), on_wait=show
+        )
     finally:
         clear()
     report = run.report(statistics=statistics)
     if verbose:
         _print_outputs(run.outputs)
-    instead = init or add_ignore or write_baseline is not None
     if init:
         click.echo("\n".join(run.declarations), nl=False)
     elif add_ignore:

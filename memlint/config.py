@@ -96,6 +96,8 @@ class Settings(_Table):
     """Patterns of paths, as in .gitignore's simplest form, that directories are searched without."""
     workload: tuple[dict[str, Any], ...] = ()
     """Tables as they stand; `memlint.workload.pyproject` reads them."""
+    sweep: bool = True
+    """Whether `memlint check` shows the batch sizes around that of each Workload."""
     timeout: Annotated[float, Field(gt=0)] = 120.0
     """Seconds for the Workloads of one file."""
     memory_limit: NBytes = 8 * 2**30

@@ -188,6 +188,53 @@ class Error(_Record):
     """The user's own lines, outermost first, one `path:line in function` each."""
 
 
+class Row(_Record):
+    """The peaks at one batch size, as in an Estimate, or why there are none."""
+
+    batch: int
+    requested: Interval | None = None
+    allocated: Interval | None = None
+    reserved: Interval | None = None
+    device: Interval | None = None
+    outcome: Outcome | None = None
+    """Whether `device` stays within the GPU."""
+    evidence: Literal["traced", "computed"] = "traced"
+    """Whether a step of this batch was run, or its peaks follow from steps of others."""
+    error: str | None = None
+
+
+class Sweep(_Record):
+    """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
+
+    name: str
+    target: str
+    mode: str
+    optimizer: str | None
+    dtype: str
+    dimensions: dict[str, int] = {}
+    """Those that the Workload declares, with their sizes."""
+    gpu: str
+    """As in the catalogue."""
+    gpu_title: str
+    gpu_nbytes: int
+    """What a process can use."""
+    rows: list[Row] = []
+    """By batch size."""
+    largest: Row | None = None
+    """The largest batch that surely fits, if one was found."""
+    is_limit: bool = False
+    """Whether it is known that no larger one surely fits."""
+    traced: list[int] = []
+    """Batch sizes that were run."""
+    note: str | None = None
+    """Why nothing could be computed from other sizes."""
+    is_partial: bool = False
+    """Whether it was stopped before it had all rows and the largest."""
+    error: str | None = None
+    """Why there is nothing."""
+    hint: str = ""
+
+
 class Workload(_Record):
     """One Workload and its Estimate, or the error that stood in the way."""
 
@@ -208,7 +255,8 @@ class Workload(_Record):
     """Against the GPU."""
     budget: Verdict | None = None
     """Against the budget, where one was given."""
-    sweep: list[dict[str, int]] | None = None
+    sweep: list[Sweep] = []
+    """Batch sizes around this one, with its dtype and another."""
     what_ifs: list[Change] = []
     """Changes that rules had simulated, each made alone; those of the same kind next to each other."""
     plan: Plan | None = None

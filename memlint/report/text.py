@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlint.report.look import Paint, cut, table
 from memlint.report.plan_text import plan_lines, what_if_lines
+from memlint.report.sweep_text import sweep_lines
 from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ def _workload(workload: Workload, paint: Paint) -> Iterator[str]:
     if paint.look.verbosity > 0:
         yield from _details(estimate, paint)
         yield from what_if_lines(workload.what_ifs, estimate, paint)
+    if workload.sweep:
+        yield from ("", *sweep_lines(workload.sweep, paint))
     if workload.plan is not None:
         yield from ("", *plan_lines(workload.plan, estimate, paint))
     yield from _assumptions(workload, paint)

@@ -13,11 +13,13 @@ from memlint import __version__
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.errors import TargetError, UsageError
+from memlint.report.model import Sweep
 from memlint.report.paths import relative
-from memlint.scaling.records import MAX_BATCH, Order, Sweep, Table
+from memlint.scaling.records import Order, Table
 from memlint.targets import distinct, resolve
 from memlint.worker.answer import Limits
 from memlint.worker.tasks import Task, answers_to
+from memlint.workload.records import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,8 +128,8 @@ def sizes_of(text: str, option: str) -> tuple[int, ...]:
 
 def _size(text: str, option: str) -> int:
     number = int(text) if text.isdecimal() and len(text) < 12 else 0
-    if not 1 <= number <= MAX_BATCH:
-        raise UsageError(f"{option} {text!r} is no size", f"Write whole numbers from 1 to {MAX_BATCH}.")
+    if not 1 <= number <= LARGEST_SIZE:
+        raise UsageError(f"{option} {text!r} is no size", f"Write whole numbers from 1 to {LARGEST_SIZE}.")
     return number
 
 

@@ -10,11 +10,12 @@ from memlint.analyse import traced
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.errors import WorkloadError
 from memlint.memory.estimate import most_device, peaks
+from memlint.report.model import Interval, Row
 from memlint.scaling.calls import recorded
 from memlint.scaling.grid import Grid
-from memlint.scaling.records import MAX_BATCH, Range, Row
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
+from memlint.workload.records import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,10 @@ class FixedInputsError(WorkloadError):
     """There is nothing to compare."""
 
 
+class TooLongError(WorkloadError):
+    """A step runs more kernels than whoever asks has time for."""
+
+
 @dataclass
 class Steps:
     """Traces of one Workload at several batch sizes, and at several sizes of `dimensions`; points are in that order."""
@@ -45,6 +50,8 @@ class Steps:
     dimensions: tuple[str, ...] = ()
     axes: tuple[range, ...] = ()
     """For each of these the sizes that say how everything grows with it."""
+    most_calls: int | None = None
+    """Of kernels in a trace that is worth several more."""
     lives: dict[Point, Lives] = field(default_factory=dict)
     """Of the points that were traced."""
     scaled: Scaled | None = None
@@ -69,7 +76,7 @@ class Steps:
                 self.scaled = Scaled.of(grid, samples)
             tried = sorted({_CHECK, *(batch for batch in batches if batch > _CHECK)}, reverse=True)
             self._check([(batch, *map(max, sizes)) for batch in tried])
-        except FixedInputsError:
+        except (FixedInputsError, TooLongError):
             raise
         except (WorkloadError, NotScalableError) as error:
             self.scaled = None
@@ -119,7 +126,7 @@ class Steps:
         except WorkloadError as error:
             return Row(batch=point[0], error=error.message)
         most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
-        ranges = {name: Range(**getattr(most, name)._asdict()) for name in most._fields}
+        ranges = {name: Interval(**getattr(most, name)._asdict()) for name in most._fields}
         low, _, high = most.device
         limit = self.device.total_nbytes
         outcome = "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
@@ -173,7 +180,7 @@ class Steps:
         within = [batch for batch in batches if (value := most(batch)) is not None and value <= limit]
         low = max(within, default=1)
         high = min((batch for batch in batches if batch > low), default=below)
-        return largest_within(limit, most, low, high, MAX_BATCH if self.scaled is not None else low)
+        return largest_within(limit, most, low, high, LARGEST_SIZE if self.scaled is not None else low)
 
     def _most_device(self, point: Point, *, is_traced: bool) -> int | None:
         if point not in self._most:
@@ -225,6 +232,10 @@ class Steps:
     def _sample(self, point: Point) -> Sample:
         with recorded() as calls:
             trace = traced(self._program(point), self.device)
+        if self.most_calls is not None and len(calls) > self.most_calls:
+            raise TooLongError(
+                f"this step runs too many kernels ({len(calls)}) for a table beside it", "See it with memlint sweep."
+            )
         self.lives[point] = lives_of(trace)
         return Sample(point, trace, tuple(calls))
 

@@ -14,19 +14,34 @@ import torch
 from memlint.analyse import find_asked
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, UsageError
+from memlint.report.model import Sweep
 from memlint.scaling.grid import NUM_SIZES
-from memlint.scaling.records import Order, Sweep
+from memlint.scaling.records import Order
 from memlint.scaling.steps import Steps
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
 from memlint.workload.construct import completed_program
 from memlint.workload.discover import complete
+from memlint.workload.records import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from memlint.scaling.grid import Point
     from memlint.workload.records import Workload
+
+
+MOST_CALLS = 6000
+"""Kernels in a trace up to which it takes a second or two, and a table around its batch size some ten."""
+_MULTIPLES = (2, 4)
+_OTHER = {
+    "float32": "bf16-amp",
+    "bf16-amp": "bfloat16",
+    "bfloat16": "bf16-amp",
+    "fp16-amp": "bf16-amp",
+    "float16": "bfloat16",
+}
+"""What else people train with."""
 
 
 def sweep(request: Request) -> Result:
@@ -43,13 +58,33 @@ def sweep(request: Request) -> Result:
     return _result(done)
 
 
+def around(request: Request) -> Result:
+    """Sweeps of every Workload of the target around its own batch size, with its dtype and with another."""
+    root = Path(request.root)
+    done: list[Sweep] = []
+    for workload in find_asked(request).workloads:
+        if not device_named(workload.gpu).is_cuda:
+            continue
+        batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
+        for dtype in (workload.dtype, _OTHER[workload.dtype]):
+            asked: Any = replace(workload, dtype=dtype)
+            order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE), dtypes=(), gpus=())
+            found: list[Sweep] = []
+            for found in _tables(asked, root, order, most_calls=MOST_CALLS):
+                tell(_result([*done, *found]))
+            done += found
+            if found[-1].error is not None:
+                break
+    return _result(done)
+
+
 def _result(sweeps: Sequence[Sweep]) -> Result:
     return Result.model_validate(
         {"torch": torch.__version__, "detail": {"sweeps": [each.model_dump(mode="json") for each in sweeps]}}
     )
 
 
-def _tables(workload: Workload, root: Path, order: Order) -> Iterator[list[Sweep]]:
+def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:
     """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them."""
     try:
         completed, _assumptions = complete(workload, root)
@@ -68,10 +103,12 @@ def _tables(workload: Workload, root: Path, order: Order) -> Iterator[list[Sweep
         if note is None:
             yield from _of_each(completed, root, order, steps)
             return
-    yield from _of_each(completed, root, order, None)
+    yield from _of_each(completed, root, order, None, most_calls=most_calls)
 
 
-def _of_each(workload: Workload, root: Path, order: Order, together: Steps | None) -> Iterator[list[Sweep]]:
+def _of_each(
+    workload: Workload, root: Path, order: Order, together: Steps | None, *, most_calls: int | None = None
+) -> Iterator[list[Sweep]]:
     """Tables from `together`, which has learned how all sizes grow, or with traces of their own for each of them."""
     done: list[Sweep] = []
     names = tuple(order.dimensions)
@@ -79,7 +116,7 @@ def _of_each(workload: Workload, root: Path, order: Order, together: Steps | Non
         at = dict(zip(names, sizes, strict=True))
         here = replace(workload, dimensions={**workload.dimensions, **at})
         rest = tuple(at[name] for name in together.dimensions) if together else ()
-        steps = together or _steps(here, root, {})
+        steps = together or _steps(here, root, {}, most_calls=most_calls)
         table = _described(here)
         for table in _table(here, steps, order.batches, rest, is_learned=together is not None):
             yield [*done, table]
@@ -92,26 +129,29 @@ def _table(
     """Yield the table of one size of everything but the batch, row by row, the last time with the largest batch."""
     try:
         note = None if is_learned else steps.learn(batches)
-        found: dict[str, Any] = {"note": note, "rows": ()}
+        found: dict[str, Any] = {"note": note, "rows": []}
         for batch in batches:
-            found["rows"] = (*found["rows"], steps.row((batch, *rest)))
+            found["rows"] = [*found["rows"], steps.row((batch, *rest))]
             yield _described(workload, is_partial=True, **found, traced=_traced(steps, rest))
         largest, is_limit = steps.largest(batches, rest)
     except MemlintError as error:
         yield _described(workload, error=error.message, hint=error.hint or "")
         return
-    rows = tuple(steps.row((batch, *rest)) for batch in batches)
+    rows = [steps.row((batch, *rest)) for batch in batches]
     found = {"note": note, "rows": rows, "largest": largest, "is_limit": is_limit, "traced": _traced(steps, rest)}
     yield _described(workload, **found)
 
 
-def _traced(steps: Steps, rest: Point) -> tuple[int, ...]:
-    return tuple(sorted(batch for batch, *sizes in steps.lives if tuple(sizes) == rest))
+def _traced(steps: Steps, rest: Point) -> list[int]:
+    return sorted(batch for batch, *sizes in steps.lives if tuple(sizes) == rest)
 
 
-def _steps(workload: Workload, root: Path, varied: Mapping[str, Sequence[int]]) -> Steps:
+def _steps(
+    workload: Workload, root: Path, varied: Mapping[str, Sequence[int]], *, most_calls: int | None = None
+) -> Steps:
     program = functools.partial(_program, root)
-    return Steps(workload, program, device_named(workload.gpu), tuple(varied), tuple(map(_axis, varied.values())))
+    axes = tuple(map(_axis, varied.values()))
+    return Steps(workload, program, device_named(workload.gpu), tuple(varied), axes, most_calls)
 
 
 def _program(root: Path, workload: Workload) -> Any:

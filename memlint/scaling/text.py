@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memlint.report.look import Look
-    from memlint.scaling.records import Range, Row, Sweep, Table
+    from memlint.report.model import Interval, Row, Sweep
+    from memlint.scaling.records import Table
 
 _COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 _PEAKS = ("requested", "allocated", "reserved", "device")
@@ -110,7 +111,7 @@ def bar(nbytes: int, limit: int) -> str:
     return f"{filled:<{_BAR_WIDTH}}{'▶' if nbytes > limit else '│'}"
 
 
-def _said_range(peak: Range) -> str:
+def _said_range(peak: Interval) -> str:
     if peak.low == peak.high:
         return format_nbytes(peak.estimate)
     return f"{format_nbytes(peak.estimate)} ({format_nbytes(peak.low)} to {format_nbytes(peak.high)})"

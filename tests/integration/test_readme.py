@@ -60,7 +60,7 @@ def test_the_table_for_pyproject_is_understood(tmp_path):
     model = tmp_path / tomllib.loads(table)["tool"]["memlint"]["workload"][0]["target"].partition("::")[0]
     model.parent.mkdir(parents=True)
     model.write_text((ROOT / "fixtures" / "models" / model.name).read_text())
-    report = json.loads(memlint(["check", ".", "--output-format", "json"], tmp_path))
+    report = json.loads(memlint(["check", ".", "--no-sweep", "--output-format", "json"], tmp_path))
     (workload,) = report["workloads"]
     assert (workload["name"], workload["origin"], workload["assumptions"]) == ("gpt2-small", "config", [])
     assert workload["budget"]["outcome"] == "fits"
@@ -69,7 +69,7 @@ def test_the_table_for_pyproject_is_understood(tmp_path):
 def test_the_declaration_in_the_file_is_understood(tmp_path):
     model = (ROOT / "fixtures" / "models" / "gpt2.py").read_text()
     (tmp_path / "model.py").write_text(f"{model}\n\n{block('in-file')}")
-    report = json.loads(memlint(["check", "model.py", "--output-format", "json"], tmp_path))
+    report = json.loads(memlint(["check", "model.py", "--no-sweep", "--output-format", "json"], tmp_path))
     (workload,) = report["workloads"]
     assert (workload["name"], workload["origin"], workload["batch"]) == ("gpt2_small", "declared", 8)
 

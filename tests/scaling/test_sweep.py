@@ -20,8 +20,9 @@ from memlint.cli import main
 from memlint.config import Settings
 from memlint.errors import UsageError
 from memlint.report.look import Look
+from memlint.report.model import Interval, Row, Sweep
 from memlint.scaling.command import order_of, sizes_of
-from memlint.scaling.records import Order, Range, Row, Sweep, Table
+from memlint.scaling.records import Order, Table
 from memlint.scaling.text import render
 from memlint.worker.protocol import Request
 
@@ -108,7 +109,7 @@ def test_every_row_says_what_check_says(folder: Path) -> None:
         assert workload.verdict is not None
         assert row.outcome == workload.verdict.outcome
     assert sweep.note is None
-    assert sweep.traced[:4] == (1, 2, 3, 4)
+    assert sweep.traced[:4] == [1, 2, 3, 4]
 
 
 def test_one_more_than_the_largest_does_not_surely_fit(folder: Path) -> None:
@@ -299,7 +300,7 @@ def test_a_broken_file_is_one_message(folder: Path) -> None:
     assert "Traceback" not in result.stderr
 
 
-RANGE = Range(low=3 << 30, estimate=4 << 30, high=5 << 30)
+RANGE = Interval(low=3 << 30, estimate=4 << 30, high=5 << 30)
 ROWS = (
     Row(batch=1, error="no single one"),
     Row(batch=8, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="fits", evidence="computed"),
@@ -307,7 +308,7 @@ ROWS = (
 )
 SWEEP = Sweep(
     name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="bf16-amp", gpu="t4", gpu_title="NVIDIA T4",
-    gpu_nbytes=15 << 30, rows=ROWS, largest=ROWS[1], is_limit=True, traced=(2, 3, 4, 16),
+    gpu_nbytes=15 << 30, rows=list(ROWS), largest=ROWS[1], is_limit=True, traced=[2, 3, 4, 16],
 )  # fmt: skip
 TABLE = Table(tool="memlint 0", sweeps=(SWEEP,))
 

@@ -233,7 +233,7 @@ import sys, memlint.check, memlint.cli
 from memlint.worker import tasks
 tasks.num_workers = lambda: 2
 memlint.check.ANALYSE = "fake_analyse:analyse"
-memlint.cli.main(["check", *sys.argv[1:]])
+memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
 ORPHAN = """
 if os.fork() == 0:

@@ -1,0 +1,121 @@
+"""`memlint check` shows the batch sizes around the one it was asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from memlint.cli import main
+from memlint.config import Settings
+from memlint.report.look import Look, Paint
+from memlint.report.model import Interval, Row, Sweep
+from memlint.report.sweep_text import sweep_lines
+from memlint.worker.protocol import Request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("torch")
+
+FILE = """
+import torch
+from torch import nn
+
+def memlint_workload(batch):
+    return nn.Sequential(nn.Linear(4096, 4096), nn.GELU()), {"input": torch.randn(batch, 4096)}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(FILE)
+    return tmp_path
+
+
+def around(folder: Path, **options: object) -> list[Sweep]:
+    from memlint.scaling.sweep import around
+
+    settings = Settings.model_validate({"select": ["MEM010"], **options})
+    request = Request(target="model.py", path=str(folder / "model.py"), root=str(folder), settings=settings)
+    return [Sweep.model_validate(each) for each in around(request).detail["sweeps"]]
+
+
+def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: Path) -> None:
+    own, other = around(folder, batch=6, dtype="bfloat16", gpu="t4")
+    assert [row.batch for row in own.rows] == [row.batch for row in other.rows] == [3, 6, 12, 24]
+    assert (own.dtype, other.dtype) == ("bfloat16", "bf16-amp")
+    assert own.is_limit
+    assert own.largest is not None
+    assert own.largest.batch > 24
+
+
+def test_on_the_host_there_is_no_limit_and_no_table(folder: Path) -> None:
+    assert around(folder, gpu="cpu") == []
+
+
+def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memlint.scaling.sweep.MOST_CALLS", 10)
+    (own,) = around(folder)
+    assert "too many kernels" in (own.error or "")
+    assert own.rows == []
+    (line,) = sweep_lines([own], Paint(Look()))
+    assert line.endswith("See it with memlint sweep.")
+
+
+def test_check_shows_the_table_and_its_numbers_are_those_of_the_estimate(folder: Path) -> None:
+    arguments = ["check", "model.py", "--batch", "4", "--gpu", "t4", "--select", "MEM010"]
+    result = CliRunner().invoke(main, [*arguments, "--output-format", "json"])
+    assert result.exit_code == 0, result.stderr
+    (workload,) = json.loads(result.stdout)["workloads"]
+    assert [sweep["dtype"] for sweep in workload["sweep"]] == ["float32", "bf16-amp"]
+    row = next(row for row in workload["sweep"][0]["rows"] if row["batch"] == 4)
+    for name in ("requested", "allocated", "reserved", "device"):
+        assert row[name] == workload["estimate"]["peak"][name]
+    shown = CliRunner().invoke(main, arguments).stdout
+    assert "  Batch sizes, device memory\n" in shown
+    assert f"  largest that fits  {workload['sweep'][0]['largest']['batch']} " in shown
+
+
+def test_without_it_nothing_is_swept(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.memlint]\nsweep = false\n")
+    shown = CliRunner().invoke(main, ["check", "model.py", "--select", "MEM010"]).stdout
+    assert "needs" in shown
+    assert "Batch sizes" not in shown
+
+
+def interval(nbytes: int) -> Interval:
+    return Interval(low=nbytes, estimate=nbytes, high=nbytes)
+
+
+def test_batches_stand_below_one_another_and_dtypes_side_by_side() -> None:
+    sweep = Sweep(
+        name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="float32", gpu="t4",
+        gpu_title="NVIDIA T4", gpu_nbytes=15 << 30,
+        rows=[
+            Row(batch=4, device=interval(4 << 30), outcome="fits"),
+            Row(batch=8, device=interval(15 << 30), outcome="uncertain"),
+            Row(batch=16, error="no sixteen"),
+        ],
+        largest=Row(batch=7), is_limit=True,
+    )  # fmt: skip
+    other = sweep.model_copy(
+        update={
+            "dtype": "bf16-amp",
+            "rows": [Row(batch=4, device=interval(20 << 30), outcome="does not fit")],
+            "largest": None,
+            "note": "it is odd",
+        }
+    )
+    assert list(sweep_lines([sweep, other], Paint(Look()))) == [
+        "  Batch sizes, device memory",
+        "              batch  float32            bf16-amp",
+        "                  4  4.00 GiB           20.0 GiB, too much",
+        "                  8  15.0 GiB, perhaps",
+        "                 16  rejected",
+        "  largest that fits  7                  none",
+        "  Batch sizes with bf16-amp: every batch was traced: it is odd",
+    ]
