@@ -313,6 +313,51 @@ def sweep(
 
 
 @main.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
+@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size to train with, in parts if need be.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
+@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
+@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option("-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the result there.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+def fit(
+    targets: tuple[str, ...],
+    gpu: str | None,
+    output_format: str,
+    output_file: Path | None,
+    color: str,
+    **options: Any,
+) -> None:
+    """Say which batch fits into a GPU: as it is, and with changes that keep what is trained.
+
+    TARGETS are as those of check. For each way it says the largest batch, and into how many parts the batch asked for
+    has to be cut. No change of another batch size, of fewer trained parameters or of the weights' type is tried.
+
+    Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
+    """
+    from memlint.scaling import fit_command  # noqa: PLC0415
+    from memlint.scaling.fit_text import render  # noqa: PLC0415
+
+    show, clear = _progress("fitting")
+    try:
+        result = fit_command.fit(targets, gpu, options, on_wait=show)
+    finally:
+        clear()
+    look = _look(color, output_file, verbosity=0)
+    _write(render(result.fits, output_format, look), output_file, color=look.color)
+    for failure in result.failures:
+        _print_error(f"{failure.target}: {failure.message}", failure.hint)
+    for each in result.fits.fits:
+        if each.error is not None:
+            _print_error(f"{each.target}, {each.gpu}: {each.error}", each.hint)
+    click.get_current_context().exit(result.status)
+
+
+@main.command()
 def clean() -> None:
     """Remove the cache of the project around the current directory: .memlint_cache."""
     from memlint import cachedir  # noqa: PLC0415

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import itertools
 import math
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from memlint import __version__
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
-from memlint.errors import TargetError, UsageError
+from memlint.errors import UsageError
 from memlint.report.model import Sweep
-from memlint.report.paths import relative
+from memlint.scaling.gather import gather
 from memlint.scaling.records import Order, Table
-from memlint.targets import distinct, resolve
 from memlint.worker.answer import Limits
 from memlint.worker.tasks import Task, answers_to
 from memlint.workload.records import LARGEST_SIZE
@@ -24,23 +22,14 @@ from memlint.workload.records import LARGEST_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.worker.answer import Answer
+    from memlint.scaling.gather import Executor, Failure
     from memlint.worker.protocol import Request
-    from memlint.worker.protocol import Result as WorkerResult
 
 DTYPES = get_args(Dtype)
 _SWEEP = "memlint.scaling.sweep:sweep"
 _PATIENCE = 3
 """Each table traces several steps: it may take this many times the time limit of one analysis."""
 _RANGE = re.compile(r"(\d+):(\d+)")
-
-
-class Failure(NamedTuple):
-    """A target without tables."""
-
-    target: str
-    message: str
-    hint: str
 
 
 class Result(NamedTuple):
@@ -63,37 +52,16 @@ def sweep(
     order: Order,
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+    executor: Executor = answers_to,
 ) -> Result:
     """Make the tables of every Workload of `targets`; whatever is stopped gives those that it had so far.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
     """
-    if importlib.util.find_spec("torch") is None:
-        raise TargetError("PyTorch is not installed, so no model can be built", "pip install 'torch-memlint[torch]'")
-    resolved = distinct([resolve(argument, options) for argument in targets])
-    tasks = [task for target in resolved for request in target.requests for task in _tasks(request, order)]
-    answers: dict[int, Answer] = {}
-    interrupted = False
-    try:
-        for number, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
-            answers[number] = answer  # noqa: PERF403 (what there is when it is interrupted)
-    except KeyboardInterrupt:
-        interrupted = True
-    failures: dict[Failure, None] = {}
-    sweeps: list[Sweep] = []
-    torch = None
-    for task, answer in ((tasks[number], answers[number]) for number in sorted(answers)):
-        result = answer.result or answer.partial
-        found = _sweeps(result) if result else []
-        torch = result.torch if result else torch
-        sweeps += found
-        if answer.error is not None:
-            failures[Failure(task.request.target, answer.error.message, answer.error.hint or "")] = None
-        elif not found and task.request.named:
-            hint = "Name the class: model.py::Net."
-            failures[Failure(task.request.target, "no torch.nn.Module found", hint)] = None
-    table = Table(tool=f"memlint {__version__}", torch=torch, sweeps=tuple(sweeps))
-    return Result(table, tuple(failures), interrupted)
+    found = gather(targets, options, functools.partial(_tasks, order), "sweeps", on_wait, executor)
+    sweeps = tuple(Sweep.model_validate(each) for each in found.told)
+    table = Table(tool=f"memlint {__version__}", torch=found.torch, sweeps=sweeps)
+    return Result(table, found.failures, found.interrupted)
 
 
 def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:
@@ -101,7 +69,7 @@ def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Seq
     return Order(
         batches=sizes_of(batches, "--batch"),
         dtypes=_dtypes_of(dtypes),
-        gpus=_gpus_of(gpus),
+        gpus=gpus_of(gpus),
         dimensions=_dimensions_of(dimensions),
     )
 
@@ -157,18 +125,15 @@ def _dtypes_of(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _gpus_of(text: str | None) -> tuple[str, ...]:
+def gpus_of(text: str | None) -> tuple[str, ...]:
+    """Names in the catalogue of GPUs named by comma. Raises UsageError."""
     return tuple(dict.fromkeys(device_named(part.strip()).name for part in text.split(","))) if text else ()
 
 
-def _tasks(request: Request, order: Order) -> Iterator[Task]:
+def _tasks(order: Order, request: Request) -> Iterator[Task]:
     """One for each dtype on each GPU, so that they can run side by side."""
     num_tables = math.prod(map(len, order.dimensions.values()))
     limits = Limits(seconds=request.settings.timeout * _PATIENCE * num_tables, nbytes=request.settings.memory_limit)
     for gpu, dtype in itertools.product(order.gpus or (None,), order.dtypes or (None,)):
         one = order.model_copy(update={"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else ()})
         yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)
-
-
-def _sweeps(result: WorkerResult) -> list[Sweep]:
-    return [Sweep.model_validate(each) for each in relative(result.detail["sweeps"], Path.cwd())]

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.report.model import Sweep
+from memlint.report.model import Interval, Row, Sweep
 
 
 class _Record(BaseModel):
@@ -32,3 +32,60 @@ class Table(_Record):
     tool: str
     torch: str | None = None
     sweeps: tuple[Sweep, ...] = ()
+
+
+class Parts(_Record):
+    """A batch in equal parts, whose gradients are added before the optimizer steps."""
+
+    num_parts: int
+    batch: int
+    """Of each part."""
+    device: Interval
+
+
+class Way(_Record):
+    """A Workload with some changes made together."""
+
+    changes: tuple[str, ...]
+    """What to do; nothing for the Workload as it is."""
+    effect: Literal["exact", "numerics"]
+    """The strongest of theirs: every value stays what it was, or is rounded otherwise."""
+    flops_change: float = 0.0
+    """By how much a step computes more, as a share of what it computes as it is."""
+    largest: Row | None = None
+    """The largest batch that surely fits."""
+    is_limit: bool = False
+    """Whether it is known that no larger one surely fits."""
+    parts: Parts | None = None
+    """The fewest in which the batch asked for surely fits, where there are any."""
+
+
+class Fit(_Record):
+    """What of one Workload with one dtype fits into one GPU."""
+
+    name: str
+    target: str
+    mode: str
+    optimizer: str | None
+    dtype: str
+    batch: int
+    """As asked for."""
+    gpu: str
+    gpu_title: str
+    gpu_nbytes: int
+    ways: tuple[Way, ...] = ()
+    """As it is first, then with ever more changes."""
+    note: str | None = None
+    """Why the batch is not cut into parts."""
+    is_partial: bool = False
+    error: str | None = None
+    hint: str = ""
+
+
+class Fits(_Record):
+    """All that a run of `memlint fit` says."""
+
+    version: Literal[1] = 1
+    tool: str
+    torch: str | None = None
+    fits: tuple[Fit, ...] = ()

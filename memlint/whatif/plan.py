@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from memlint.errors import MemlintError
 from memlint.memory.liveness import origin
 from memlint.whatif.candidates import MIN_SHARE, candidates, cheaper, dead_references, effect_in
-from memlint.whatif.changes import CheckpointModules, DropReference, Effect, NotApplicableError
+from memlint.whatif.changes import (
+    AccumulationSteps,
+    BatchSize,
+    CheckpointModules,
+    DropReference,
+    Effect,
+    NotApplicableError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -69,6 +76,10 @@ class Planner:
     measure: Measure = "device"
     dynamics: bool = False
     """Whether Changes of the dynamics of training are allowed."""
+    at_any_batch: bool = False
+    """Whether only Changes are allowed that mean the same for a program with any batch."""
+    exact: bool = False
+    """Whether only Changes are allowed that leave every value as it was."""
     _variables: dict[Origin, str] = field(default_factory=dict)
     _useless: set[Change] = field(default_factory=set)
 
@@ -108,9 +119,9 @@ class Planner:
     def _best(self, chosen: tuple[Change, ...], current: WhatIf) -> tuple[tuple[Change, ...], WhatIf] | None:
         """The Changes with one more, or one in another's place, that give the lowest peak; None if none is lower."""
         trace = self.simulation.trace(*chosen)
-        tried = list(self._dropping(chosen, current, trace))
+        tried = [] if self.at_any_batch else list(self._dropping(chosen, current, trace))
         for change in candidates(self.workload, trace, current.estimate, chosen, dynamics=self.dynamics):
-            if change in self._useless:
+            if change in self._useless or not self._is_allowed(change):
                 continue
             changes = _with(chosen, change)
             answer = self.simulation.what_if(*changes)
@@ -127,6 +138,11 @@ class Planner:
         return min(
             lower, key=lambda each: (self._peak(each[1]), _severity(each[1]), each[1].recompute_flops), default=None
         )
+
+    def _is_allowed(self, change: Change) -> bool:
+        if self.exact and change.effect is not Effect.EXACT:
+            return False
+        return not (self.at_any_batch and isinstance(change, AccumulationSteps | BatchSize))
 
     def _dropping(
         self, chosen: tuple[Change, ...], current: WhatIf, trace: Trace
