@@ -6,7 +6,7 @@ import importlib.util
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memlint import __version__
 from memlint.choice import Choice, choose
@@ -253,8 +253,9 @@ def _sweeps(requests: Sequence[Request], given: Sequence[Answer]) -> dict[tuple[
     found = defaultdict(list)
     for request, answer in zip(requests, given, strict=True):
         result = answer.result or answer.partial
-        for each in (Sweep.model_validate(told) for told in result.detail["sweeps"]) if result else ():
-            found[request.target, each.name].append(each)
+        told: Any = result.detail["sweeps"] if result else []
+        for sweep in map(Sweep.model_validate, told):
+            found[request.target, sweep.name].append(sweep)
     return found
 
 

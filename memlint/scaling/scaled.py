@@ -25,6 +25,7 @@ from memlint.trace.records import Category, Doubt
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from memlint.accelerator.kernels import Remembered
     from memlint.scaling.grid import Grid, Point
     from memlint.trace.records import Trace
 
@@ -276,7 +277,7 @@ class _Kind(NamedTuple):
 
 def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     """The Groups of all calls, and the one of each."""
-    patterns: defaultdict[object, dict[object, object]] = defaultdict(dict)
+    patterns: defaultdict[object, dict[object, tuple[Pattern | None, Remembered]]] = defaultdict(dict)
     groups: list[Group] = []
     numbers: dict[object, int] = {}
     group_of: list[int] = []

@@ -13,7 +13,7 @@ import torch
 
 from memlint.analyse import find_asked
 from memlint.cuda.devices import device_named
-from memlint.errors import MemlintError, UsageError
+from memlint.errors import MemlintError
 from memlint.report.model import Sweep
 from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.records import Order
@@ -50,7 +50,7 @@ def sweep(request: Request) -> Result:
     done: list[Sweep] = []
     for workload in find_asked(request).workloads:
         for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,)):
-            asked: Any = replace(workload, dtype=dtype, gpu=gpu)
+            asked = replace(workload, dtype=dtype, gpu=gpu)  # type: ignore[arg-type]
             found: list[Sweep] = []
             for found in _tables(asked, root, order):
                 tell(_result([*done, *found]))
@@ -67,7 +67,7 @@ def around(request: Request) -> Result:
             continue
         batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
         for dtype in (workload.dtype, _OTHER[workload.dtype]):
-            asked: Any = replace(workload, dtype=dtype)
+            asked = replace(workload, dtype=dtype)  # type: ignore[arg-type]
             order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE), dtypes=(), gpus=())
             found: list[Sweep] = []
             for found in _tables(asked, root, order, most_calls=MOST_CALLS):
@@ -87,8 +87,10 @@ def _result(sweeps: Sequence[Sweep]) -> Result:
 def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:
     """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them."""
     try:
-        completed, _assumptions = complete(workload, root)
-        _refuse_unknown(completed, order.dimensions)
+        asked = {name: sizes[0] for name, sizes in order.dimensions.items()}
+        completed, _assumptions = complete(
+            replace(workload, dimensions={**workload.dimensions, **asked}) if asked else workload, root
+        )
     except MemlintError as error:
         yield [_described(workload, error=error.message, hint=error.hint or "")]
         return
@@ -163,16 +165,6 @@ def _axis(sizes: Sequence[int]) -> range:
     first = min(sizes)
     step = math.gcd(*(size - first for size in sizes))
     return range(first, first + NUM_SIZES * step, step)
-
-
-def _refuse_unknown(workload: Workload, dimensions: Mapping[str, object]) -> None:
-    for name in dimensions:
-        if name not in workload.dimensions:
-            known = ", ".join(workload.dimensions)
-            raise UsageError(
-                f"{workload.name} has no dimension {name}",
-                f"It has {known}." if known else f"Declare it: def memlint_workload(batch, {name}=1024).",
-            )
 
 
 def _described(workload: Workload, **found: Any) -> Sweep:
