@@ -10,63 +10,49 @@ parameters, 27 GB in float32.
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click
 from tabulate import tabulate
 
-ROOT = Path(__file__).resolve().parents[1]
-CHECK = [sys.executable, "-m", "memlint", "check", "--output-format", "json"]
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+
+from benchmarks.claims import verdict
+from benchmarks.processes import CHECK, Measured, answer, measure
+
+LLAMA, LIMIT_NBYTES = "llama-7b", 2**30
 COMMANDS = {
     "import-torch": [sys.executable, "-c", "import torch"],
     "gpt2": [*CHECK, "fixtures/models/gpt2.py::GPT2", "--batch", "8"],
-    "llama-7b": [*CHECK, "transformers::LlamaConfig", "--batch", "1", "--gpu", "h200"],
+    LLAMA: [*CHECK, "transformers::LlamaConfig", "--batch", "1", "--gpu", "h200"],
 }
-_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # getrusage(2) of each system
 
 
 @click.command()
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs of each.")
 @click.option("--only", type=click.Choice(tuple(COMMANDS)), multiple=True, help="Commands to run.")
-@click.option("--measure", type=click.Choice(tuple(COMMANDS)), hidden=True, help="Run one, print it as JSON.")
-def main(repeats: int, only: tuple[str, ...], measure: str | None) -> None:
+def main(repeats: int, only: tuple[str, ...]) -> None:
     """Print the medians of time and memory."""
-    if measure is not None:
-        print(json.dumps(_measure(COMMANDS[measure])))
-        return
+    measured: dict[str, list[Measured]] = {name: [] for name in only or COMMANDS}
+    for _ in range(repeats):
+        for name, runs in measured.items():
+            runs.append(measure(COMMANDS[name]))
+    print(f"Medians of {repeats} runs in turn.\n")
     rows = []
-    for name in only or COMMANDS:
-        again = [sys.executable, __file__, "--measure", name]
-        runs = [json.loads(subprocess.run(again, check=True, capture_output=True).stdout) for _ in range(repeats)]
-        medians = [statistics.median(run[key] for run in runs) for key in ("seconds", "resident")]
-        rows.append([name, medians[0], medians[1] / 2**20, runs[0]["result"]])
+    for name, runs in measured.items():
+        seconds = statistics.median(run.seconds for run in runs)
+        resident = statistics.median(run.resident for run in runs)
+        rows.append([name, seconds, resident / 2**20, answer(runs[0]) if "memlint" in COMMANDS[name] else ""])
     print(tabulate(rows, ["command", "seconds", "peak resident MiB", "result"], tablefmt="github", floatfmt=".1f"))
-
-
-def _measure(command: list[str]) -> dict[str, object]:
-    """Run `command` from a process that has run nothing else: what the system counts is a maximum over all children."""
-    import resource
-
-    start = time.perf_counter()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    seconds = time.perf_counter() - start
-    resident = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * _MAXRSS_UNIT
-    return {"seconds": seconds, "resident": resident, "result": _result(done)}
-
-
-def _result(done: subprocess.CompletedProcess[str]) -> str:
-    """The estimate, so that a run that failed is seen for what it is."""
-    if not done.stdout.startswith("{"):
-        return f"exit {done.returncode}"
-    workload = json.loads(done.stdout)["workloads"][0]
-    if workload["error"] is not None:
-        return f"failed: {workload['error']['message']}"
-    return f"needs {workload['estimate']['peak']['device']['estimate'] / 2**30:.1f} GiB"
+    if LLAMA in measured:
+        resident = statistics.median(run.resident for run in measured[LLAMA])
+        verdict(
+            "memlint check of a 7-billion-parameter Llama takes less than 1 GiB of host memory",
+            f"{resident / 2**20:.0f} MiB, {answer(measured[LLAMA][0])}",
+            held=resident < LIMIT_NBYTES and answer(measured[LLAMA][0]).startswith("needs"),
+        )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ All three take the same model, inputs and AdamW (its foreach implementation, whi
 in one process; the medians are printed. Making the model, the inputs and the optimizer is timed apart, for all three.
 On meta tensors and on the CPU, foreach kernels are loops over the parameters.
 
+Mamba is that of transformers, with 4 of its layers and 32 tokens: without compiled kernels it runs one after the other
+token by token, so that its steps are many small kernels, and the published 24 layers with usual lengths take minutes.
+
 memlint's time is that of `trace_program` from the end of the program's setup to its return: the steps, the attribution
 to lines and modules, the records and the graph. MemTracker runs under FakeTensorMode, as its documentation has it, and
 only its steps are timed. Python's collector of cycles runs before each measurement and not during the steps of meta
@@ -22,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import click
@@ -34,16 +37,23 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from memlint.cuda.devices import DEFAULT_DEVICE, device_named
 from memlint.trace.recorder import trace_program
+from memlint.workload import torchvision_schemas
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
+from benchmarks.claims import verdict
 from fixtures.models.bert import Bert
+from fixtures.models.clip import CLIP, contrastive_loss
 from fixtures.models.gpt2 import GPT2
 from fixtures.models.llama import Llama, LlamaConfig
 from fixtures.models.resnet50 import ResNet50
 from fixtures.models.swin import Swin
 
+torchvision_schemas.install()  # which transformers imports, and which may be a build for another PyTorch
+from transformers import MambaConfig, MambaForCausalLM
+
 NUM_STEPS = 2
+MOST_OF_META, LEAST_OF_MEMTRACKER = 1.2, 8
 
 MakeModel = Callable[[], nn.Module]
 MakeInputs = Callable[[str], dict[str, Tensor]]
@@ -72,14 +82,22 @@ class Program:
         self.ready = time.perf_counter()
 
     def step(self) -> None:
-        output = self.model(**self.inputs)
-        if isinstance(output, tuple):
-            loss = output[1]
-        else:
-            loss = nn.functional.cross_entropy(output, torch.zeros(len(output), dtype=torch.int64, device=self.device))
+        output = self.model(**self.inputs)  # which lives as long as in an ordinary loop
+        loss = loss_of(self.model, output)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+def loss_of(model: nn.Module, output: Any) -> Tensor:
+    """The model's own loss, or that of classes."""
+    if isinstance(model, CLIP):
+        return contrastive_loss(*output)
+    if isinstance(output, tuple):
+        return output[1]
+    if not isinstance(output, Tensor):
+        return output.loss
+    return nn.functional.cross_entropy(output, torch.zeros(len(output), dtype=torch.int64, device=output.device))
 
 
 def tokens(vocab: int, *names: str, batch: int = 4, length: int = 512) -> MakeInputs:
@@ -90,9 +108,18 @@ def images(batch: int = 8, size: int = 224) -> MakeInputs:
     return lambda device: {"images": torch.randn(batch, 3, size, size, device=device)}
 
 
+def image_text_pairs(batch: int = 8) -> MakeInputs:
+    return lambda device: images(batch)(device) | tokens(49408, "tokens", batch=batch, length=77)(device)
+
+
+def small_mamba() -> nn.Module:
+    return MambaForCausalLM(MambaConfig(num_hidden_layers=4, use_cache=False))
+
+
 WORKLOADS = {
     "gpt2": ("GPT-2, batch 4, 512 tokens", GPT2, tokens(50257, "tokens", "targets")),
     "bert": ("BERT, batch 4, 512 tokens", Bert, tokens(30522, "input_ids", "labels")),
+    "clip": ("CLIP ViT-B/32, batch 8", CLIP, image_text_pairs()),
     "llama": (
         "Llama, 24 layers, batch 4, 512 tokens",
         lambda: Llama(LlamaConfig(num_layers=24)),
@@ -100,6 +127,11 @@ WORKLOADS = {
     ),
     "resnet50": ("ResNet-50, batch 8, 224 x 224", ResNet50, images()),
     "swin": ("Swin-T, batch 8, 224 x 224", Swin, images()),
+    "mamba": (
+        "Mamba, 4 layers, batch 2, 32 tokens",
+        small_mamba,
+        tokens(50280, "input_ids", "labels", batch=2, length=32),
+    ),
 }
 
 
@@ -194,6 +226,19 @@ def main(repeats: int, only: tuple[str, ...], without_memtracker: bool) -> None:
         *(f"setup: {name}" for name in SUBJECTS),
     ]
     print(tabulate(rows, headers, tablefmt="github", floatfmt=".2f", missingval="-"))
+    slowest = max(rows, key=lambda row: row[4])
+    verdict(
+        f"Tracing two steps takes at most {MOST_OF_META} times as long as the bare steps on meta tensors",
+        f"at most {slowest[4]:.2f} times ({slowest[0]})",
+        held=slowest[4] <= MOST_OF_META,
+    )
+    if not without_memtracker:
+        nearest = min(rows, key=lambda row: row[5])
+        verdict(
+            f"Tracing is at least {LEAST_OF_MEMTRACKER} times as fast as MemTracker",
+            f"at least {nearest[5]:.1f} times ({nearest[0]})",
+            held=nearest[5] >= LEAST_OF_MEMTRACKER,
+        )
 
 
 if __name__ == "__main__":
