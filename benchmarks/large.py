@@ -49,9 +49,8 @@ def main(repeats: int, only: tuple[str, ...]) -> None:
         resident = statistics.median(run.resident for run in runs)
         rows.append((MODELS[name][0], seconds, processors, resident / 2**20, answer(runs[0])))
     print(f"Medians of {repeats} runs in turn, on two CPUs at most.\n")
-    print(
-        tabulate(rows, ["train step of", "seconds", "peak resident MiB", "result"], tablefmt="github", floatfmt=".1f")
-    )
+    heads = ["train step of", "seconds", "processor seconds", "peak resident MiB", "result"]
+    print(tabulate(rows, heads, tablefmt="github", floatfmt=".1f"))
     for title, seconds, _, mebibytes, result in rows:
         verdict(
             f"memlint check of {title} takes less than {LIMIT_SECONDS} s and {LIMIT_NBYTES >> 30} GiB",
