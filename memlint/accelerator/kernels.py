@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch._decomp import decomposition_table
 
+from memlint.accelerator import index_range
 from memlint.accelerator.device import (
     CPU_KEYS,
     NAME,
@@ -64,6 +65,7 @@ class Kernel:
         "over_lists",
         "packet",
         "pointwise",
+        "reads_at_index",
         "strict_tensors",
         "temporaries",
         "tensor_positions",
@@ -95,6 +97,7 @@ class Kernel:
         self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
         """Positions of tensors for which PyTorch hands over a Python number but takes none."""
         self.temporaries = TEMPORARIES.get(self.packet)
+        self.reads_at_index = op.namespace == "aten" and self.packet in index_range.PACKETS
 
 
 class Observer(Protocol):
@@ -170,6 +173,8 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
             if real_device_of(t).type == NAME:
                 State.last_host = entry_of(t).host
                 break
+        if kernel.reads_at_index:
+            index_range.refuse_out_of_range(kernel.packet, args)
         steps = kernel.temporaries(*args, **kwargs) if kernel.temporaries is not None and _on_gpu(tensors) else None
         if steps is not None:
             next(steps)
