@@ -74,6 +74,17 @@ def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Seq
     )
 
 
+def executor_of(name: str, address: str | None) -> Executor:
+    """What `local` or `ray` stands for; `address` is that of the Ray cluster. Raises UsageError for one without Ray."""
+    if name == "ray":
+        from memlint.worker.on_ray import answers_on_ray  # noqa: PLC0415 -- others do without
+
+        return functools.partial(answers_on_ray, address=address)
+    if address is not None:
+        raise UsageError("--address is that of a Ray cluster", "Add --executor ray.")
+    return answers_to
+
+
 def sizes_of(text: str, option: str) -> tuple[int, ...]:
     """`1,8,32` or `1:512`, which is 1, 2, 4 and so on up to 512; ascending, each once. Raises UsageError."""
     sizes: set[int] = set()

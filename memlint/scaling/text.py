@@ -65,32 +65,59 @@ def _lines(sweeps: Sequence[Sweep], look: Look, *, markdown: bool) -> Iterator[s
         else:
             yield from (f"  {line}" for line in table([heads, *cells], alignment))
         yield ""
-    yield from (line if markdown else f"  {line}" for sweep in sweeps for line in _said(sweep, varied))
+    lines = _said(sweeps[0]) if len(sweeps) == 1 else _said_together(sweeps, varied)
+    yield from (line if markdown else f"  {line}" for line in lines)
     yield ""
 
 
-def _said(sweep: Sweep, varied: Sequence[str]) -> Iterator[str]:
-    if sweep.error is not None:
+def _said(sweep: Sweep) -> Iterator[str]:
+    if sweep.error is not None or all(row.error for row in sweep.rows):
         return
-    at = "".join(f"{name} {sweep.dimensions[name]}: " for name in varied)
     if sweep.is_partial:
-        yield f"{at}Stopped before the end: there may be more rows, and the largest batch is not known."
+        yield _STOPPED
         return
     if sweep.largest is None:
-        yield f"{at}None of these surely fits."
+        yield "None of these surely fits."
     else:
         device = sweep.largest.device
         said = f", with {_said_range(device)}" if device else ""
-        yield f"{at}The largest batch that fits is {sweep.largest.batch}{said}." + (
-            "" if sweep.is_limit else " A larger one may."
-        )
-    ran = ", ".join(map(str, sweep.traced))
+        more = "" if sweep.is_limit else " A larger one may."
+        yield f"The largest batch that fits is {_largest(sweep)}{said}.{more}"
     if sweep.note is not None:
-        yield f"{at}Every batch was traced: {sweep.note}."
-    elif not sweep.traced:
-        yield f"{at}All of these follow from steps of other sizes, kernel by kernel."
+        yield f"Every batch was traced: {sweep.note}."
     else:
-        yield f"{at}Traced at {ran}; the others follow from these, kernel by kernel."
+        yield f"Traced at {', '.join(map(str, sweep.traced))}; the others follow from these, kernel by kernel."
+
+
+def _said_together(sweeps: Sequence[Sweep], varied: Sequence[str]) -> Iterator[str]:
+    """The same for tables that differ in the sizes of dimensions."""
+    if any(sweep.is_partial for sweep in sweeps):
+        yield _STOPPED
+    found = [(sweep, _at(sweep, varied)) for sweep in sweeps if not (sweep.is_partial or sweep.error)]
+    fits = [f"{_largest(sweep)} at {at}{'' if sweep.is_limit else ' or more'}" for sweep, at in found if sweep.largest]
+    none = [at for sweep, at in found if sweep.largest is None and not all(row.error for row in sweep.rows)]
+    if fits:
+        yield f"The largest batch that fits: {'; '.join(fits)}."
+    if none:
+        yield f"None of these surely fits: {'; '.join(none)}."
+    yield from (f"At {at} every batch was traced: {sweep.note}." for sweep, at in found if sweep.note and sweep.largest)
+    traced = [f"{', '.join(map(str, sweep.traced))} at {at}" for sweep, at in found if sweep.traced and not sweep.note]
+    if traced:
+        yield f"Traced: {'; '.join(traced)}. The others follow from these, kernel by kernel."
+
+
+_STOPPED = "Stopped before the end: there may be more rows, and the largest batch is not known."
+
+
+def _at(sweep: Sweep, varied: Sequence[str]) -> str:
+    return ", ".join(f"{name} {sweep.dimensions[name]}" for name in varied)
+
+
+def _largest(sweep: Sweep) -> str:
+    """The largest batch, and how many tokens it has."""
+    assert sweep.largest is not None
+    batch, length = sweep.largest.batch, sweep.dimensions.get("seq")
+    return f"{batch}" if length is None else f"{batch} ({batch * length:,} tokens)"
 
 
 def _cells(row: Row, sweep: Sweep, paint: Paint, *, bars: bool) -> tuple[str, ...]:
