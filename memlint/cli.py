@@ -271,6 +271,8 @@ def validate(
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
 @click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
 @click.option("-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there.")
+@click.option("--executor", type=click.Choice(("local", "ray")), default="local", help="Where to run.  [local]")
+@click.option("--address", metavar="HOST:PORT", help="With --executor ray: the cluster, or auto; else one is started.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
@@ -283,6 +285,8 @@ def sweep(
     dims: tuple[str, ...],
     output_format: str,
     output_file: Path | None,
+    executor: str,
+    address: str | None,
     color: str,
     **options: Any,
 ) -> None:
@@ -296,10 +300,11 @@ def sweep(
     from memlint.scaling import command  # noqa: PLC0415
     from memlint.scaling.text import render  # noqa: PLC0415
 
+    run = command.executor_of(executor, address)
     order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
     show, clear = _progress()
     try:
-        result = command.sweep(targets, order, options, on_wait=show)
+        result = command.sweep(targets, order, options, on_wait=show, executor=run)
     finally:
         clear()
     look = _look(color, output_file, verbosity=0)

@@ -1,0 +1,190 @@
+"""Many requests, each in a child process on a worker of a Ray cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import socket
+import textwrap
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlint.errors import UsageError, WorkerError
+from memlint.worker import ray_task
+from memlint.worker.answer import Answer, unanswered
+from memlint.worker.packing import pack
+from memlint.worker.parent import terminations_raise
+from memlint.worker.remote import received, sent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.worker.tasks import Task
+
+_INTERVAL = 0.1  # seconds between two calls of `on_wait`
+_RETRIES = 3
+"""How often a task is begun anew whose worker was lost."""
+_CONNECT_PATIENCE = 10.0  # seconds for a cluster's address to answer at all
+_CANCEL_PATIENCE = 15.0  # seconds for cancelled tasks to end their children
+_MOST_SAID = 500  # characters of what Ray says went wrong
+_CLIENT_PORT = 10001
+"""Of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
+_PORT = 6379
+"""Of `host`, as `ray start` takes it."""
+
+
+def answers_on_ray(
+    tasks: Sequence[Task],
+    *,
+    address: str | None = None,
+    on_wait: Callable[[Task, float], None] = lambda _task, _seconds: None,
+) -> Iterator[tuple[int, Answer]]:
+    """Yield the number of each task and its Answer, as they complete, as `memlint.worker.tasks.answers_to` does.
+
+    `address` is what `ray.init` takes; None is a cluster of this machine's own, unless RAY_ADDRESS or `ray start` say
+    otherwise. Workers get the files of the project as `pack` finds them. A task whose worker is lost is begun anew up
+    to three times. Raises UsageError without Ray or without a cluster, and what `pack` raises.
+    """
+    if not tasks:
+        return
+    if importlib.util.find_spec("ray") is None:
+        raise UsageError("Ray is not installed", "pip install 'torch-memlint[ray]'")
+    archives = _archives(tasks)
+    with _connected(address) as ray, terminations_raise():
+        carry_out = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(ray_task.carry_out)
+        wanted = ray_task.versions()
+        objects: dict[str, Any] = {}
+        running: dict[Any, int] = {}
+        start = time.monotonic()
+        for number, task in enumerate(tasks):
+            archive = archives[_project(task)]
+            digest = hashlib.sha256(archive).hexdigest()
+            if digest not in objects:
+                objects[digest] = ray.put(archive)
+            running[carry_out.remote(objects[digest], sent(task), wanted)] = number
+        try:
+            while running:
+                ready, _others = ray.wait(list(running), num_returns=1, timeout=_INTERVAL)
+                for each in ready:
+                    answer = _answer(ray, each, wanted)
+                    yield running.pop(each), answer
+                if running:
+                    on_wait(tasks[min(running.values())], time.monotonic() - start)
+        except KeyboardInterrupt:
+            yield from _cancelled(ray, running, wanted)
+            raise
+
+
+def _project(task: Task) -> tuple[str, tuple[str, ...]]:
+    return task.request.root, task.request.settings.exclude
+
+
+def _archives(tasks: Sequence[Task]) -> dict[tuple[str, tuple[str, ...]], bytes]:
+    """The files of every project."""
+    targets: dict[tuple[str, tuple[str, ...]], set[Path]] = defaultdict(set)
+    for task in tasks:
+        targets[_project(task)] |= {Path(task.request.path)} if task.request.path else set()
+    return {(root, exclude): pack(Path(root), exclude, named) for (root, exclude), named in targets.items()}
+
+
+@contextlib.contextmanager
+def _connected(address: str | None) -> Iterator[Any]:
+    """The module `ray`, connected, and disconnected after the block. Raises UsageError."""
+    address = address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None:
+        _probe(address)
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, for something else that listens there
+    ray = importlib.import_module("ray")
+    ray.cloudpickle.register_pickle_by_value(ray_task)
+    try:
+        # Workers get this directory into their `sys.path`: the user's own must not stand there.
+        with contextlib.chdir(Path(__file__).parents[2]), _stderr_closed():
+            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+    except (ImportError, OSError, RuntimeError, ValueError) as error:
+        raise _unreachable(address, textwrap.shorten(str(error), _MOST_SAID)) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _stderr_closed() -> Iterator[None]:
+    """Let nothing through to stderr: the C++ part of Ray writes there before it has files for that."""
+    kept = os.dup(2)
+    try:
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _probe(address: str) -> None:
+    """Raise UsageError if nobody listens at `address`; Ray itself would try for minutes."""
+    scheme, _, place = address.rpartition("://")
+    host, colon, port = place.partition("/")[0].rpartition(":")
+    if scheme not in ("", "ray") or address in ("auto", "local"):
+        return
+    if not colon:
+        host, port = port, str(_CLIENT_PORT if scheme else _PORT)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_PATIENCE).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise _unreachable(address, str(error)) from error
+
+
+def _unreachable(address: str | None, reason: str) -> UsageError:
+    where = "cannot be started here" if address is None else f"cannot be reached at {address}"
+    hint = "Give --address as `ray status` or `ray start` shows it, host:6379 or ray://host:10001, or leave it out."
+    return UsageError(f"Ray {where}: {reason}", hint)
+
+
+def _answer(ray: Any, task: Any, wanted: dict[str, str]) -> Answer:
+    """The Answer of a task that has ended in any way."""
+    try:
+        said: str = ray.get(task)
+    except ray.exceptions.TaskCancelledError:
+        return unanswered()
+    except ray.exceptions.RayTaskError as error:
+        return _failed(
+            f"the Ray worker could not carry out the task: {type(error.cause).__name__}: {error.cause}",
+            "See to the worker's machine: its disk may be full. --executor local does without it.",
+        )
+    except ray.exceptions.RayError as error:
+        return _failed(
+            f"the Ray worker was lost {_RETRIES + 1} times, the last time with {type(error).__name__}",
+            "The machine may have been out of memory: give tasks more room, or run fewer at a time on it.",
+        )
+    found = json.loads(said)
+    if (others := found.get(ray_task.OTHERS)) is None:
+        return received(said)
+    return _failed(
+        f"the Ray worker on {found['node']} has {_listed(others)}; here there is {_listed(wanted)}",
+        "Install the same versions there: pip install "
+        f"'torch-memlint[torch,ray]=={wanted['memlint']}' torch=={wanted['torch']}",
+    )
+
+
+def _failed(message: str, hint: str) -> Answer:
+    return Answer(None, WorkerError(message, hint), (), "", "")
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _cancelled(ray: Any, running: dict[Any, int], wanted: dict[str, str]) -> Iterator[tuple[int, Answer]]:
+    """Cancel what runs, and give what it answers to that."""
+    for each in running:
+        ray.cancel(each)
+    ended, _others = ray.wait(list(running), num_returns=len(running), timeout=_CANCEL_PATIENCE)
+    for each, number in running.items():
+        yield number, _answer(ray, each, wanted) if each in ended else unanswered()

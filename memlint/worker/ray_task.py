@@ -1,0 +1,36 @@
+"""What a Ray worker runs. Ray sends it by value, so that a worker without this version of memlint can say so.
+
+For that nothing of memlint is imported before `carry_out` has looked.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from importlib import import_module, metadata
+
+OTHERS = "versions"
+"""The key of what a worker says whose versions are others."""
+
+
+def versions() -> dict[str, str]:
+    """What has to be the same here and on a worker; a build of PyTorch, as in `2.13.0+cpu`, need not be."""
+    try:
+        memlint = str(import_module("memlint").__version__)
+    except ImportError:
+        memlint = "not installed"
+    try:
+        torch = metadata.version("torch").partition("+")[0]
+    except metadata.PackageNotFoundError:
+        torch = "not installed"
+    return {"memlint": memlint, "torch": torch, "Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+
+
+def carry_out(archive: bytes, task: str, wanted: dict[str, str]) -> str:
+    """JSON as of `memlint.worker.remote.carried_out`, or what is installed here where that is not what is `wanted`."""
+    if (found := versions()) != wanted:
+        return json.dumps({OTHERS: found, "node": platform.node()})
+    from memlint.worker.remote import carried_out  # noqa: PLC0415 -- not before it is known which one that is
+
+    return carried_out(archive, task)
