@@ -29,7 +29,7 @@ def sweep_lines(sweeps: Sequence[Sweep], paint: Paint) -> Iterator[str]:
     for sweep in sweeps:
         if sweep.error is not None or sweep.note is not None:
             said = sweep.error or f"every batch was traced: {sweep.note}"
-            yield f"  Batch sizes with {sweep.dtype}: {said}" + (f" {sweep.hint}" if sweep.hint else "")
+            yield f"  Batch sizes with {sweep.dtype}: {said}." + (f" {sweep.hint}" if sweep.hint else "")
 
 
 def _row(sweep: Sweep, batch: int) -> Row | None:

@@ -14,6 +14,7 @@ import torch
 from memlint.accelerator import kernels
 from memlint.accelerator.device import NAME, State, allocate, entry_of, real_device_of
 from memlint.accelerator.ledger import Ledger
+from memlint.errors import WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -61,10 +62,11 @@ class Pattern(NamedTuple):
 
 
 class Calls(list[Call]):
-    """Everything called while it is `State.calls`."""
+    """Everything called while it is `State.calls`, up to as many as whoever asks has time for."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         super().__init__()
+        self._most = most
         self._inside = 0
 
     def began(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
@@ -72,6 +74,10 @@ class Calls(list[Call]):
         self._inside += 1
         if self._inside > 1:
             return None
+        if self._most is not None and len(self) >= self._most:
+            raise TooLongError(
+                f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
+            )
         numbers: list[int] = []
         form = (_form(args, numbers), tuple((name, _form(value, numbers)) for name, value in kwargs.items()))
         values = (_values(args), {name: _values(value) for name, value in kwargs.items()})
@@ -86,10 +92,14 @@ class Calls(list[Call]):
             self.append(began._replace(end=len(State.ledger.events)))
 
 
+class TooLongError(WorkloadError):
+    """A step runs more kernels than whoever asks has time for."""
+
+
 @contextlib.contextmanager
-def recorded() -> Iterator[Calls]:
-    """Record the calls of kernels meanwhile."""
-    calls = State.calls = Calls()
+def recorded(most: int | None = None) -> Iterator[Calls]:
+    """Record the calls of kernels meanwhile. One more than `most` raises TooLongError."""
+    calls = State.calls = Calls(most)
     try:
         yield calls
     finally:

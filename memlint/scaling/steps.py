@@ -11,7 +11,7 @@ from memlint.cuda.allocator import AllocatorSettings
 from memlint.errors import WorkloadError
 from memlint.memory.estimate import most_device, peaks
 from memlint.report.model import Interval, Row
-from memlint.scaling.calls import recorded
+from memlint.scaling.calls import TooLongError, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
@@ -35,10 +35,6 @@ class FixedInputsError(WorkloadError):
     """There is nothing to compare."""
 
 
-class TooLongError(WorkloadError):
-    """A step runs more kernels than whoever asks has time for."""
-
-
 @dataclass
 class Steps:
     """Traces of one Workload at several batch sizes, and at several sizes of `dimensions`; points are in that order."""
@@ -51,7 +47,7 @@ class Steps:
     axes: tuple[range, ...] = ()
     """For each of these the sizes that say how everything grows with it."""
     most_calls: int | None = None
-    """Of kernels in a trace that is worth several more."""
+    """Kernels in a trace up to which it is worth several more; None for any number."""
     lives: dict[Point, Lives] = field(default_factory=dict)
     """Of the points that were traced."""
     scaled: Scaled | None = None
@@ -230,12 +226,8 @@ class Steps:
         return self.lives[point]
 
     def _sample(self, point: Point) -> Sample:
-        with recorded() as calls:
+        with recorded(self.most_calls) as calls:
             trace = traced(self._program(point), self.device)
-        if self.most_calls is not None and len(calls) > self.most_calls:
-            raise TooLongError(
-                f"this step runs too many kernels ({len(calls)}) for a table beside it", "See it with memlint sweep."
-            )
         self.lives[point] = lives_of(trace)
         return Sample(point, trace, tuple(calls))
 

@@ -60,10 +60,10 @@ def test_on_the_host_there_is_no_limit_and_no_table(folder: Path) -> None:
 def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlint.scaling.sweep.MOST_CALLS", 10)
     (own,) = around(folder)
-    assert "too many kernels" in (own.error or "")
+    assert "too many" in (own.error or "")
     assert own.rows == []
     (line,) = sweep_lines([own], Paint(Look()))
-    assert line.endswith("See it with memlint sweep.")
+    assert line.endswith("See memlint sweep.")
 
 
 def test_check_shows_the_table_and_its_numbers_are_those_of_the_estimate(folder: Path) -> None:
@@ -117,5 +117,5 @@ def test_batches_stand_below_one_another_and_dtypes_side_by_side() -> None:
         "                  8  15.0 GiB, perhaps",
         "                 16  rejected",
         "  largest that fits  7                  none",
-        "  Batch sizes with bf16-amp: every batch was traced: it is odd",
+        "  Batch sizes with bf16-amp: every batch was traced: it is odd.",
     ]

@@ -75,15 +75,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def request(folder: Path, name: str, gpu: str | None = "t4", **options: object) -> Request:
-    settings = Settings.model_validate({"select": ["MEM010"], **options})
+def request(folder: Path, name: str, **options: object) -> Request:
+    settings = Settings.model_validate({"select": ["MEM010"], "gpu": "t4", **options})
     return Request(
         target=f"model.py::{name}",
         path=str(folder / "model.py"),
         qualname=name,
         root=str(folder),
         settings=settings,
-        detail={"gpu": gpu},
     )
 
 
@@ -97,7 +96,7 @@ def fitted(folder: Path, name: str, **options: object) -> Fit:
 def outcome(folder: Path, name: str, batch: int) -> str:
     from memlint.analyse import analyse
 
-    (workload,) = analyse(request(folder, name, batch=batch, gpu="t4").model_copy(update={"detail": {}})).workloads
+    (workload,) = analyse(request(folder, name, batch=batch)).workloads
     assert workload.verdict is not None
     return workload.verdict.outcome
 
