@@ -32,6 +32,10 @@ _RETRIES = 3
 """How often a task is begun anew whose worker was lost."""
 _CONNECT_PATIENCE = 10.0  # seconds for a cluster's address to answer at all
 _CANCEL_PATIENCE = 15.0  # seconds for cancelled tasks to end their children
+_QUIET = {"RAY_DEDUP_LOGS": "1", "RAY_DEDUP_LOGS_SKIP_REGEX": "^"}
+"""Let Ray skip every message that it would print, even without logs of workers, such as that one was lost:
+https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html#log-deduplication.
+"""
 _MOST_SAID = 500  # characters of what Ray says went wrong
 _CLIENT_PORT = 10001
 """Of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
@@ -100,6 +104,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     if address is not None:
         _probe(address)
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, for something else that listens there
+    os.environ |= _QUIET
     ray = importlib.import_module("ray")
     ray.cloudpickle.register_pickle_by_value(ray_task)
     try:
