@@ -271,7 +271,9 @@ def validate(
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
 @click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
 @click.option("-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the table there.")
-@click.option("--executor", type=click.Choice(("local", "ray")), default="local", help="Where to run.  [local]")
+@click.option(
+    "--executor", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is done."
+)
 @click.option("--address", metavar="HOST:PORT", help="With --executor ray: the cluster, or auto; else one is started.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")

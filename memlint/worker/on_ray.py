@@ -34,7 +34,7 @@ _CONNECT_PATIENCE = 10.0  # seconds for a cluster's address to answer at all
 _CANCEL_PATIENCE = 15.0  # seconds for cancelled tasks to end their children
 _QUIET = {"RAY_DEDUP_LOGS": "1", "RAY_DEDUP_LOGS_SKIP_REGEX": "^"}
 """Let Ray skip every message that it would print, even without logs of workers, such as that one was lost:
-https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html#log-deduplication.
+https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html.
 """
 _MOST_SAID = 500  # characters of what Ray says went wrong
 _CLIENT_PORT = 10001
