@@ -1,6 +1,6 @@
 """The allocator with its default options over a whole sequence of events, for its peaks alone.
 
-`Allocator` takes requests one by one and shows what it does; this gives the same peaks in less than half the time, for
+`Allocator` takes requests one by one and shows what it does; this gives the same peaks in a third of the time, for
 whoever asks for many sizes of one program.
 """
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LARGE_SEGMENT = AllocatorSettings().large_segment_size
-_ADDRESS, _SIZE, _PREVIOUS, _NEXT, _IS_FREE, _POOL = range(6)
 
 
 def peaks(sizes: Sequence[int], events: Sequence[int]) -> tuple[int, int]:  # noqa: C901, PLR0912, PLR0915 (calls cost)
@@ -24,63 +23,66 @@ def peaks(sizes: Sequence[int], events: Sequence[int]) -> tuple[int, int]:  # no
 
     As in PyTorch, no bytes take no block.
     """
-    # A block is a list: address, bytes, its neighbours in the segment, whether it is free, and the pool it belongs to.
+    # A block is a list: bytes, address, its neighbours in the segment, whether it is free, and the pool it belongs to.
     # A pool is a list of its free blocks as (bytes, address, block) in order.
+    SIZE, ADDRESS, PREVIOUS, NEXT, IS_FREE, _POOL = range(6)  # noqa: N806 (local names are the fastest)
+    place, put = bisect_left, insort
+    largest_of_small, least_of_small, least_of_large = SMALL_SIZE, MIN_BLOCK, SMALL_SIZE + 1
     small: list[tuple[int, int, list[Any]]] = []
     large: list[tuple[int, int, list[Any]]] = []
-    blocks: dict[int, list[Any]] = {}
+    rounded = [-(-nbytes // MIN_BLOCK) * MIN_BLOCK for nbytes in sizes]
+    blocks: list[Any] = [None] * len(rounded)
     allocated = peak = reserved = 0
     for event in events:
         if event >= 0:
-            nbytes = sizes[event]
-            if not nbytes:
+            size = rounded[event]
+            if not size:
                 continue
-            size = -(-nbytes // MIN_BLOCK) * MIN_BLOCK
-            pool, least = (small, MIN_BLOCK) if size <= SMALL_SIZE else (large, SMALL_SIZE + 1)
-            index = bisect_left(pool, (size,))
+            pool, least = (small, least_of_small) if size <= largest_of_small else (large, least_of_large)
+            index = place(pool, (size,))
             if index < len(pool):
                 block = pool.pop(index)[2]
-                block[_IS_FREE] = False
+                block[IS_FREE] = False
             else:
-                block = [reserved, _segment_size(size), None, None, False, pool]
-                reserved += block[_SIZE]
-            rest = block[_SIZE] - size
+                block = [_segment_size(size), reserved, None, None, False, pool]
+                reserved += block[SIZE]
+            rest = block[SIZE] - size
             if rest >= least:
-                address = block[_ADDRESS] + size
-                following = block[_NEXT]
-                split = [address, rest, block, following, True, pool]
+                address = block[ADDRESS] + size
+                following = block[NEXT]
+                split = [rest, address, block, following, True, pool]
                 if following is not None:
-                    following[_PREVIOUS] = split
-                block[_NEXT] = split
-                block[_SIZE] = size
-                insort(pool, (rest, address, split))
+                    following[PREVIOUS] = split
+                block[NEXT] = split
+                block[SIZE] = size
+                put(pool, (rest, address, split))
             else:
                 size += rest
             blocks[event] = block
             allocated += size
             if allocated > peak:  # noqa: PLR1730 (a call of max takes longer than all of this)
                 peak = allocated
-        elif sizes[~event]:
-            block = blocks.pop(~event)
-            pool = block[_POOL]
-            size = block[_SIZE]
+        else:
+            block = blocks[~event]
+            if block is None:
+                continue
+            size, address, previous, following, _, pool = block
             allocated -= size
-            previous, following = block[_PREVIOUS], block[_NEXT]
-            if previous is not None and previous[_IS_FREE]:
-                del pool[bisect_left(pool, (previous[_SIZE], previous[_ADDRESS]))]
-                previous[_SIZE] = size = previous[_SIZE] + size
-                previous[_NEXT] = following
+            if previous is not None and previous[IS_FREE]:
+                del pool[place(pool, (previous[SIZE], previous[ADDRESS]))]
+                previous[SIZE] = size = previous[SIZE] + size
+                previous[NEXT] = following
                 if following is not None:
-                    following[_PREVIOUS] = previous
-                block = previous
-            if following is not None and following[_IS_FREE]:
-                del pool[bisect_left(pool, (following[_SIZE], following[_ADDRESS]))]
-                block[_SIZE] = size = size + following[_SIZE]
-                block[_NEXT] = following = following[_NEXT]
+                    following[PREVIOUS] = previous
+                block, address = previous, previous[ADDRESS]
+            if following is not None and following[IS_FREE]:
+                del pool[place(pool, (following[SIZE], following[ADDRESS]))]
+                block[SIZE] = size = size + following[SIZE]
+                block[NEXT] = following = following[NEXT]
                 if following is not None:
-                    following[_PREVIOUS] = block
-            block[_IS_FREE] = True
-            insort(pool, (size, block[_ADDRESS], block))
+                    following[PREVIOUS] = block
+            block[IS_FREE] = True
+            put(pool, (size, address, block))
     return peak, reserved
 
 
