@@ -108,8 +108,8 @@ def _connected(address: str | None) -> Iterator[Any]:
     ray = importlib.import_module("ray")
     ray.cloudpickle.register_pickle_by_value(ray_task)
     try:
-        # Workers get this directory into their `sys.path`: the user's own must not stand there.
-        with contextlib.chdir(Path(__file__).parents[2]), _stderr_closed():
+        # Workers get the current directory into their `sys.path`: the user's own must not stand there.
+        with contextlib.chdir(Path.cwd().anchor), _stderr_closed():
             ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise _unreachable(address, textwrap.shorten(str(error), _MOST_SAID)) from error

@@ -12,6 +12,7 @@ import time
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -19,7 +20,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.errors import TargetError
-from memlint.worker import packing, ray_task
+from memlint.worker import on_ray, packing, ray_task
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.packing import pack, unpack
 from memlint.worker.remote import moved, received, sent
@@ -158,6 +159,32 @@ def test_a_worker_with_other_versions_says_so_before_anything_else(monkeypatch):
     assert json.loads(ray_task.carry_out(b"no archive", "no task", wanted))["versions"] == ray_task.versions()
     monkeypatch.setitem(sys.modules, "memlint", None)
     assert ray_task.versions()["memlint"] == "not installed"
+
+
+def test_other_versions_are_an_error_that_names_both():
+    here = {"memlint": "0.2.0", "torch": "2.13.0", "Python": "3.12"}
+    said = json.dumps({"versions": {**here, "torch": "2.10.0"}, "node": "node-7"})
+    error = on_ray._answer(SimpleNamespace(get=lambda _task: said), None, here).error
+    assert error is not None
+    assert "on node-7 has memlint 0.2.0, torch 2.10.0, Python 3.12" in error.message
+    assert "here there is memlint 0.2.0, torch 2.13.0, Python 3.12" in error.message
+    assert "torch==2.13.0" in error.hint
+
+
+WITHOUT_MEMLINT = """
+import pickle, sys
+sys.modules["memlint"] = None
+print(pickle.load(sys.stdin.buffer)(b"", "", {}))
+"""
+
+
+@pytest.mark.slow
+def test_what_ray_sends_runs_where_there_is_no_memlint():
+    cloudpickle = pytest.importorskip("ray").cloudpickle
+    cloudpickle.register_pickle_by_value(ray_task)
+    code = cloudpickle.dumps(ray_task.carry_out)
+    done = subprocess.run([sys.executable, "-c", WITHOUT_MEMLINT], input=code, capture_output=True, check=True)
+    assert json.loads(done.stdout)["versions"] == {**ray_task.versions(), "memlint": "not installed"}
 
 
 @pytest.fixture
