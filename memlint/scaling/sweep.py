@@ -14,6 +14,7 @@ import torch
 from memlint.analyse import find_asked
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError
+from memlint.lint.rule import MANY_NODES
 from memlint.report.model import Sweep
 from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.records import Order
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from memlint.workload.records import Workload
 
 
-MOST_CALLS = 6000
-"""Kernels in a trace up to which it takes a second or two, and a table around its batch size some ten."""
+MOST_CALLS = MANY_NODES
+"""Kernels in a trace up to which a table around its batch size takes little longer than the other rules."""
 _MULTIPLES = (2, 4)
 _OTHER = {
     "float32": "bf16-amp",

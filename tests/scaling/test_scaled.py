@@ -135,6 +135,19 @@ def test_what_is_no_polynomial_is_not_what_a_trace_gives(body: str, tmp_path: Pa
         assert Scaled.of(GRID, samples).lives((31,)) != other
 
 
+def test_a_result_that_is_no_polynomial_is_asked_for_once_it_was_seen_to_be_none(tmp_path: Path) -> None:
+    body = "ids = torch.arange(0, len(x), 2, device=x.device); return self.layer(x)"
+    sample = sampler(module(tmp_path, body))
+    samples = [sample(batch) for batch in (2, 3, 4)]
+    traced_lives = {batch: lives_of(sample(batch).trace) for batch in (257, 31, 1000)}
+    with virtual_device(device_named(GPU)):
+        scaled = Scaled.of(GRID, samples)
+        assert scaled.lives((257,)) != traced_lives[257]
+        scaled.settle((257,))
+        for batch, lives in traced_lives.items():
+            assert scaled.lives((batch,)) == lives
+
+
 def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
     sample = sampler(module(tmp_path, MODULES["contrastive"]))
     samples = [sample(batch) for batch in (2, 3, 4)]
