@@ -20,6 +20,8 @@ from memlint.worker.frames import chain, user_lines
 from memlint.worker.limits import die_with, limit_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pydantic import BaseModel
 
     from memlint.worker.protocol import Failure, Reply, Request, Result
@@ -48,17 +50,33 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str, bytecode: 
     `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
     PyTorch are kept, as Python does, but never those of user code.
     """
-    die_with(int(parent))
-    limit_memory(int(memory_limit))
+    live(Path(exchange), int(parent), int(memory_limit), analyse, bytecode=bool(bytecode))
+
+
+def live(
+    directory: Path,
+    parent: int,
+    nbytes: int,
+    analyse: str,
+    watch: Watch | None = None,
+    *,
+    bytecode: bool,
+    ready: Callable[[], None] = lambda: None,
+) -> NoReturn:
+    """As `main`. A copy of another process has a `watch`, and does what `ready` does within its limits."""
+    die_with(parent)
+    limit_memory(nbytes)
     global _exchange  # noqa: PLW0603 -- a process is a child once and for all
-    directory = Path(exchange)
     _exchange = (directory, os.getpid())
     stack = (directory / STACK).open("ab", buffering=0)
     faulthandler.enable(stack, all_threads=False)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
-    watch = Watch(directory)
+    if watch is None:
+        watch = Watch(directory)
+    watch.paused = False
     sys.dont_write_bytecode = not bytecode
+    ready()
     reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, watch)
     _write(REPLY, reply)
     for stream in (sys.stdout, sys.stderr):

@@ -39,6 +39,8 @@ class Watch:
 
     def __init__(self, exchange: Path) -> None:
         """Files in `exchange` are those of the conversation with the parent."""
+        self.paused = False
+        """Whether it looks away: a process that children are copies of does what is not theirs."""
         self._start = time.time_ns()
         self._own = (*(str(place) + os.sep for place in (*OURS, exchange)), *_PSEUDO)
         self._read: set[str] = set()
@@ -54,14 +56,14 @@ class Watch:
         unseen = 0
 
         def noted(environment: os._Environ[Any], name: Any) -> Any:
-            if isinstance(name, str) and not unseen:
+            if isinstance(name, str) and not unseen and not self.paused:
                 variables.add(name)
             return look_up(environment, name)
 
         def noted_all(environment: os._Environ[Any]) -> Iterator[Any]:
             nonlocal unseen
             harmless = _is_harmless(sys._getframe(1))
-            if not harmless:
+            if not harmless and not self.paused:
                 variables.add(ALL)
             unseen += harmless
             try:
@@ -73,7 +75,7 @@ class Watch:
         os._Environ.__iter__ = noted_all  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event != "open" or not isinstance(arguments[0], str):
+        if self.paused or event != "open" or not isinstance(arguments[0], str):
             return
         name, mode, flags = arguments
         path = os.path.abspath(name)  # noqa: PTH100 -- links are followed when it is read

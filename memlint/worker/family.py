@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import subprocess
     from types import TracebackType
 
+    from memlint.worker.fork import Fork
+
+    Child = subprocess.Popen[bytes] | Fork
+
 _PATIENCE = 10.0  # seconds for the kernel to remove killed processes
 
 
@@ -31,7 +35,7 @@ class Family:
         self._this = psutil.Process()
         self._others: frozenset[psutil.Process] = frozenset()
         self._seen: set[psutil.Process] = set()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
         self._adopted_before = False
 
     def __enter__(self) -> Self:
@@ -47,7 +51,7 @@ class Family:
         finally:
             adopt_orphans(self._adopted_before)
 
-    def begin(self, child: subprocess.Popen[bytes]) -> None:
+    def begin(self, child: Child) -> None:
         """Take `child`, which leads its own session, as the head of the family."""
         self._child = child
 

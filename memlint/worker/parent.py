@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from memlint.worker.answer import Answer, Limit, Limits
+    from memlint.worker.family import Child
     from memlint.worker.protocol import Request
 
 _INTERVAL = 0.1  # seconds between two looks at the family
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
-_BOOT = "import sys; sys.path.append(sys.argv[1]); from memlint.worker.child import main; main(*sys.argv[2:])"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -53,12 +54,42 @@ def ask(
     None leaves one as this process has it; `on_wait` is called about ten times a second with the seconds
     gone. Raises nothing that happened in the child, and Interrupted on Ctrl-C.
     """
-    with tempfile.TemporaryDirectory(prefix="memlint-") as name, terminations_raise(), Family() as family:
-        exchange = Path(name)
+
+    def begin(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        bytecode = "" if sys.dont_write_bytecode else "kept"
+        told = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse, bytecode)
+        return subprocess.Popen(
+            command("memlint.worker.child", *told),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=child_environment(environment),
+            start_new_session=True,
+        )
+
+    with tempfile.TemporaryDirectory(prefix="memlint-") as name:
+        return conduct(Path(name), request, limits, begin, on_wait)
+
+
+def command(module: str, *told: str) -> list[str]:
+    """The command that starts the `main` of a module of memlint in a new Python, and tells it `told`."""
+    ours = str(Path(__file__).resolve().parents[2])
+    return [sys.executable, "-P", "-c", _BOOT.format(module), ours, *told]
+
+
+def conduct(
+    exchange: Path,
+    request: Request,
+    limits: Limits,
+    begin: Callable[[Path, IO[bytes], IO[bytes]], Child],
+    on_wait: Callable[[float], None] = lambda _seconds: None,
+) -> Answer:
+    """As `ask`, in a directory `exchange`; `begin` starts the child, which leads a session and writes to two files."""
+    with terminations_raise(), Family() as family:
         (exchange / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
         (exchange / STACK).touch()
         with (exchange / STDOUT).open("wb") as stdout, (exchange / STDERR).open("wb") as stderr:
-            child = _start(exchange, limits, analyse, environment, stdout, stderr)
+            child = begin(exchange, stdout, stderr)
         family.begin(child)
         start = time.monotonic()
         try:
@@ -66,35 +97,14 @@ def ask(
         except KeyboardInterrupt as error:
             raise Interrupted(interrupted(time.monotonic() - start, exchange)) from error
         if broken is None:
-            return read_answer(exchange, child.returncode, limits)
+            return read_answer(exchange, child.wait(), limits)
         if broken == "seconds":
             _ask_for_stack(child, exchange)
         return stopped(broken, exchange, limits)
 
 
-def _start(
-    exchange: Path,
-    limits: Limits,
-    analyse: str,
-    environment: Mapping[str, str | None],
-    stdout: IO[bytes],
-    stderr: IO[bytes],
-) -> subprocess.Popen[bytes]:
-    ours = str(Path(__file__).resolve().parents[2])
-    bytecode = "" if sys.dont_write_bytecode else "kept"
-    told = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse, bytecode)
-    return subprocess.Popen(
-        [sys.executable, "-P", "-c", _BOOT, ours, *told],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        env=child_environment(environment),
-        start_new_session=True,
-    )
-
-
 def _watch(
-    child: subprocess.Popen[bytes], family: Family, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
+    child: Child, family: Family, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
 ) -> Limit | None:
     """Wait for the child's end; give the limit that it broke, if it did."""
     start = time.monotonic()
@@ -115,7 +125,7 @@ def _watch(
             return "output_nbytes"
 
 
-def _ask_for_stack(child: subprocess.Popen[bytes], exchange: Path) -> None:
+def _ask_for_stack(child: Child, exchange: Path) -> None:
     if sys.platform == "win32":
         return
     child.send_signal(signal.SIGUSR1)

@@ -13,9 +13,11 @@ import psutil
 import pytest
 
 from memlint.config import Settings
+from memlint.worker import served
 from memlint.worker.answer import Limits
 from memlint.worker.parent import ask
 from memlint.worker.protocol import Request
+from memlint.worker.tasks import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,8 +36,18 @@ def nonsense(request):
 """
 
 
+def copies_answer(tasks):
+    """The answers of copies of one server, which must not leave any out."""
+    answers = dict(sorted(served.answers(tasks, 2, lambda _task, _seconds: None)))
+    assert answers.keys() == set(range(len(tasks))), "the server could not be used"
+    return answers
+
+
 class Project:
     """A directory with a script, and a mark that every process started from it carries in its environment."""
+
+    way = "python"
+    """How a child is started: as a Python of its own, or as a `copy` of a server."""
 
     def __init__(self, directory: Path, mark: str) -> None:
         self.directory = directory
@@ -49,7 +61,16 @@ class Project:
         return Request(target=name, path=str(script), root=str(self.directory), settings=Settings())
 
     def run(self, code: str, *, analyse: str = "fake_analyse:analyse", **limits: float):
-        return ask(self.request(code), Limits(**{"seconds": 20, **limits}), analyse=analyse)
+        request, asked = self.request(code), Limits(**{"seconds": 20, **limits})
+        if self.way == "copy":
+            return copies_answer([Task(request, asked, analyse)])[0]
+        return ask(request, asked, analyse=analyse)
+
+    def copies(self, *codes: str, **limits: float):
+        """The answers of copies of one server, two at a time."""
+        asked = Limits(**{"seconds": 20, **limits})
+        requests = [self.request(code, f"model{number}.py") for number, code in enumerate(codes)]
+        return copies_answer([Task(request, asked, "fake_analyse:analyse") for request in requests])
 
     def left_behind(self) -> list[psutil.Process]:
         left = []

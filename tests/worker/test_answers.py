@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from memlint import cachedir
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.worker import answers, tasks
+from memlint.worker import answers, served, tasks
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.parent import ask
 from memlint.worker.protocol import Dependencies, Request, Result
@@ -43,8 +43,9 @@ def analyse(request):
 class Project:
     """A directory with a program in it, which says what the worker answers."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, way: str) -> None:
         self.directory = directory
+        self.way = way
         (directory / "fake_analyse.py").write_text(ANALYSE)
         old = time.time_ns() - 10**10
         self.old = (old, old)
@@ -65,19 +66,43 @@ class Project:
         """What the program says, and whether that was known without running it."""
         request = request or self.request()
         known = answers.read(request)
-        answer = known or ask(request, Limits(seconds=60), analyse="fake_analyse:analyse")
+        answer = known or self._ask(request)
         if known is None:
             answers.write(request, answer)
         assert answer.error is None, answer.error
         assert answer.result is not None
         return json.loads(answer.result.skipped[0].reason), known is not None
 
+    def _ask(self, request: Request) -> Answer:
+        task = Task(request, Limits(seconds=60), "fake_analyse:analyse")
+        if self.way == "copy":
+            ((_number, answer),) = served.answers([task], 1, lambda _task, _seconds: None)
+            return answer
+        return ask(task.request, task.limits, analyse=task.analyse)
+
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Project:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")]))))
     monkeypatch.chdir(tmp_path)
-    return Project(tmp_path)
+    return Project(tmp_path, getattr(request, "param", "python"))
+
+
+both_ways = pytest.mark.parametrize(
+    "project",
+    [
+        "python",
+        pytest.param(
+            "copy",
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(sys.platform != "linux", reason="there is a server on Linux only"),
+            ],
+        ),
+    ],
+    indirect=True,
+)
+"""Asked of a Python of its own, and of a copy of a server."""
 
 
 def test_what_has_not_changed_is_not_run_again(project: Project) -> None:
@@ -97,6 +122,7 @@ def test_another_request_is_another_answer(project: Project) -> None:
     assert project.answer() == (1, True)
 
 
+@both_ways
 @pytest.mark.parametrize(
     "program",
     [
@@ -110,7 +136,7 @@ def test_another_request_is_another_answer(project: Project) -> None:
         "import os; said = sorted(os.environ.items()) != []",
         "import pkg; said = pkg.WIDTH",
     ],
-    ids=["itself", "import", "open", "path", "absent", "variable", "whether-set", "all-variables", "package"],
+    ids=["itself", "import", "open", "path", "absent", "variable", "whether_set", "all_variables", "package"],
 )
 def test_what_the_program_looked_at_counts(
     project: Project, program: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -124,7 +150,7 @@ def test_what_the_program_looked_at_counts(
     first = project.answer()
     assert first == (first[0], False)
     assert project.answer() == (first[0], True)
-    name = request.node.callspec.id
+    name = next(part for part in request.node.callspec.id.split("-") if part not in ("python", "copy"))
     if name == "itself":
         project.write("model.py", "said = 2")
     elif name == "import":
@@ -139,9 +165,10 @@ def test_what_the_program_looked_at_counts(
         monkeypatch.setenv("WIDTH", "2")
     again = project.answer()
     assert not again[1]
-    assert again[0] != first[0] or name == "all-variables"
+    assert again[0] != first[0] or name == "all_variables"
 
 
+@both_ways
 def test_what_it_did_not_look_at_does_not_count(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("model.py", "said = 1")
     project.answer()
@@ -151,6 +178,7 @@ def test_what_it_did_not_look_at_does_not_count(project: Project, monkeypatch: p
     assert project.answer() == (1, True)
 
 
+@both_ways
 @pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED"])
 def test_variables_that_libraries_read_unseen_count(
     project: Project, name: str, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +189,7 @@ def test_variables_that_libraries_read_unseen_count(
     assert project.answer() == (1, False)
 
 
+@both_ways
 def test_where_it_runs_counts(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("model.py", "import os; said = os.path.basename(os.getcwd())")
     project.answer()
@@ -169,6 +198,7 @@ def test_where_it_runs_counts(project: Project, monkeypatch: pytest.MonkeyPatch)
     assert project.answer() == ("inside", False)
 
 
+@both_ways
 def test_a_file_the_program_makes_for_itself_does_not_count(project: Project) -> None:
     project.write(
         "model.py",
@@ -179,6 +209,7 @@ def test_a_file_the_program_makes_for_itself_does_not_count(project: Project) ->
     assert project.answer() == ("1", True)
 
 
+@both_ways
 @pytest.mark.parametrize(
     "change", ["open('state.txt', 'w').write(str(said + 1))", "open('state.txt', 'r+').write('9')"]
 )

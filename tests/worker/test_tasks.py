@@ -16,7 +16,7 @@ import pytest
 
 from memlint import check
 from memlint.errors import TargetError, WorkerError
-from memlint.worker import tasks
+from memlint.worker import served, supervisors, tasks
 from memlint.worker.answer import Limits
 from memlint.worker.child import tell
 from memlint.worker.protocol import Result
@@ -42,9 +42,13 @@ def wait(name):
 SLOW_ENDS = ("time.sleep(60)", "import sys; sys.exit(3)", "os._exit(1)")
 
 
-@pytest.fixture(autouse=True)
-def two_at_a_time(monkeypatch):
+@pytest.fixture(autouse=True, params=["copy", pytest.param("python", marks=pytest.mark.slow)])
+def way(request, monkeypatch):
+    """Two at a time, as copies of a server or each a Python of its own."""
     monkeypatch.setattr(tasks, "num_workers", lambda: 2)
+    if request.param == "python":
+        monkeypatch.setattr(served, "answers", lambda *_arguments: iter(()))
+    return request.param
 
 
 @pytest.fixture
@@ -77,10 +81,11 @@ def begun(place, *names: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_two_run_at_the_same_time(project, place, monkeypatch, way):
-    if way == "spawn":
-        monkeypatch.setattr(tasks, "_may_fork", lambda: False)
+@pytest.mark.parametrize("spawn", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_two_run_at_the_same_time(project, place, monkeypatch, spawn):
+    if spawn:
+        monkeypatch.setattr(served, "answers", lambda *_arguments: iter(()))
+        monkeypatch.setattr(supervisors, "may_fork", lambda: False)
     asked = tasks_of(project, place, "mark('a'); wait('b'); said = 1", "mark('b'); wait('a'); said = 2")
     assert {number: said(answer) for number, answer in answers_to(asked)} == {0: 1, 1: 2}
 
@@ -150,7 +155,7 @@ def test_a_supervisor_that_is_killed_is_an_error_of_its_task(project, place):
 def test_what_cannot_be_asked_at_all_is_raised(project, place, monkeypatch):
     asked = tasks_of(project, place, "said = 1", "said = 2")
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-    if tasks._may_fork():  # or else the setting does not travel
+    if supervisors.may_fork():  # or else the setting does not travel
         with pytest.raises(FileNotFoundError):
             list(answers_to(asked))
 
@@ -230,8 +235,10 @@ def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
 
 CHECK = """
 import sys, memlint.check, memlint.cli
-from memlint.worker import tasks
+from memlint.worker import served, tasks
 tasks.num_workers = lambda: 2
+if sys.argv.pop(1) == "python":
+    served.answers = lambda *_arguments: iter(())
 memlint.check.ANALYSE = "fake_analyse:analyse"
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
@@ -255,10 +262,10 @@ os.wait()
         ),
     ],
 )
-def test_ending_a_check_of_two_files_ends_everything(project, place, number, to_all):
+def test_ending_a_check_of_two_files_ends_everything(project, place, way, number, to_all):
     asked = tasks_of(project, place, ORPHAN + "mark('a'); wait('never')", ORPHAN + "mark('b'); wait('never')")
     checking = subprocess.Popen(
-        [sys.executable, "-c", CHECK, *(task.request.path for task in asked)],
+        [sys.executable, "-c", CHECK, way, *(task.request.path for task in asked)],
         cwd=Path(__file__).resolve().parents[2],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

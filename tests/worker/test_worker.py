@@ -17,7 +17,32 @@ from memlint.errors import TargetError, WorkerError
 from memlint.worker.answer import Limits, read_answer
 from memlint.worker.parent import ask
 
+PARENTS = {
+    "python": """
+import sys
+from memlint.worker.parent import ask
+from memlint.worker.protocol import Request
+from memlint.worker.answer import Limits
+ask(Request.model_validate_json(sys.argv[1]), Limits(), analyse="fake_analyse:analyse")
+""",
+    "copy": """
+import sys
+from memlint.worker.served import answers
+from memlint.worker.tasks import Task
+from memlint.worker.protocol import Request
+from memlint.worker.answer import Limits
+request = Request.model_validate_json(sys.argv[1])
+list(answers([Task(request, Limits(), "fake_analyse:analyse")], 1, lambda _task, _seconds: None))
+""",
+}
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux")
+
+
+@pytest.fixture(params=["python", pytest.param("copy", marks=pytest.mark.slow)])
+def project(project, request):
+    project.way = request.param
+    return project
 
 
 def said(answer):
@@ -271,15 +296,6 @@ def test_waiting_is_told(project):
     assert seconds == sorted(seconds)
 
 
-PARENT = """
-import sys
-from memlint.worker.parent import ask
-from memlint.worker.protocol import Request
-from memlint.worker.answer import Limits
-ask(Request.model_validate_json(sys.argv[1]), Limits(), analyse="fake_analyse:analyse")
-"""
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_ending_the_parent_ends_the_child(project, number):
     started = project.directory / "started"
@@ -287,7 +303,7 @@ def test_ending_the_parent_ends_the_child(project, number):
     request = project.request(f"{daemon}\nimport time\nopen({str(started)!r}, 'w').close()\ntime.sleep(300)")
     root = Path(__file__).resolve().parents[2]
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, request.model_dump_json()],
+        [sys.executable, "-c", PARENTS[project.way], request.model_dump_json()],
         cwd=root,
         stderr=subprocess.DEVNULL,
         env={

@@ -1,0 +1,77 @@
+"""A copy of this process, which runs a function and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Fork:
+    """The copy, with what is used here of `subprocess.Popen` and of `multiprocessing.Process`.
+
+    Both do more to the copy than to run a function: under Process it is no main process, and may have no children.
+    """
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        """Start it; it ends with status 0 when `run` returns, and with 1 when it raises."""
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if self.pid == 0:
+            status = 1
+            try:
+                run()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        self._process = psutil.Process(self.pid)
+
+    @property
+    def exitcode(self) -> int | None:
+        """The status with which it ended, negative for a signal; None while nobody has asked."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The status with which it ended. Raises subprocess.TimeoutExpired after `timeout` seconds without one."""
+        if self.returncode is None:
+            try:
+                self.returncode = int(self._process.wait(timeout))
+            except psutil.TimeoutExpired:
+                raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0) from None
+        return self.returncode
+
+    def join(self) -> None:
+        """Wait for its end."""
+        self.wait()
+
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        try:
+            self.wait(0)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it is known to have ended."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """End it, unless it is known to have ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+def may_fork() -> bool:
+    """Whether a copy of this process would be whole: only the thread that forks lives on in it."""
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208

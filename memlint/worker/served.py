@@ -1,0 +1,136 @@
+"""Answers of children that are copies of a server: a process that has imported PyTorch once, for all of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from multiprocessing import Pipe
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from memlint.worker.answer import Answer, unanswered
+from memlint.worker.child import STDERR, STDOUT
+from memlint.worker.environment import child_environment
+from memlint.worker.family import Family
+from memlint.worker.parent import command, terminations_raise
+from memlint.worker.supervisors import INTERVAL, PATIENCE, signals_wait
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.worker.tasks import Task
+
+IMPORT_SECONDS = 60.0
+"""How long a server may take for its imports."""
+
+
+def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], None]) -> Iterator[tuple[int, Answer]]:
+    """As `answers_to` says, for at most `num` at a time; those that a server cannot or can no more give are left out.
+
+    Linux only. Like `ask`, it ends every process that is started below this one meanwhile.
+    """
+    with (
+        TemporaryDirectory(prefix="memlint-") as name,
+        terminations_raise(),
+        Family() as family,
+        suppress(_GoneError),
+        _Server(Path(name), sorted({task.analyse.partition(":")[0] for task in tasks})) as server,
+    ):
+        family.begin(server.process)
+        missing = set(range(len(tasks)))
+        try:
+            imported = server.wait_for_imports(lambda seconds: on_wait(tasks[0], seconds))
+            server.send((tasks, num))
+            while missing:
+                message = server.receive(INTERVAL)
+                if isinstance(message, Exception):
+                    raise message
+                if message is None:
+                    continue
+                number, said = message
+                if isinstance(said, Answer):
+                    missing.remove(number)
+                    yield number, said
+                else:
+                    on_wait(tasks[number], said + (imported if number < num else 0.0))
+        except KeyboardInterrupt:
+            for number, answer in server.stop():
+                missing.remove(number)
+                yield number, answer
+            yield from ((number, unanswered()) for number in sorted(missing))
+            raise
+
+
+class _GoneError(Exception):
+    """There is no server, or none any more."""
+
+
+class _Server:
+    """The process, and what is said to it and by it; as a context, it has ended its children after the block."""
+
+    def __init__(self, place: Path, modules: Sequence[str]) -> None:
+        """Start it, to import `modules`; all its files are in `place`."""
+        self._ready = False
+        self._connection, theirs = Pipe()
+        bytecode = "" if sys.dont_write_bytecode else "kept"
+        told = (str(place), str(theirs.fileno()), str(os.getpid()), bytecode, *modules)
+        with theirs, (place / STDOUT).open("w+b") as stdout, (place / STDERR).open("w+b") as stderr:
+            self.process = subprocess.Popen(
+                command("memlint.worker.server", *told),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env=child_environment({}),
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+
+    def __enter__(self) -> _Server:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        with self._connection:
+            for _answer in self.stop():
+                pass
+
+    def wait_for_imports(self, on_wait: Callable[[float], None]) -> float:
+        """The seconds they took. Raises _GoneError where they fail or take too long."""
+        start = time.monotonic()
+        while self.receive(INTERVAL) is None:
+            seconds = time.monotonic() - start
+            if seconds > IMPORT_SECONDS:
+                raise _GoneError
+            on_wait(seconds)
+        self._ready = True
+        return time.monotonic() - start
+
+    def send(self, message: object) -> None:
+        """Say something; whether it is gone shows when it is listened to."""
+        with suppress(OSError), signals_wait():
+            self._connection.send(message)
+
+    def receive(self, seconds: float) -> Any:
+        """What it says next, None if that is nothing within `seconds`. Raises _GoneError."""
+        if not self._connection.poll(seconds):
+            return None
+        try:
+            with signals_wait():  # half a message would be lost
+                return self._connection.recv()
+        except (EOFError, OSError):
+            raise _GoneError from None
+
+    def stop(self) -> Iterator[tuple[int, Answer]]:
+        """Let it end its children and itself, and give what they answer to that."""
+        if not self._ready:
+            return
+        self.send(None)
+        deadline = time.monotonic() + PATIENCE + 1
+        with suppress(_GoneError):
+            while (seconds := deadline - time.monotonic()) > 0:
+                message = self.receive(seconds)
+                if isinstance(message, tuple) and isinstance(message[1], Answer):
+                    yield message

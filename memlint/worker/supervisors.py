@@ -1,0 +1,169 @@
+"""Processes that ask one child each, side by side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import Pipe, connection, get_context
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from memlint.errors import WorkerError
+from memlint.worker.answer import Answer, unanswered
+from memlint.worker.fork import may_fork
+from memlint.worker.limits import die_with
+from memlint.worker.parent import Interrupted, ask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from memlint.worker.fork import Fork
+    from memlint.worker.tasks import Task
+
+INTERVAL = 0.1  # seconds between two calls of `on_wait`
+PATIENCE = 15.0  # seconds for supervisors to end their families: a little more than a Family takes at most
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def ask_child(task: Task, on_wait: Callable[[float], None] = lambda _seconds: None) -> Answer:
+    """The Answer of a Python of its own."""
+    return ask(task.request, task.limits, analyse=task.analyse, on_wait=on_wait)
+
+
+def answer_of(error: KeyboardInterrupt) -> Answer:
+    """What there was when it was interrupted."""
+    return error.answer if isinstance(error, Interrupted) else unanswered()
+
+
+def start_process(task: Task, outcome: Connection) -> BaseProcess:
+    """Start a supervisor of `task`, which asks a Python of its own."""
+    kind: type[BaseProcess] = get_context("fork" if may_fork() else "spawn").Process  # type: ignore[attr-defined]
+    process = kind(target=supervise, args=(task, outcome, os.getpid(), ask_child), daemon=True)
+    process.start()
+    return process
+
+
+class _Supervisor(NamedTuple):
+    """A process that asks one child: a Family takes all new children of its process for its own."""
+
+    number: int
+    process: BaseProcess | Fork
+    outcome: Connection
+    start: float
+
+    def end(self) -> Answer | Exception:
+        """Wait for its end; give the Answer that it sent, or what was raised instead."""
+        sent: Answer | Exception | None = None
+        with self.outcome, suppress(EOFError, OSError):
+            sent = self.outcome.recv()
+        self.process.join()
+        if sent is not None:
+            return sent
+        error = WorkerError(
+            f"the process that watches over the code ended with status {self.process.exitcode}",
+            "The system may have been out of memory: close other programs, or name one target at a time.",
+        )
+        return Answer(None, error, (), "", "")
+
+
+class Supervisors:
+    """Those that run, and the tasks for the next ones; as a context, no process outlives the block."""
+
+    def __init__(
+        self,
+        tasks: Iterable[tuple[int, Task]],
+        num: int,
+        start: Callable[[Task, Connection], BaseProcess | Fork] = start_process,
+    ) -> None:
+        """`tasks` have numbers, at most `num` run at a time, and `start` starts a process that calls `supervise`."""
+        self._waiting = deque(tasks)
+        self._running: list[_Supervisor] = []
+        self._num = num
+        self._start = start
+
+    def __enter__(self) -> Supervisors:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stop()
+
+    def answers(self, on_wait: Callable[[int, float], None]) -> Iterator[tuple[int, Answer]]:
+        """As `answers_to` says; `on_wait` is called with the number of the task."""
+        try:
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < self._num:
+                    self._begin(*self._waiting.popleft())
+                ready = connection.wait([each.outcome for each in self._running], INTERVAL)
+                for each in [each for each in self._running if each.outcome in ready]:
+                    sent = each.end()
+                    self._running.remove(each)
+                    if isinstance(sent, Exception):
+                        raise sent
+                    yield each.number, sent
+                if self._running:
+                    on_wait(self._running[0].number, time.monotonic() - self._running[0].start)
+        except KeyboardInterrupt:
+            yield from self._stop()
+            yield from ((number, unanswered()) for number, _task in self._waiting)
+            raise
+
+    def _begin(self, number: int, task: Task) -> None:
+        """Start the next process; signals wait until it is known here, and has set up what it does with them."""
+        ours, theirs = Pipe(duplex=False)
+        with theirs, signals_wait():
+            process = self._start(task, theirs)
+            self._running.append(_Supervisor(number, process, ours, time.monotonic()))
+
+    def _stop(self) -> list[tuple[int, Answer]]:
+        """End all that run, and give what they answer to that."""
+        stopped, self._running = self._running, []
+        with ExitStack() as stack:
+            for each in stopped:
+                stack.callback(each.process.kill)
+                if each.process.is_alive() and each.process.pid is not None:
+                    os.kill(each.process.pid, signal.SIGINT)
+            deadline = time.monotonic() + PATIENCE
+            for each in stopped:
+                if not each.outcome.poll(max(0.0, deadline - time.monotonic())):
+                    each.process.kill()
+            ends = [(each.number, each.end()) for each in stopped]
+        return [(number, sent if isinstance(sent, Answer) else unanswered()) for number, sent in ends]
+
+
+def supervise(task: Task, outcome: Connection, parent: int, ask_for: Callable[[Task], Answer]) -> None:
+    """Be a supervisor, a child of `parent`: send what `ask_for` gives.
+
+    SIGINT ends the family once: a terminal sends it to all, and the parent as well.
+    """
+    die_with(parent, gently=True)
+    for number in _SIGNALS:
+        signal.signal(number, _interrupt_once if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    sent: Answer | Exception
+    try:
+        sent = ask_for(task)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt as error:
+        sent = answer_of(error)
+    except Exception as error:
+        sent = error
+    outcome.send(sent)
+
+
+def _interrupt_once(_number: int, _frame: object) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold back what ends this process, and the process that is started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
