@@ -221,8 +221,6 @@ def test_lengths_stand_in_one_table(folder: Path) -> None:
     assert [line.split()[:2] for line in lines[3:5]] == [["64", "8"], ["256", "8"]]
     (largest,) = [line for line in lines if "The largest batch that fits: " in line]
     assert largest.count(" tokens) at seq 64") == largest.count(" tokens) at seq 256") == 1
-    told = CliRunner().invoke(main, [*command, "--output-format", "csv"]).stdout
-    assert [row["seq"] for row in csv.DictReader(io.StringIO(told))] == ["64", "256"]
 
 
 def test_inputs_that_never_change_are_an_error(folder: Path) -> None:
@@ -335,6 +333,15 @@ def test_a_table_as_markdown_csv_and_json() -> None:
     assert rows[1]["device_high"] == str(5 << 30)
     assert rows[0]["error"] == "no single one"
     assert Table.model_validate_json(render(TABLE, "json", Look())) == TABLE
+
+
+def test_sizes_of_dimensions_are_columns() -> None:
+    sweeps = [SWEEP.model_copy(update={"dimensions": {"seq": length}}) for length in (64, 256)]
+    table = Table(tool="memlint 0", sweeps=tuple(sweeps))
+    assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", Look())))] == ["64"] * 3 + ["256"] * 3
+    text = render(table, "text", Look())
+    assert "The largest batch that fits: 8 (512 tokens) at seq 64; 8 (2,048 tokens) at seq 256." in text
+    assert text.count("Traced: ") == 1
 
 
 def test_nothing_fits_and_nothing_can_be_computed() -> None:
