@@ -8,12 +8,14 @@ import importlib.util
 import json
 import logging
 import os
+import re
 import socket
+import tempfile
 import textwrap
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from memlint.errors import UsageError, WorkerError
 from memlint.worker import ray_task
@@ -37,6 +39,8 @@ _QUIET = {"RAY_DEDUP_LOGS": "1", "RAY_DEDUP_LOGS_SKIP_REGEX": "^"}
 https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.html.
 """
 _MOST_SAID = 500  # characters of what Ray says went wrong
+_CPP_LINE = re.compile(r"\.(?:cc|h):\d+: (.+)")
+_TOKENS = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
 _CLIENT_PORT = 10001
 """Of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
 _PORT = 6379
@@ -107,12 +111,15 @@ def _connected(address: str | None) -> Iterator[Any]:
     os.environ |= _QUIET
     ray = importlib.import_module("ray")
     ray.cloudpickle.register_pickle_by_value(ray_task)
-    try:
-        # Workers get the current directory into their `sys.path`: the user's own must not stand there.
-        with contextlib.chdir(Path.cwd().anchor), _stderr_closed():
-            ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise _unreachable(address, textwrap.shorten(str(error), _MOST_SAID)) from error
+    with tempfile.TemporaryFile() as written:
+        try:
+            # Workers get the current directory into their `sys.path`: the user's own must not stand there.
+            with contextlib.chdir(Path.cwd().anchor), _stderr_into(written):
+                ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL, include_dashboard=False)
+        except (ImportError, OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+            written.seek(0)
+            lines = _CPP_LINE.findall(written.read().decode(errors="replace"))
+            raise _unreachable(address, textwrap.shorten(": ".join([str(error), *lines[-1:]]), _MOST_SAID)) from error
     try:
         yield ray
     finally:
@@ -120,12 +127,11 @@ def _connected(address: str | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _stderr_closed() -> Iterator[None]:
-    """Let nothing through to stderr: the C++ part of Ray writes there before it has files for that."""
+def _stderr_into(file: IO[bytes]) -> Iterator[None]:
+    """Keep stderr in `file`: the C++ part of Ray writes there before it has files of its own."""
     kept = os.dup(2)
     try:
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        os.dup2(file.fileno(), 2)
         yield
     finally:
         os.dup2(kept, 2)
@@ -149,6 +155,8 @@ def _probe(address: str) -> None:
 def _unreachable(address: str | None, reason: str) -> UsageError:
     where = "cannot be started here" if address is None else f"cannot be reached at {address}"
     hint = "Give --address as `ray status` or `ray start` shows it, host:6379 or ray://host:10001, or leave it out."
+    if "token" in reason.lower():
+        hint = f"Set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's: {_TOKENS}."
     return UsageError(f"Ray {where}: {reason}", hint)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
+import uuid
 import zipfile
 from io import BytesIO
 from pathlib import Path
@@ -228,16 +228,31 @@ def test_an_address_where_nobody_answers_is_an_error(folder, address):
     assert f"Ray cannot be reached at {address}: " in result.stderr
 
 
+CLUSTER = """
+import ray
+ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=50)
+print(ray.get_runtime_context().gcs_address, flush=True)
+input()
+ray.shutdown()
+"""
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """The address of a Ray cluster with two CPUs."""
     pytest.importorskip("torch")
-    ray = pytest.importorskip("ray")
-    before = signal.getsignal(signal.SIGTERM)
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=50)
-    yield ray.get_runtime_context().gcs_address
-    ray.shutdown()
-    signal.signal(signal.SIGTERM, before)
+    pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_AUTH_MODE", "token")  # its own, or else Ray writes one into the home directory
+        environment.setenv("RAY_AUTH_TOKEN", uuid.uuid4().hex)
+        command = [sys.executable, "-c", CLUSTER]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdin is not None
+            assert running.stdout is not None
+            yield running.stdout.readline().strip()
+            running.stdin.write("\n")
+            running.stdin.close()
+            running.wait(60)
 
 
 NET = """
@@ -352,6 +367,18 @@ def memlint_workload(batch, seq=32):
         time.sleep(600)
     return nn.Linear(64, 64), {{"input": torch.randn(batch, seq, 64)}}
 """
+
+
+@pytest.mark.slow
+def test_a_cluster_that_wants_a_token_says_so(folder, cluster, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another")
+    running = begun("sweep", "model.py", "--executor", "ray", "--address", cluster)
+    stdout, stderr = running.communicate(timeout=120)
+    assert (running.returncode, stdout) == (2, "")
+    assert f"error: Ray cannot be reached at {cluster}: " in stderr
+    assert "Authentication token is missing or incorrect" in stderr
+    assert "RAY_AUTH_TOKEN" in stderr
+    assert len(stderr.splitlines()) == 2
 
 
 @pytest.mark.slow
