@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from memlint.lint.registry import Registry
     from memlint.report.look import Look
     from memlint.report.model import Report
+    from memlint.scaling.gather import Result, Told
 
 DTYPES = ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")
 MODES = ("train", "inference")
@@ -309,14 +310,7 @@ def sweep(
         result = command.sweep(targets, order, options, on_wait=show, executor=run)
     finally:
         clear()
-    look = _look(color, output_file, verbosity=0)
-    _write(render(result.table, output_format, look), output_file, color=look.color)
-    for failure in result.failures:
-        _print_error(f"{failure.target}: {failure.message}", failure.hint)
-    for each in result.table.sweeps:
-        if each.error is not None:
-            _print_error(f"{each.target}, {each.dtype}, {each.gpu}: {each.error}", each.hint)
-    click.get_current_context().exit(result.status)
+    _show(result, render, output_format, output_file, color)
 
 
 @main.command()
@@ -354,14 +348,7 @@ def fit(
         result = fit_command.fit(targets, gpu, options, on_wait=show)
     finally:
         clear()
-    look = _look(color, output_file, verbosity=0)
-    _write(render(result.fits, output_format, look), output_file, color=look.color)
-    for failure in result.failures:
-        _print_error(f"{failure.target}: {failure.message}", failure.hint)
-    for each in result.fits.fits:
-        if each.error is not None:
-            _print_error(f"{each.target}, {each.gpu}: {each.error}", each.hint)
-    click.get_current_context().exit(result.status)
+    _show(result, render, output_format, output_file, color)
 
 
 @main.command()
@@ -470,6 +457,17 @@ def test(subjects: tuple[str, ...], quiet: bool) -> None:
         raise UsageError("there are no rules", "Give a file with a subclass of memlint.lint.rule.Rule, or a code.")
     click.echo(f"{failed} of {_number(count, 'case')} failed." if failed else f"{_number(count, 'case')} passed.")
     click.get_current_context().exit(int(failed > 0))
+
+
+def _show(
+    result: Result[Told], render: Callable[[Told, str, Look], str], form: str, file: Path | None, color: str
+) -> NoReturn:
+    """Write what a sweep or a fit says, and what went wrong, and exit."""
+    look = _look(color, file, verbosity=0)
+    _write(render(result.told, form, look), file, color=look.color)
+    for failure in result.failures:
+        _print_error(f"{failure.target}: {failure.message}", failure.hint)
+    click.get_current_context().exit(result.status)
 
 
 def _registry(no_exec: bool) -> Registry:

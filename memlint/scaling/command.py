@@ -6,14 +6,14 @@ import functools
 import itertools
 import math
 import re
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import TYPE_CHECKING, get_args
 
 from memlint import __version__
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.errors import UsageError
 from memlint.report.model import Sweep
-from memlint.scaling.gather import gather
+from memlint.scaling.gather import Failure, Result, gather
 from memlint.scaling.records import Order, Table
 from memlint.worker.answer import Limits
 from memlint.worker.tasks import Task, answers_to
@@ -22,7 +22,7 @@ from memlint.workload.records import LARGEST_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.scaling.gather import Executor, Failure
+    from memlint.scaling.gather import Executor
     from memlint.worker.protocol import Request
 
 DTYPES = get_args(Dtype)
@@ -32,28 +32,13 @@ _PATIENCE = 3
 _RANGE = re.compile(r"(\d+):(\d+)")
 
 
-class Result(NamedTuple):
-    """What there is to say, and what went wrong."""
-
-    table: Table
-    failures: tuple[Failure, ...]
-    interrupted: bool = False
-
-    @property
-    def status(self) -> int:
-        """0: every table is there; 2: something could not be analysed; 130: interrupted."""
-        if self.interrupted:
-            return 130
-        return 2 if self.failures or any(each.error for each in self.table.sweeps) else 0
-
-
 def sweep(
     targets: Sequence[str],
     order: Order,
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
     executor: Executor = answers_to,
-) -> Result:
+) -> Result[Table]:
     """Make the tables of every Workload of `targets`; whatever is stopped gives those that it had so far.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
@@ -61,7 +46,8 @@ def sweep(
     found = gather(targets, options, functools.partial(_tasks, order), "sweeps", on_wait, executor)
     sweeps = tuple(Sweep.model_validate(each) for each in found.told)
     table = Table(tool=f"memlint {__version__}", torch=found.torch, sweeps=sweeps)
-    return Result(table, found.failures, found.interrupted)
+    failures = (Failure(f"{s.target}, {s.dtype}, {s.gpu}", s.error, s.hint) for s in sweeps if s.error is not None)
+    return Result(table, (*found.failures, *failures), found.interrupted)
 
 
 def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:

@@ -17,6 +17,7 @@ from memlint.report.model import Interval
 from memlint.scaling.records import Fit, Parts, Way
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.steps import Steps
+from memlint.scaling.subject import subject
 from memlint.whatif.candidates import effect_in
 from memlint.whatif.changes import AccumulationSteps, Effect, NotApplicableError
 from memlint.whatif.plan import Planner
@@ -155,16 +156,4 @@ def _no_holders(*_asked: object) -> dict[int, Any]:
 
 
 def _described(workload: Workload, **found: Any) -> Fit:
-    device = device_named(workload.gpu)
-    said = {
-        "name": workload.name,
-        "target": workload.target,
-        "mode": workload.mode,
-        "optimizer": workload.optimizer if workload.mode == "train" else None,
-        "dtype": workload.dtype,
-        "batch": workload.batch,
-        "gpu": workload.gpu,
-        "gpu_title": device.title,
-        "gpu_nbytes": device.total_nbytes,
-    }
-    return Fit.model_validate({**said, **found})
+    return Fit.model_validate({**subject(workload), "batch": workload.batch, **found})

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from memlint.errors import TargetError
 from memlint.report.paths import relative
@@ -28,6 +29,9 @@ class Executor(Protocol):
         """Yield the number of each task and its Answer, as they complete."""
 
 
+Told = TypeVar("Told")
+
+
 class Failure(NamedTuple):
     """A target of which something is missing."""
 
@@ -37,12 +41,26 @@ class Failure(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What there is to say, and what went wrong."""
+    """What the children told, and what went wrong."""
 
     told: list[Any]
     torch: str | None
     failures: tuple[Failure, ...]
     interrupted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[Told]):
+    """What a command has to say, and what went wrong."""
+
+    told: Told
+    failures: tuple[Failure, ...]
+    interrupted: bool
+
+    @property
+    def status(self) -> int:
+        """0: all is there; 2: something could not be analysed; 130: interrupted."""
+        return 130 if self.interrupted else 2 if self.failures else 0
 
 
 def gather(

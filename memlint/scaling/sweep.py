@@ -19,6 +19,7 @@ from memlint.report.model import Sweep
 from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.records import Order
 from memlint.scaling.steps import Steps
+from memlint.scaling.subject import subject
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
 from memlint.workload.construct import completed_program
@@ -169,16 +170,4 @@ def _axis(sizes: Sequence[int]) -> range:
 
 
 def _described(workload: Workload, **found: Any) -> Sweep:
-    device = device_named(workload.gpu)
-    said = {
-        "name": workload.name,
-        "target": workload.target,
-        "mode": workload.mode,
-        "optimizer": workload.optimizer if workload.mode == "train" else None,
-        "dtype": workload.dtype,
-        "dimensions": dict(workload.dimensions),
-        "gpu": workload.gpu,
-        "gpu_title": device.title,
-        "gpu_nbytes": device.total_nbytes,
-    }
-    return Sweep.model_validate({**said, **found})
+    return Sweep.model_validate({**subject(workload), "dimensions": dict(workload.dimensions), **found})
