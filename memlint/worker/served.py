@@ -126,7 +126,7 @@ class _Server:
     def stop(self) -> Iterator[tuple[int, Answer]]:
         """Let it end its children and itself, and give what they answer to that."""
         if not self._ready:
-            return
+            self.process.kill()
         self.send(None)
         deadline = time.monotonic() + PATIENCE + 1
         with suppress(_GoneError):
@@ -134,3 +134,5 @@ class _Server:
                 message = self.receive(seconds)
                 if isinstance(message, tuple) and isinstance(message[1], Answer):
                     yield message
+        self.process.kill()
+        self.process.wait()

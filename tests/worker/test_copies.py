@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -197,15 +194,18 @@ def test_what_a_server_that_is_killed_left_unanswered_ordinary_children_answer(p
     assert ways(project, monkeypatch, WHICH, kills, kills)[1:] == ["again", "again"]
 
 
-def test_an_error_of_the_analysis_is_the_same_error(project):
-    (answer,) = copies_of_another_function(project, "fake_analyse:missing")
-    assert "missing" in answer.error.message
-    assert "mistake in memlint" in answer.error.hint
+def test_an_interruption_while_the_server_imports_leaves_nothing(project, monkeypatch):
+    fake(project, "import sys, time\nif 'server' in sys.orig_argv[3]: time.sleep(300)\n")
 
+    def interrupt(_task: Task, _seconds: float) -> None:
+        raise KeyboardInterrupt
 
-def copies_of_another_function(project, analyse: str):
-    (task,) = asked(project, "")
-    return [answer for _number, answer in served.answers([task._replace(analyse=analyse)], 1, lambda _task, _s: None)]
+    given = answers_to(asked(project, WHICH, WHICH), on_wait=interrupt)
+    answers = dict(next(given) for _ in range(2))
+    assert project.left_behind() == []
+    with pytest.raises(KeyboardInterrupt):
+        next(given)
+    assert [answers[number].error.message for number in range(2)] == ["interrupted before there was an answer"] * 2
 
 
 MODEL = """
@@ -237,32 +237,3 @@ def test_copies_of_pytorch_answer_and_depend_as_ordinary_children_do(project):
         assert copies[number].result == own.result
         assert copies[number].dependencies == own.dependencies
     assert copies[0].stderr != copies[1].stderr, "seeds"
-
-
-@pytest.mark.slow
-def test_a_server_that_is_killed_while_its_parent_is_takes_all_with_it(project, tmp_path):
-    waits = f"import os, time\nopen({str(tmp_path / 'begun')!r} + str(os.getpid()), 'w').close()\ntime.sleep(300)"
-    requests = [project.request(waits, f"model{number}.py").model_dump_json() for number in range(2)]
-    code = (
-        "import sys; from memlint.worker.tasks import Task, answers_to; from memlint.worker.protocol import Request\n"
-        "from memlint.worker.answer import Limits\n"
-        "each = [Task(Request.model_validate_json(text), Limits(), 'fake_analyse:analyse') for text in sys.argv[1:]]\n"
-        "list(answers_to(each))"
-    )
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([os.environ["PYTHONPATH"], root])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", code, *requests], env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)}
-    )
-    deadline = time.monotonic() + 30
-    while len(list(tmp_path.glob("begun*"))) < min(2, tasks.num_workers()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    servers = [each for each in project.left_behind() if "memlint.worker.server" in " ".join(each.cmdline())]
-    parent.kill()
-    for each in servers:
-        if each.ppid() in (parent.pid, 1):
-            each.kill()
-    parent.wait(30)
-    while project.left_behind() and time.monotonic() < deadline:
-        time.sleep(0.05)
