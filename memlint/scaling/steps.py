@@ -70,12 +70,14 @@ class Steps:
             self._refuse_fixed_inputs(grid.points)
             with virtual_device(self.device):
                 self.scaled = Scaled.of(grid, samples)
-            tried = sorted({_CHECK, *(batch for batch in batches if batch > _CHECK)}, reverse=True)
+            # Where there is one largest batch, and it is beyond those asked for, its trace serves for both.
+            largest = [] if sizes else [self.search(batches).number]
+            tried = sorted({batch for batch in (*batches, *largest) if batch > _CHECK} | {_CHECK}, reverse=True)
             self._check([(batch, *map(max, sizes)) for batch in tried])
         except (FixedInputsError, TooLongError):
             raise
         except (WorkloadError, NotScalableError) as error:
-            self.scaled = None
+            self._distrust()
             return str(error)
         return None
 
@@ -106,6 +108,7 @@ class Steps:
             with virtual_device(self.device):
                 if self.scaled.lives(point) != trace:
                     self.scaled.settle(point)
+                    self._forget(is_wrong=lambda _point: True)
                     if self.scaled.lives(point) != trace:
                         raise NotScalableError(f"a trace at {_said(point)} is not what follows from smaller ones")
             return
@@ -199,14 +202,18 @@ class Steps:
 
         Raises WorkloadError where the program does not take this point.
         """
-        if self.row(point).evidence == "traced":
+        if point not in self._rejected and self.row(point).evidence == "traced":
             return True
         if self._traced(point) == self._computed(point):
             self._rows[point] = self._rows[point].model_copy(update={"evidence": "traced"})
             return True
+        self._distrust()
+        return False
+
+    def _distrust(self) -> None:
+        """Compute nothing from now on, and keep nothing that was computed."""
         self.scaled = None
         self._forget(is_wrong=lambda _point: True)
-        return False
 
     def _forget(self, *, is_wrong: Callable[[Point], bool]) -> None:
         """Keep of what was computed only what is not wrong."""

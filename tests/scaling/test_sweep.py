@@ -101,7 +101,9 @@ def checked(folder: Path, name: str, batch: int, **options: object):
 
 def test_every_row_says_what_check_says(folder: Path) -> None:
     (sweep,) = swept(folder, "Plain", 1, 2, 6, 1000)
-    assert [row.evidence for row in sweep.rows] == ["traced", "traced", "computed", "traced"]
+    assert [row.evidence for row in sweep.rows] == ["traced", "traced", "computed", "computed"]
+    assert sweep.largest is not None
+    assert sweep.largest.evidence == "traced"
     for row in sweep.rows:
         workload = checked(folder, "Plain", row.batch)
         for name in ("requested", "allocated", "reserved", "device"):
@@ -109,7 +111,7 @@ def test_every_row_says_what_check_says(folder: Path) -> None:
         assert workload.verdict is not None
         assert row.outcome == workload.verdict.outcome
     assert sweep.note is None
-    assert sweep.traced[:4] == [1, 2, 3, 4]
+    assert sweep.traced == [1, 2, 3, 4, sweep.largest.batch]
 
 
 def test_one_more_than_the_largest_does_not_surely_fit(folder: Path) -> None:
