@@ -41,6 +41,8 @@ https://docs.ray.io/en/latest/ray-observability/user-guides/configure-logging.ht
 _MOST_SAID = 500  # characters of what Ray says went wrong
 _CPP_LINE = re.compile(r"\.(?:cc|h):\d+: (.+)")
 _TOKENS = "https://docs.ray.io/en/latest/ray-security/token-auth.html"
+_NOTED = Path("/tmp/ray/ray_current_cluster")
+"""Where `ray start` notes its address. It stays there when the cluster is lost, and `ray.init` tries it for minutes."""
 _CLIENT_PORT = 10001
 """Of `ray://host`: https://docs.ray.io/en/latest/cluster/running-applications/job-submission/ray-client.html."""
 _PORT = 6379
@@ -105,7 +107,14 @@ def _archives(tasks: Sequence[Task]) -> dict[tuple[str, tuple[str, ...]], bytes]
 def _connected(address: str | None) -> Iterator[Any]:
     """The module `ray`, connected, and disconnected after the block. Raises UsageError."""
     address = address or os.environ.get("RAY_ADDRESS") or None
-    if address is not None:
+    if address in (None, "auto") and _NOTED.is_file():
+        try:
+            _probe(_NOTED.read_text(encoding="utf-8").strip())
+        except UsageError:
+            if address is not None:
+                raise
+            address = "local"
+    if address not in (None, "local"):
         _probe(address)
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, for something else that listens there
     os.environ |= _QUIET

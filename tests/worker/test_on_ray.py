@@ -19,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
-from memlint.errors import TargetError
+from memlint.errors import TargetError, UsageError
 from memlint.worker import on_ray, packing, ray_task
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.packing import pack, unpack
@@ -226,6 +226,20 @@ def test_an_address_where_nobody_answers_is_an_error(folder, address):
     result = CliRunner().invoke(main, ["sweep", "model.py", "--executor", "ray", "--address", address])
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"Ray cannot be reached at {address}: " in result.stderr
+
+
+def test_a_cluster_that_was_lost_is_an_error_or_another_is_started(tmp_path, monkeypatch):
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(on_ray, "_NOTED", tmp_path / "noted")
+    (tmp_path / "noted").write_text("127.0.0.1:1")
+    with pytest.raises(UsageError, match=r"cannot be reached at 127\.0\.0\.1:1"), on_ray._connected("auto"):
+        pass
+    asked = []
+    monkeypatch.setattr("ray.init", lambda address, **_options: asked.append(address))
+    with on_ray._connected(None):
+        pass
+    assert asked == ["local"]
 
 
 CLUSTER = """
