@@ -18,6 +18,7 @@ import click
 
 from memlint import __version__
 from memlint.errors import MemlintError, UsageError
+from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,7 +110,7 @@ def main() -> None:
 @click.option("--select", **_CODES, help="Rules to run: codes or their beginnings, by comma.")
 @click.option("--extend-select", **_CODES, help="Rules to run beside those configured.")
 @click.option("--ignore", **_CODES, help="Rules to leave out.")
-@click.option("--output-format", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
 @click.option("-o", "--output-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the report there.")
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
 @click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files.")
@@ -159,7 +160,6 @@ def check(
     Exit status: 0 clean, 1 findings or a limit exceeded, 2 something could not be analysed.
     """
     from memlint import check as checking  # noqa: PLC0415
-    from memlint.report.json import render_json  # noqa: PLC0415
     from memlint.report.text import render_text  # noqa: PLC0415
 
     _refuse(
@@ -167,6 +167,8 @@ def check(
         idle=unsafe_fixes and not (fix or diff),
         partial=baseline is not None and write_baseline is not None,
     )
+    instead = init or add_ignore or write_baseline is not None
+    _refuse_format(output_format, statistics=statistics, no_report=instead or diff)
     paths = paths or (".",)
     how = {"execute": not no_exec, "cache": not no_cache}
     planning = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": verbose}
@@ -176,7 +178,6 @@ def check(
             _write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    instead = init or add_ignore or write_baseline is not None
     show, clear = _progress("planning" if plan else "analysing")
     try:
         run = checking.check(
@@ -185,7 +186,7 @@ def check(
     finally:
         clear()
     report = run.report(statistics=statistics)
-    if verbose:
+    if verbose and output_format != "github":  # where what the code wrote would be obeyed
         _print_outputs(run.outputs)
     if init:
         click.echo("\n".join(run.declarations), nl=False)
@@ -193,8 +194,8 @@ def check(
         _add_comments(report, run)
     elif write_baseline is not None:
         _write_baseline(report, write_baseline)
-    elif output_format == "json":
-        _write(render_json(report), output_file, color=False)
+    elif output_format != "text":
+        _write(render(report, output_format, lambda: _registry(no_exec).rules), output_file, color=False)
     else:
         look = _look(color, output_file, verbosity=verbose - quiet)
         _write(
@@ -202,7 +203,7 @@ def check(
             output_file,
             color=look.color,
         )
-    if instead or output_file is not None or output_format == "json":
+    if instead or output_file is not None or output_format not in WITH_ERRORS:
         _print_errors(report)
     status = checking.exit_status(report)
     only_findings = status == 1
@@ -495,6 +496,20 @@ def _refuse(*, several: bool, idle: bool, partial: bool) -> None:
         raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
     if partial:
         raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
+
+
+def _refuse_format(output_format: str, *, statistics: bool, no_report: bool) -> None:
+    """Raise UsageError for a format of `check` that the other options leave no use for."""
+    if output_format != "text" and no_report:
+        raise UsageError(
+            f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
+            "Leave --output-format out, or run memlint check a second time.",
+        )
+    if statistics and output_format not in WITH_STATISTICS:
+        raise UsageError(
+            f"{output_format} lists findings and has no place for --statistics",
+            f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
+        )
 
 
 def _write_fixed(fixed: list[Fixed]) -> None:

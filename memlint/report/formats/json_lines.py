@@ -1,0 +1,20 @@
+"""The Report in lines of JSON, for what reads a stream."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memlint.report.model import Report
+
+_LISTS = {"workloads": "workload", "findings": "finding", "skipped": "skipped"}
+
+
+def render_json_lines(report: Report) -> str:
+    """A line of kind `report`, and one for each workload, finding and skipped entry, with the fields of `json`."""
+    document = report.model_dump(mode="json")
+    lists = {name: document.pop(name) for name in _LISTS}
+    lines = [{"kind": "report", **document}]
+    lines += [{"kind": kind, **item} for name, kind in _LISTS.items() for item in lists[name]]
+    return "".join(json.dumps(line) + "\n" for line in lines)

@@ -1,0 +1,93 @@
+"""JUnit XML: a suite for each workload, and one for the findings of source rules."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from memlint.report.formats.entries import NOT_ANALYSED, entry_of, exceeded, failed, target_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memlint.report.formats.entries import Entry
+    from memlint.report.model import Report, Skipped, Workload
+
+_SOURCE = "source rules"
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What XML 1.0 has no way to write."""
+_FAILING = ("error", "warning")
+
+
+def render_junit(report: Report) -> str:
+    """XML in ASCII. Findings above a note and exceeded limits fail, what could not be analysed is an error."""
+    root = ET.Element("testsuites", name="memlint")
+    files = {workload.name: target_file(workload) for workload in report.workloads}
+    found: defaultdict[str | None, list[Entry]] = defaultdict(list)
+    for finding in report.findings:
+        known = finding.workload if finding.workload in files else None
+        found[known].append(entry_of(finding, files.get(known or "", "")))
+    for workload in report.workloads:
+        suite = ET.SubElement(root, "testsuite", name=_xml(workload.name))
+        _step(suite, workload)
+        _findings(suite, found.pop(workload.name, []))
+    suite = ET.SubElement(root, "testsuite", name=_SOURCE)
+    _findings(suite, found[None])
+    for skipped in report.skipped:
+        _skip(suite, skipped)
+    if not len(suite):
+        _case(suite, _SOURCE, "no findings")  # some readers take a suite without cases for a mistake
+    for suite in root:
+        _count(suite)
+    ET.indent(root)
+    document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
+    return document.decode("ascii") + "\n"
+
+
+def _step(suite: ET.Element, workload: Workload) -> None:
+    """A case for the estimate of a Workload, and one for each limit."""
+    place = target_file(workload)
+    estimate = _case(suite, place, "estimate")
+    if workload.error is not None:
+        _complain(estimate, failed(workload, workload.error))
+    for verdict in (workload.verdict, workload.budget):
+        if verdict is not None:
+            case = _case(suite, place, verdict.limit_name)
+            if verdict.outcome == "does not fit":
+                _complain(case, exceeded(workload, verdict))
+
+
+def _findings(suite: ET.Element, found: Iterable[Entry]) -> None:
+    for entry in found:
+        line = f":{entry.line}" if entry.line is not None else ""
+        _complain(_case(suite, entry.path, f"{entry.code} {entry.path}{line}"), entry)
+
+
+def _case(suite: ET.Element, place: str, name: str) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=_xml(place), name=_xml(name), file=_xml(place))
+
+
+def _complain(case: ET.Element, entry: Entry) -> None:
+    if entry.severity not in _FAILING:
+        ET.SubElement(case, "system-out").text = _xml("\n".join(entry.lines))
+        return
+    tag = "error" if entry.code == NOT_ANALYSED else "failure"
+    complaint = ET.SubElement(case, tag, message=_xml(entry.message), type=_xml(entry.code))
+    complaint.text = _xml("\n".join((*entry.traceback, *entry.lines)))
+
+
+def _skip(suite: ET.Element, skipped: Skipped) -> None:
+    case = _case(suite, skipped.path or _SOURCE, skipped.name or skipped.path or "not analysed")
+    ET.SubElement(case, "skipped", message=_xml(skipped.reason))
+
+
+def _count(suite: ET.Element) -> None:
+    suite.set("tests", str(len(suite)))
+    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+
+
+def _xml(text: str) -> str:
+    return _NO_XML.sub("", text)
