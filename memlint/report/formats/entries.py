@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"
+_OVER_BUDGET = "MEM010"
+"""The rule that says the same of the budget, or without one of the GPU, and may not have been selected."""
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:\s?[KMGT]?i?B\b)?")
 
 
@@ -57,17 +59,19 @@ class Entry:
 
 def entries(report: Report) -> list[Entry]:
     """Errors and exceeded limits in the order of the workloads, then the findings in theirs."""
-    found = [entry for workload in report.workloads for entry in entries_of(workload)]
+    told = {finding.workload for finding in report.findings if finding.code == _OVER_BUDGET}
+    found = [entry for workload in report.workloads for entry in _of_workload(workload, workload.name in told)]
     files = {workload.name: target_file(workload) for workload in report.workloads}
     return found + [entry_of(finding, files.get(finding.workload or "", "")) for finding in report.findings]
 
 
-def entries_of(workload: Workload) -> Iterator[Entry]:
-    """The error of a Workload, or the limits that it exceeds."""
+def _of_workload(workload: Workload, told: bool) -> Iterator[Entry]:
+    """The error of a Workload, or the limits that it exceeds; `told`: the one that counts has a finding."""
     if workload.error is not None:
         yield failed(workload, workload.error)
+    counts = workload.budget or workload.verdict
     for verdict in (workload.verdict, workload.budget):
-        if verdict is not None and verdict.outcome == "does not fit":
+        if verdict is not None and verdict.outcome == "does not fit" and not (told and verdict is counts):
             yield exceeded(workload, verdict)
 
 

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import NOT_ANALYSED, entry_of, exceeded, failed, target_file
+from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entry_of, exceeded, failed, target_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _SOURCE = "source rules"
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write."""
-_FAILING = ("error", "warning")
 
 
 def render_junit(report: Report) -> str:
@@ -38,7 +37,7 @@ def render_junit(report: Report) -> str:
     for skipped in report.skipped:
         _skip(suite, skipped)
     if not len(suite):
-        _case(suite, _SOURCE, "no findings")  # some readers take a suite without cases for a mistake
+        _case(suite, "", "no findings")  # some readers take a suite without cases for a mistake
     for suite in root:
         _count(suite)
     ET.indent(root)
@@ -65,12 +64,15 @@ def _findings(suite: ET.Element, found: Iterable[Entry]) -> None:
         _complain(_case(suite, entry.path, f"{entry.code} {entry.path}{line}"), entry)
 
 
-def _case(suite: ET.Element, place: str, name: str) -> ET.Element:
-    return ET.SubElement(suite, "testcase", classname=_xml(place), name=_xml(name), file=_xml(place))
+def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
+    """A case of a file, or without one of the source rules."""
+    place = {"classname": _xml(file), "file": _xml(file)} if file else {"classname": _SOURCE}
+    return ET.SubElement(suite, "testcase", {"name": _xml(name), **place})
 
 
 def _complain(case: ET.Element, entry: Entry) -> None:
-    if entry.severity not in _FAILING:
+    told = ("info", "note") if entry.code != OVER_LIMIT else ("warning",)
+    if entry.severity in told:  # and fails nothing
         ET.SubElement(case, "system-out").text = _xml("\n".join(entry.lines))
         return
     tag = "error" if entry.code == NOT_ANALYSED else "failure"
@@ -79,7 +81,7 @@ def _complain(case: ET.Element, entry: Entry) -> None:
 
 
 def _skip(suite: ET.Element, skipped: Skipped) -> None:
-    case = _case(suite, skipped.path or _SOURCE, skipped.name or skipped.path or "not analysed")
+    case = _case(suite, skipped.path or "", skipped.name or skipped.path or "not analysed")
     ET.SubElement(case, "skipped", message=_xml(skipped.reason))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, entries_of
+from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, failed
 from memlint.report.formats.visible import one_line
 from memlint.report.look import cut
 from memlint.units import format_nbytes
@@ -32,7 +32,7 @@ def render_markdown(report: Report) -> str:
     """A heading with the verdict, tables of workloads and findings, and folded details."""
     found = entries(report)
     blocks = [
-        f"## memlint: {_verdict(report, found)}",
+        f"## memlint: {_verdict(report)}",
         _table(
             ("workload", "step", "peak", "limit", "verdict"), [row for each in report.workloads for row in _rows(each)]
         ),
@@ -41,10 +41,9 @@ def render_markdown(report: Report) -> str:
             [_finding(entry) for entry in found if entry.code not in (NOT_ANALYSED, OVER_LIMIT)],
         ),
         *(
-            _folded(f"{_code(each.name)} could not be analysed", _error(entry))
+            _folded(f"{_code(each.name)} could not be analysed", _error(failed(each, each.error)))
             for each in report.workloads
-            for entry in entries_of(each)
-            if entry.code == NOT_ANALYSED
+            if each.error is not None
         ),
         *(
             _folded(f"What {_code(each.name)} holds at its peak", _held(each.estimate))
@@ -52,19 +51,20 @@ def render_markdown(report: Report) -> str:
             if each.estimate is not None
         ),
         _folded(
-            f"{_count(len(report.skipped), 'thing')} not analysed",
+            f"Not analysed: {len(report.skipped)}",
             _table(("place", "name", "why"), [_skipped(entry) for entry in report.skipped]),
         ),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _verdict(report: Report, found: Sequence[Entry]) -> str:
-    failed = sum(entry.code == NOT_ANALYSED for entry in found)
-    exceeded = sum(entry.code == OVER_LIMIT for entry in found)
+def _verdict(report: Report) -> str:
+    errors = sum(workload.error is not None for workload in report.workloads)
+    verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
+    exceeded = sum(verdict.outcome == "does not fit" for verdict in verdicts)
     parts = [
         f"{_count(exceeded, 'limit')} exceeded" if exceeded else "",
-        f"{_count(failed, 'target')} not analysed" if failed else "",
+        f"{_count(errors, 'target')} not analysed" if errors else "",
         _count(len(report.findings), "finding") if report.findings else "no findings",
     ]
     return ", ".join(part for part in parts if part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -88,3 +89,12 @@ def test_options_that_print_no_report_refuse_a_format_before_anything_is_written
     assert done.stdout == ""
     assert [file.name for file in project.iterdir()] == ["train.py"]
     assert Path("train.py").read_text() == LEAK
+
+
+def test_every_example_in_the_documentation_is_what_the_command_prints():
+    page = (Path(__file__).parents[3] / "docs" / "output-formats.md").read_text(encoding="utf-8")
+    Path("train.py").write_text(re.search(r"<!-- file: train.py -->\n```python\n(.*?)```", page, re.DOTALL)[1])
+    examples = re.findall(r"```console\n\$ memlint (.*?)\n(.*?)```\n", page, re.DOTALL)
+    assert len(examples) == len(FORMATS) - 2  # those of json and sarif are long
+    for command, printed in examples:
+        assert CliRunner().invoke(cli.main, command.split()).stdout == printed

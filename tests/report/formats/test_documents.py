@@ -102,6 +102,13 @@ def test_junit_counts_what_is_there():
         assert int(suite.get("tests")) == len(suite.findall("testcase"))
 
 
+def test_a_limit_at_level_warning_fails_no_case():
+    budget = REPORT.workloads[0].budget.model_copy(update={"level": "warning"})
+    workload = REPORT.workloads[0].model_copy(update={"budget": budget})
+    case = suites(Report(tool="memlint 0", workloads=[workload]))["GPT2"][2]
+    assert [each.tag for each in case] == ["system-out"]
+
+
 def test_workloads_of_one_name_share_no_complaint():
     again = REPORT.workloads[0].model_copy(update={"target": "other.py::GPT2", "budget": None})
     report = REPORT.model_copy(update={"workloads": [REPORT.workloads[0], again]})

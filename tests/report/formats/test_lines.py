@@ -34,6 +34,21 @@ def test_a_limit_that_may_be_exceeded_is_no_complaint():
     assert entries(Report(tool="memlint 0", workloads=[workload])) == []
 
 
+def test_a_limit_that_has_a_finding_is_said_once_and_another_one_still():
+    gpu = REPORT.workloads[0].verdict.model_copy(update={"outcome": "does not fit"})
+    workload = REPORT.workloads[0].model_copy(update={"verdict": gpu})
+    finding = REPORT.findings[0].model_copy(update={"code": "MEM010"})
+    found = entries(Report(tool="memlint 0", workloads=[workload], findings=[finding]))
+    assert [(entry.code, entry.message[:11]) for entry in found] == [
+        ("over-limit", "GPT2 exceed"),
+        ("MEM010", finding.message[:11]),
+    ]
+    assert "NVIDIA A100 80GB" in found[0].message
+    without_budget = workload.model_copy(update={"budget": None})
+    found = entries(Report(tool="memlint 0", workloads=[without_budget], findings=[finding]))
+    assert [entry.code for entry in found] == ["MEM010"]
+
+
 def test_a_limit_at_level_warning_is_a_warning():
     budget = REPORT.workloads[0].budget.model_copy(update={"level": "warning"})
     workload = REPORT.workloads[0].model_copy(update={"budget": budget})
