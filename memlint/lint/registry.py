@@ -13,7 +13,7 @@ import pkgutil
 import re
 import sys
 import zlib
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -124,10 +124,11 @@ class _Loading:
         for item in sorted(pkgutil.iter_modules([str(folder)]), key=lambda item: item.name):
             file = folder / (f"{item.name}/__init__.py" if item.ispkg else f"{item.name}.py")
             if path == file or (path.is_dir() and not item.name.startswith(_HELPERS)):
-                self._add_module(
-                    f"{package}.{item.name}",
-                    lambda error, rule=None, file=file: self.problems.append(BrokenRule.of_file(file, error, rule)),
-                )
+                with _no_bytecode():
+                    self._add_module(
+                        f"{package}.{item.name}",
+                        lambda error, rule=None, file=file: self.problems.append(BrokenRule.of_file(file, error, rule)),
+                    )
 
     def _add_module(self, name: str, broken: Callable[..., None]) -> None:
         try:
@@ -151,6 +152,16 @@ class _Loading:
                     raise RuleError(f"{_path(rule)} has the code {checked.code}, and so has {_path(type(other))}")
             except (Exception, SystemExit) as error:
                 broken(error, rule)
+
+
+@contextmanager
+def _no_bytecode() -> Iterator[None]:
+    """Leave nothing in the project: a file changed within a second of its bytecode would be taken for unchanged."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
 
 
 def _package(folder: Path) -> str:

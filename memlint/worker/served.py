@@ -33,6 +33,9 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
 
     Linux only. Like `ask`, it ends every process that is started below this one meanwhile.
     """
+    missing = set(range(len(tasks)))
+    interruption: KeyboardInterrupt | None = None
+    last: list[tuple[int, Answer]] = []
     with (
         TemporaryDirectory(prefix="memlint-") as name,
         terminations_raise(),
@@ -41,7 +44,6 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
         _Server(Path(name), sorted({task.analyse.partition(":")[0] for task in tasks})) as server,
     ):
         family.begin(server.process)
-        missing = set(range(len(tasks)))
         try:
             imported = server.wait_for_imports(lambda seconds: on_wait(tasks[0], seconds))
             server.send((tasks, num))
@@ -57,12 +59,13 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
                     yield number, said
                 else:
                     on_wait(tasks[number], said + (imported if number < num else 0.0))
-        except KeyboardInterrupt:
-            for number, answer in server.stop():
-                missing.remove(number)
-                yield number, answer
-            yield from ((number, unanswered()) for number in sorted(missing))
-            raise
+        except KeyboardInterrupt as error:
+            interruption = error
+            last = list(server.stop())
+    if interruption is not None:  # no process is left by now
+        told = dict(last)
+        yield from ((number, told.get(number) or unanswered()) for number in sorted(missing))
+        raise interruption
 
 
 class _GoneError(Exception):
