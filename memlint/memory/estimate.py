@@ -157,7 +157,9 @@ def _intervals(
     likely = _most(sizes, events, device, settings)
     if not doubts:
         return [Interval.exact(nbytes) for nbytes in likely]
-    bounds = zip(*(_most(each, events, device, settings) for each in _bounds(sizes, doubts)), strict=True)
+    lowest, highest = _bounds(sizes, doubts)
+    least = likely if lowest == list(sizes) else _most(lowest, events, device, settings)
+    bounds = zip(least, likely if highest == list(sizes) else _most(highest, events, device, settings), strict=True)
     # Segments can fit together worse where less is taken.
     return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
 
