@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import TYPE_CHECKING, Any
 
+from memlint.collector import uncollected
 from memlint.cuda.allocator import LARGE_ROUNDING, MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE
 from memlint.cuda.allocator_settings import MIN_LARGE_ALLOCATION, AllocatorSettings
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _LARGE_SEGMENT = AllocatorSettings().large_segment_size
 
 
+@uncollected()
 def peaks(sizes: Sequence[int], events: Sequence[int]) -> tuple[int, int]:  # noqa: C901, PLR0912, PLR0915 (calls cost)
     """Allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
 

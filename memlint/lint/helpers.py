@@ -148,9 +148,10 @@ class _Helper:
 
 def main() -> None:
     """Be a helper: read orders and batches from stdin until it ends. What rules print goes nowhere."""
+    from memlint.collector import uncollected  # noqa: PLC0415
     from memlint.lint.cache import Cache  # noqa: PLC0415 -- this process has only just begun
     from memlint.lint.registry import load_rules  # noqa: PLC0415
-    from memlint.lint.runner import Checker, uncollected  # noqa: PLC0415
+    from memlint.lint.runner import Checker  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that is asked to end will end this one
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:

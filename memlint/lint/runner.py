@@ -6,13 +6,12 @@ other rules run.
 
 from __future__ import annotations
 
-import gc
 import os
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint.collector import uncollected
 from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.helpers import Orders, check_with_helpers, num_helpers
@@ -138,18 +137,6 @@ def concerns(content: bytes, rules: Iterable[Rule]) -> bool:
     """Whether one of the words that some rule looks for stands in a file, so that it is worth reading its syntax."""
     content = content.lower()
     return any(not words or any(word.encode() in content for word in words) for words in {r.words for r in rules})
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Spare Python the search for cycles meanwhile: syntax trees are large and have none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] | None = None) -> list[Finding]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlint.accelerator.session import virtual_device
 from memlint.analyse import traced
+from memlint.collector import uncollected
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.errors import WorkloadError
 from memlint.memory.estimate import most_device, peaks
@@ -68,7 +69,7 @@ class Steps:
         try:
             samples = [self._sample(point) for point in grid.points]
             self._refuse_fixed_inputs(grid.points)
-            with virtual_device(self.device):
+            with uncollected(), virtual_device(self.device):
                 self.scaled = Scaled.of(grid, samples)
             # Where there is one largest batch, and it is beyond those asked for, its trace serves for both.
             largest = [] if sizes else [self.search(batches).number]
@@ -146,7 +147,7 @@ class Steps:
         if self.scaled is None or point[0] > self._ceilings.get(point[1:], point[0]):
             return None
         try:
-            with virtual_device(self.device):
+            with uncollected(), virtual_device(self.device):
                 return self.scaled.lives(point)
         except NotScalableError:
             return None
