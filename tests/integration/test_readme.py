@@ -89,7 +89,7 @@ def test_nobody_is_told_to_install_another_project_of_that_name():
 @pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the page shows what torch 2.13 takes")
 def test_the_tables_in_the_documentation_are_what_the_commands_print() -> None:
     page = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
-    found = re.findall(r"<!-- command: memlint (.*) -->\n```\n(.*?)```", page, re.DOTALL)
+    found = re.findall(r"<!-- command: memlint ([^\n]*) -->\n```\n(.*?)```", page, re.DOTALL)
     assert [command.split()[0] for command, _shown in found] == ["sweep", "sweep", "fit"]
     for command, shown in found:
         assert memlint(command.split(), ROOT).rstrip() == shown.rstrip()
