@@ -1,4 +1,4 @@
-"""Python's search for cycles of references, put off while none are made."""
+"""Python's search for cycles of references, put off for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Spare Python the search meanwhile, which takes the longer the more there is: syntax trees, traces."""
+    """Let no search happen meanwhile: it takes the longer the more there is, and comes when it likes."""
     enabled = gc.isenabled()
     gc.disable()
     try:

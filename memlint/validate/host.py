@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from memlint.collector import uncollected
 from memlint.errors import WorkerError
 from memlint.trace.records import Phase
 
@@ -135,13 +136,8 @@ def _threads(count: int | None) -> Iterator[None]:
 def _no_cycle_collection() -> Iterator[None]:
     """Collect what is there already, then let no collection happen at a moment that changes from run to run."""
     gc.collect()
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with uncollected():
         yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class _Allocation(NamedTuple):
