@@ -7,7 +7,8 @@ The model is Llama-3.1-405B from its config, in which the number of layers is ch
 size, heads and MLP together. A straight line is laid through the medians over the number of layers by least squares:
 of the host memory, and of the seconds of all processors, which other work on the machine disturbs less than those of
 the clock. How far the farthest point is from it is named. Nothing is cached, and no other batch sizes are looked at
-beside the one asked for.
+beside the one asked for. What rules have simulated is part of it: at 16 layers three of them trace a changed program,
+from 32 on none does.
 """
 
 from __future__ import annotations

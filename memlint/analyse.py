@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import linecache
 from collections import defaultdict
@@ -24,9 +25,10 @@ from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.liveness import dead_at
 from memlint.memory.timeline import Timeline
 from memlint.report import model as report
-from memlint.report import what_ifs
+from memlint.report import timelines, what_ifs
 from memlint.trace.recorder import trace_program
 from memlint.trace.records import Assumption, Buffer, Category, Frame, Trace
+from memlint.trace.storages import Storages, storages_of
 from memlint.whatif.changes import DropReference, NotApplicableError
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
@@ -42,7 +44,7 @@ from memlint.workload.pyproject import workloads_from_tables
 from memlint.workload.rendering import render_declaration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from memlint.memory.growth import LongRun
     from memlint.whatif.changes import Change
@@ -72,10 +74,11 @@ def analyse(request: Request) -> Result:
         budget = settings.budget_of(workload.name)
         lenient = budget is not None and budget.level == "warning"
         found_here = (*trace_findings(analysis, rules), *step_findings(analysis, rules))
-        findings += [_finding(f, workload.name, lenient) for f in found_here]
+        findings += [_finding(f, workload.name, len(workloads), lenient) for f in found_here]
         described = analysis.described(budget)  # with what the rules have simulated
         plan = analysis.plan(dynamics=request.allow_dynamics) if request.plan else None
-        workloads.append(described.model_copy(update={"plan": plan}))
+        whole = timelines.lifetimes(analysis.timeline, analysis.trace.nodes) if request.timeline else None
+        workloads.append(described.model_copy(update={"plan": plan, "timeline": whole}))
         for frame in _frames(analysis.trace):
             traced_lines[frame.path].add(frame.line)
         if request.init:
@@ -255,6 +258,7 @@ class Analysis:
                 for b in peak.at_peak[:NUM_LISTED]
             ],
             num_at_peak=len(peak.at_peak),
+            course=timelines.course(self.timeline, self.trace.nodes),
             by_module=[
                 report.ModuleBytes(
                     module=module,
@@ -299,8 +303,21 @@ def traced(program: Any, device: Device) -> Trace:
 
     Raises WorkloadError for what its code raises, TraceError for what cannot be traced.
     """
-    try:
+    with _errors_named():
         return trace_program(program, device).trace
+
+
+def taken(program: Any, device: Device) -> Storages:
+    """Run a program of a Workload for its storages alone; raises the same."""
+    with _errors_named():
+        return storages_of(program, device)
+
+
+@contextlib.contextmanager
+def _errors_named() -> Iterator[None]:
+    """Let whatever the code of a Workload raises be a WorkloadError."""
+    try:
+        yield
     except (MemlintError, NotApplicableError):
         raise
     except Exception as error:
@@ -320,6 +337,7 @@ def _identity(workload: Workload) -> dict[str, Any]:
         "dtype": workload.dtype,
         "optimizer": workload.optimizer if workload.mode == "train" else None,
         "gpu": workload.gpu,
+        "allocator": workload.allocator,
         "origin": workload.origin,
     }
 
@@ -332,7 +350,7 @@ def _failed(workload: Workload, error: MemlintError) -> report.Workload:
     )
 
 
-def _finding(finding: lint.Finding, workload: str, lenient: bool) -> report.Finding:
+def _finding(finding: lint.Finding, workload: str, position: int, lenient: bool) -> report.Finding:
     """`lenient`: an exceeded budget is told and fails nothing."""
     severity = lint.Severity.INFO if lenient and finding.code == OVER_BUDGET else finding.severity
     return report.Finding(
@@ -347,6 +365,7 @@ def _finding(finding: lint.Finding, workload: str, lenient: bool) -> report.Find
         peak_change=finding.peak_change,
         fix=finding.fix,
         workload=workload,
+        workload_position=position,
     )
 
 

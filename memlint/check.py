@@ -13,13 +13,14 @@ from memlint.choice import Choice, choose
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, TargetError
 from memlint.lint.suppression import unsuppressed
+from memlint.report.belonging import moved
 from memlint.report.model import Baseline as KnownFindings
-from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
+from memlint.report.model import Budget, Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
 from memlint.settle import keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
 from memlint.settle import statistics as count_findings
 from memlint.source import Source, Unreadable
-from memlint.targets import distinct, resolve
+from memlint.targets import distinct, passed_over, resolve, together
 from memlint.worker import answers
 from memlint.worker.answer import Limits
 from memlint.worker.protocol import ANALYSE
@@ -40,7 +41,7 @@ _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.scaling.sweep:around"
-_BESIDE = {"detail": {"around": True}, "plan": False, "thorough": False, "init": False}
+_BESIDE = {"detail": {"around": True}, "plan": False, "thorough": False, "timeline": False, "init": False}
 _KINDS = ("usage", "target", "workload", "trace", "worker", "rule")
 
 
@@ -105,29 +106,35 @@ def check(
     plan: bool = False,
     allow_dynamics: bool = False,
     thorough: bool = False,
+    timeline: bool = False,
     baseline: Path | None = None,
     cache: bool = True,
     sweep: bool = False,
+    affected: bool = False,
+    force_exclude: bool = False,
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
 ) -> Run:
     """Run the source rules over `arguments`, and unless `execute` is off the Workloads in them.
 
     `options` are those of Settings that the command line gave; with `plan` the changes are found that bring each
     Workload below its limit, with `allow_dynamics` also those that change the course of training; with `thorough` rules
-    simulate alternatives as well; with `sweep` batch sizes around each Workload's are estimated beside it, unless its
-    configuration says no; findings in the file `baseline` are left out; with `cache` findings of source rules
-    and answers of workers are kept from run to run; `on_wait` is called with the target and the seconds it has taken so
-    far. Raises MemlintError for arguments and configuration that make no sense; what goes wrong with a single target
-    stands in the Report.
+    simulate alternatives as well; with `timeline` the Report holds the lifetime of every Buffer; with `sweep` batch
+    sizes around each Workload's are estimated beside it, unless its configuration says no; findings in the file
+    `baseline` are left out; with `cache` findings of source rules and answers of workers are kept from run to run;
+    with `affected` the arguments are files that were changed, and those Workloads of their projects are run that one of
+    them is a part of; with `force_exclude` what the configuration excludes is left out even if it is named; `on_wait`
+    is called with the target and the seconds it has taken so far. Raises MemlintError for arguments and configuration
+    that make no sense; what goes wrong with a single target stands in the Report.
     """
     known = _baseline(baseline) if baseline is not None else None
-    targets = list(distinct([resolve(argument, options, init=init) for argument in arguments]))
-    asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough}
+    targets = _targets(arguments, options, init=init, affected=affected, force_exclude=force_exclude, cache=cache)
+    asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough, "timeline": timeline}
     chosen = choose(targets, execute=execute)
-    run = Run()
+    run = Run(skipped=list(passed_over(targets)))
     for target, choice in zip(targets, chosen, strict=True):
         device_named(target.settings.gpu or "cpu")
-        run.settings = _settings(target.settings, execute=execute)
+        settings = _settings(target.settings, execute=execute)
+        run.settings = settings.model_copy(update={"budgets": run.settings.budgets | settings.budgets})
         _lint(target, choice, run, cache=cache)
     requests = [request for target in targets for request in target.requests]
     unreadable = {workload.target for workload in run.workloads}
@@ -167,14 +174,17 @@ def corrections(
     execute: bool = True,
     cache: bool = True,
     unsafe: bool = False,
+    affected: bool = False,
+    force_exclude: bool = False,
 ) -> list[Fixed]:
     """What source rules would do to each file in `arguments`; nothing is written. `unsafe`: also what may change more.
 
-    Raises MemlintError for arguments and configuration that make no sense.
+    `affected` and `force_exclude` are those of `check`. Raises MemlintError for arguments and configuration that make
+    no sense.
     """
     from memlint.lint.fixes import fix_file  # noqa: PLC0415
 
-    targets = list(distinct([resolve(argument, options) for argument in arguments]))
+    targets = _targets(arguments, options, affected=affected, force_exclude=force_exclude, cache=cache)
     fixed = []
     for target, choice in zip(targets, choose(targets, execute=execute), strict=True):
         concerned = {found.path for found in choice.findings(target, target.files, cache=cache) if found.correction}
@@ -192,6 +202,27 @@ def exit_status(report: Report) -> int:
     return int(exceeded or any(finding.severity in ("error", "warning") for finding in report.findings))
 
 
+def _targets(
+    arguments: Sequence[str],
+    options: Mapping[str, object],
+    *,
+    affected: bool,
+    force_exclude: bool,
+    cache: bool,
+    init: bool = False,
+) -> list[Targets]:
+    try:
+        if affected:
+            from memlint.affected import resolve_affected  # noqa: PLC0415
+
+            resolved = resolve_affected(arguments, options, init=init, force_exclude=force_exclude, cache=cache)
+        else:
+            resolved = [resolve(each, options, init=init, force_exclude=force_exclude) for each in arguments]
+    except OSError as error:
+        raise TargetError(f"{error.filename} cannot be read: {error.strerror}", "Is it a path?") from error
+    return together(distinct(resolved))
+
+
 def _baseline(file: Path) -> Baseline:
     from memlint.lint.baseline import Baseline  # noqa: PLC0415
 
@@ -200,7 +231,7 @@ def _baseline(file: Path) -> Baseline:
 
 def _lint(target: Targets, choice: Choice, run: Run, *, cache: bool) -> None:
     """Source rules over the files of one target. A file that was named and cannot be read is an error."""
-    files = list(target.files)
+    unreadable = set()
     for request in target.requests:
         if request.named and request.path and request.path.endswith(".py"):
             try:
@@ -208,7 +239,8 @@ def _lint(target: Targets, choice: Choice, run: Run, *, cache: bool) -> None:
             except Unreadable as error:
                 wrong = TargetError(f"{error.reason} (line {error.line})", "Correct the file.")
                 run.workloads.append(_failed(request.target, wrong))
-                files = []
+                unreadable.add(request.path)
+    files = [file for file in target.files if not unreadable or str(file.resolve()) not in unreadable]
     registry = choice.registry
     found = choice.findings(target, files, cache=cache)
     run.findings += [reported(finding) for finding in (*choice.wanted(registry.problems), *found)]
@@ -276,11 +308,13 @@ def _take(
     result = answer.result
     assert result is not None
     run.torch = result.torch or run.torch
+    first = len(run.workloads)
+    found = [moved(finding, first) for finding in result.findings]
     for workload in result.workloads:
         beside = sweeps.get((request.target, workload.name), [])
         run.workloads.append(workload.model_copy(update={"sweep": beside}) if workload.error is None else workload)
-    run.findings += choice.wanted(unsuppressed(result.findings))
-    run.traced += result.findings
+    run.findings += choice.wanted(unsuppressed(found))
+    run.traced += found
     for path, lines in result.traced_lines.items():
         run.traced_lines[path].update(lines)
     run.declarations += result.declarations
@@ -327,6 +361,7 @@ def _settings(settings: config.Settings, *, execute: bool) -> Settings:
         optimizer=settings.optimizer,
         gpu=settings.gpu,
         budget=budget.max if budget else None,
+        budgets={name: Budget.model_validate(given.model_dump()) for name, given in settings.budget.items()},
         select=list(settings.select),
         extend_select=list(settings.extend_select),
         ignore=list(settings.ignore),

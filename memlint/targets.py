@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from memlint.config import find_settings, override
 from memlint.errors import TargetError
 from memlint.lint.runner import python_files
+from memlint.report.model import Skipped
 from memlint.source import Source, Unreadable
 from memlint.worker.protocol import Request
 from memlint.workload.declare import FUNCTION
@@ -18,11 +20,13 @@ from memlint.workload.pyproject import workloads_from_tables
 from memlint.workload.target import SEPARATOR, parse_target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from memlint.config import Settings
 
 _DECORATOR = "memlint.workload"
+_NUM_SHOWN = 5
+"""Names of what was left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,23 +41,34 @@ class Targets:
     """Python files for the source rules, as paths relative to where the argument counts from."""
     requests: tuple[Request, ...]
     """Files whose Workloads are to be analysed."""
+    excluded: tuple[Path, ...] = ()
+    """What was named and is excluded all the same."""
+    unaffected: tuple[str, ...] = ()
+    """Targets of the project that no file that was named is a part of, if it matters."""
 
 
-def resolve(argument: str, options: Mapping[str, object], *, init: bool = False) -> Targets:
+def resolve(
+    argument: str, options: Mapping[str, object], *, init: bool = False, force_exclude: bool = False
+) -> Targets:
     """Targets of one argument: a directory, or anything `parse_target` knows. `options` are those of the command line.
 
     A directory stands for its Python files and for the Workloads declared in them or configured for them; only in a
-    file that was named are Workloads discovered. Raises TargetError and UsageError.
+    file that was named are Workloads discovered. With `force_exclude` nothing that the configuration excludes is a
+    target, named or not. Raises TargetError and UsageError.
     """
-    place = Path(argument.partition(SEPARATOR)[0]).expanduser()
+    place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
     whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
     if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:
         raise TargetError(f"{place} does not exist", "Give a file, a directory, file.py::Name or a config.json.")
     start = place if place.is_dir() else place.parent
     settings, root = find_settings(start if start.is_dir() else Path())
     settings = override(settings, **options)
+    if force_exclude and is_excluded(place, root, settings.exclude):
+        return Targets(settings, root, (), (), excluded=(place,))
     if whole_directory:
-        return _directory(place, settings, root, init=init)
+        return of_directory(place, settings, root, init=init)
+    if place.suffix == ".pyi" and place.is_file():  # which nothing imports
+        return Targets(settings, root, (place,), ())
     target = parse_target(argument, Path.cwd())
     file = target.path
     request = Request(
@@ -68,7 +83,8 @@ def resolve(argument: str, options: Mapping[str, object], *, init: bool = False)
     return Targets(settings, root, (place,) if file is not None and file.suffix == ".py" else (), (request,))
 
 
-def _directory(directory: Path, settings: Settings, root: Path, *, init: bool) -> Targets:
+def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool = False) -> Targets:
+    """Targets of a directory of the project at `root`: its Python files, and the Workloads declared for them."""
     files = tuple(file for file in python_files([directory]) if not _excluded(file, directory, settings.exclude))
     wanted = {str(file.resolve()): str(file) for file in files if _declares(file)}
     modules = []
@@ -97,12 +113,18 @@ def _directory(directory: Path, settings: Settings, root: Path, *, init: bool) -
     return Targets(settings, root, files, requests)
 
 
+def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the patterns of the project at `root` matches a file or directory in it."""
+    absolute = Path(os.path.abspath(place))  # noqa: PTH100 -- what a link is called counts
+    absolute = absolute.parent.resolve() / absolute.name
+    return absolute != root and absolute.is_relative_to(root) and _excluded(absolute, root, patterns)
+
+
 def _excluded(file: Path, directory: Path, patterns: tuple[str, ...]) -> bool:
     """Whether a pattern matches the path below `directory`, or any directory or name on it."""
     relative = file.relative_to(directory)
-    return any(
-        fnmatch(text, pattern.rstrip("/")) for pattern in patterns for text in (relative.as_posix(), *relative.parts)
-    )
+    texts = {relative.as_posix(), *relative.parts, *(folder.as_posix() for folder in relative.parents[:-1])}
+    return any(fnmatch(text, pattern.rstrip("/")) for pattern in patterns for text in texts)
 
 
 def _declares(file: Path) -> bool:
@@ -139,4 +161,42 @@ def distinct(targets: list[Targets]) -> Iterator[Targets]:
         files.update(file.resolve() for file in fresh)
         requests = [r for r in target.requests if (r.path, r.module, r.qualname) not in asked]
         asked.update((r.path, r.module, r.qualname) for r in requests)
-        yield Targets(target.settings, target.root, fresh, tuple(requests))
+        yield replace(target, files=fresh, requests=tuple(requests))
+
+
+def together(targets: Iterable[Targets]) -> list[Targets]:
+    """The same targets with neighbours of one project as one, so that their files are checked side by side."""
+    merged: list[Targets] = []
+    for target in targets:
+        last = merged[-1] if merged else None
+        if last is None or (last.root, last.settings) != (target.root, target.settings) or _is_single(last, target):
+            merged.append(target)
+            continue
+        merged[-1] = replace(
+            last,
+            files=last.files + target.files,
+            requests=last.requests + target.requests,
+            excluded=last.excluded + target.excluded,
+            unaffected=last.unaffected + target.unaffected,
+        )
+    return merged
+
+
+def _is_single(*targets: Targets) -> bool:
+    """Whether only something in a file is analysed, which does not tell what all of the file needs."""
+    return any(request.qualname for target in targets for request in target.requests)
+
+
+def passed_over(targets: Iterable[Targets]) -> Iterator[Skipped]:
+    """What of that which was asked for is no target, one line for each reason."""
+    excluded = [str(place) for target in targets for place in target.excluded]
+    unaffected = [text for target in targets for text in target.unaffected]
+    if excluded:
+        yield Skipped(reason=f"left out by `exclude`: {_some(excluded)}")
+    if unaffected:
+        yield Skipped(reason=f"not affected by these files: {_some(unaffected)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NUM_SHOWN])
+    return shown if len(names) <= _NUM_SHOWN else f"{shown} and {len(names) - _NUM_SHOWN} more"

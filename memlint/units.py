@@ -1,4 +1,4 @@
-"""Sizes in bytes: reading them from text and writing them for people."""
+"""Sizes in bytes, read from text and written for people, and counts of things."""
 
 from __future__ import annotations
 
@@ -47,3 +47,8 @@ def format_nbytes(nbytes: int) -> str:
         if round(value, 1) < 1024 or unit == "TiB":
             break
     return f"{sign}{value:.2f} {unit}" if value < 10 else f"{sign}{value:.1f} {unit}"
+
+
+def format_count(number: int, noun: str) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

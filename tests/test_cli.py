@@ -9,7 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 from textwrap import dedent
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import click
 import pytest
@@ -17,8 +17,12 @@ from click.testing import CliRunner
 
 import memlint.check
 from memlint import cli, config
-from memlint.report.model import Report
+from memlint.cli import check, options
+from memlint.report.reading import parse_report, read_report
 from tests.report.sample import REPORT
+
+if TYPE_CHECKING:
+    from memlint.report.model import Report
 
 FAKE = """
 import os, runpy
@@ -60,7 +64,7 @@ class Project:
         return CliRunner().invoke(cli.main, arguments, **options)
 
     def report(self, *arguments: str) -> Report:
-        return Report.read(self.memlint("check", "--output-format", "json", *arguments).stdout, "stdout")
+        return parse_report(self.memlint("check", "--output-format", "json", *arguments).stdout.encode(), "stdout")
 
     def requests(self) -> list[dict]:
         file = Path(os.environ["TEST_REQUESTS"])
@@ -195,7 +199,7 @@ def test_the_report_goes_into_a_file(project):
     project.write("model.py", workloads=[FITS])
     result = project.memlint("check", "model.py", "--output-format", "json", "-o", "report.json")
     assert result.stdout == ""
-    assert Report.read(Path("report.json").read_text(), "report.json").workloads[0].name == "GPT2"
+    assert read_report(Path("report.json")).workloads[0].name == "GPT2"
     assert project.memlint("check", "model.py", "-o", "missing/report.txt").exit_code == 2
 
 
@@ -204,7 +208,7 @@ def test_errors_are_on_stderr_too_where_stdout_is_for_machines(project):
     result = project.memlint("check", "model.py", "--output-format", "json")
     assert result.exit_code == 2
     assert "error: model.py: the code called sys.exit(3)" in result.stderr
-    assert Report.read(result.stdout, "stdout").workloads[0].error.traceback[-1] == "model.py:2 in <module>"
+    assert parse_report(result.stdout.encode(), "stdout").workloads[0].error.traceback[-1] == "model.py:2 in <module>"
 
 
 def test_verbose_shows_what_the_code_wrote_on_stderr(project):
@@ -660,9 +664,9 @@ def test_files_nobody_can_read_leave_the_rest_unharmed(project):
 
 
 def test_choices_are_those_of_the_configuration():
-    assert get_args(config.Dtype) == cli.DTYPES
-    assert get_args(config.Mode) == cli.MODES
-    options = {option.name for option in cli.check.params if isinstance(option, click.Option)}
+    assert get_args(config.Dtype) == options.DTYPES
+    assert get_args(config.Mode) == options.MODES
+    names = {option.name for option in check.check.params if isinstance(option, click.Option)}
     assert {
         "batch",
         "dtype",
@@ -674,8 +678,7 @@ def test_choices_are_those_of_the_configuration():
         "ignore",
         "timeout",
         "memory_limit",
-    } <= options
-    assert {name for name in config.Settings.model_fields if name in options} <= options
+    } <= names & set(config.Settings.model_fields)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["check", "--help"], ["--version"]])
@@ -703,3 +706,21 @@ def test_checking_sources_loads_no_torch(project):
 def test_the_module_runs_as_the_command():
     done = subprocess.run([sys.executable, "-m", "memlint", "--version"], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("memlint ")
+
+
+def test_no_error_is_a_command_to_the_runner_of_a_workflow(project):
+    error = {"kind": "workload", "message": "a\n::error file=x::y\n##[error]z", "hint": "b\n::add-mask::c"}
+    project.write("model.py", workloads=[{"name": "m", "target": "model.py", "error": error}])
+    for form in ("text", "json"):
+        result = project.memlint("check", "model.py", "--output-format", form)
+        shown = result.output if form == "text" else result.stderr
+        assert "a ::error file=x::y" in shown
+        assert not [line for line in shown.splitlines() if line.lstrip().startswith("::")]
+        assert form == "text" or "##[" not in shown
+
+
+def test_findings_of_workloads_of_one_name_are_told_apart(project):
+    for name in ("a.py", "b.py"):
+        project.write(name, workloads=[FITS], findings=[{**FINDING, "message": name, "workload_position": 0}])
+    report = parse_report(project.memlint("check", "b.py", "a.py", "--output-format", "json").stdout_bytes, "report")
+    assert {(found.message, found.workload_position) for found in report.findings} == {("b.py", 0), ("a.py", 1)}

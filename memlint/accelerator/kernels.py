@@ -142,11 +142,11 @@ def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     calls = State.calls
     if calls is None:
         return _run_unseen(kernel, args, kwargs)
-    began = calls.began(kernel, args, kwargs)
+    calls.began()
     try:
         return _run_unseen(kernel, args, kwargs)
     finally:
-        calls.ended(began)
+        calls.ended()
 
 
 def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -161,6 +161,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
         observer.started(kernel)
     tensors: list[Tensor] = []
     numbers = State.host_numbers(kernel, args) if State.host_numbers is not None else None
+    given = args
     try:
         if kernel.strict_tensors:
             args = _with_tensors(kernel, args)
@@ -169,6 +170,8 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
         for name, value in kwargs.items():
             key.append(name)
             cacheable &= _describe((value,), key, tensors)
+        if State.calls is not None:
+            State.calls.with_arguments(kernel, given, kwargs, key if cacheable else None, tensors)
         for t in tensors:
             if real_device_of(t).type == NAME:
                 State.last_host = entry_of(t).host

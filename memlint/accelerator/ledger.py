@@ -45,6 +45,12 @@ class Ledger:
             self.event_nodes.append(self.node)
         return Entry(self, number, host=host, counted=counted)
 
+    def size(self, number: int) -> tuple[int, int, int]:
+        """Bytes of a storage, and the least and the most that they may be."""
+        nbytes = self.births[number].nbytes
+        doubt = self.doubts.get(number)
+        return (nbytes, nbytes, nbytes) if doubt is None else (nbytes, *doubt)
+
     def freeze(self) -> None:
         """Record nothing more: what dies from now on outlived the program."""
         self.events, self.event_nodes = tuple(self.events), tuple(self.event_nodes)  # type: ignore[assignment]

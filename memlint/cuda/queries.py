@@ -174,7 +174,6 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         "get_device_capability": device.capability,
         "get_device_properties": properties,
         "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
-        "is_bf16_supported": device.capability >= (8, 0),
         "is_current_stream_capturing": False,
         "current_stream": stream,
         "default_stream": stream,
@@ -203,10 +202,16 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         "set_per_process_memory_fraction",
         "set_stream",
     ]
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
+        return including_emulation or device.capability >= (8, 0)
+
     replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, _answer(value)) for name, value in answers.items()]
     replaced += [(torch.cuda, name, _nothing()) for name in silent]
     replaced += [
         (torch.cuda, "_initialized", True),
+        (torch.cuda, "is_bf16_supported", is_bf16_supported),
         (torch.cuda, "Stream", Stream),
         (torch.cuda, "Event", Event),
         (torch.cuda, "stream", contextlib.nullcontext),

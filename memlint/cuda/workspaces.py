@@ -90,6 +90,11 @@ class Workspaces:
         if nbytes and (library, in_backward) not in self._open:
             self._open[library, in_backward] = State.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
 
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The Buffers that are workspaces."""
+        return frozenset(entry.number for entry in self._open.values())
+
     def owner(self, number: int) -> str | None:
         """The library that Buffer `number` belongs to, if it is a workspace."""
         return next((library for (library, _), e in self._open.items() if e.number == number), None)

@@ -1,7 +1,6 @@
 """The page of each rule, made from its class. `python -m memlint.lint.pages` writes those of the built-in rules.
 
-A page is never edited: the docstring, the attributes and the cases of the rule are what it is made of. The table of
-rules in the README is written too, between its two marks.
+A page is never edited: the docstring, the attributes and the cases of the rule are what it is made of.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ _SUPPRESSION = (
 )
 
 DIRECTORY = Path(__file__).parents[2] / "docs" / "rules"
-README = DIRECTORY.parents[1] / "README.md"
-_BEGIN, _END = "<!-- rules: written by python -m memlint.lint.pages -->\n", "<!-- end of rules -->\n"
 
 
 def rule_page(code: str) -> str:
@@ -55,17 +52,11 @@ def page(rule: Rule) -> str:
 
 def index(rules: Iterable[Rule]) -> str:
     """Make the Markdown page that lists `rules`."""
-    return "# Rules\n\n" + table(rules)
-
-
-def table(rules: Iterable[Rule], folder: str = "") -> str:
-    """Make a Markdown table of `rules`, whose pages are in `folder`."""
     rows = [
-        f"| [{rule.code}]({folder}{rule.code}.md) | {rule.name} | {rule.severity.value} | {looks_at(rule)} | "
-        f"{rule.summary} |"
+        f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity.value} | {looks_at(rule)} | {rule.summary} |"
         for rule in rules
     ]
-    head = ["| code | name | severity | looks at | what it reports |", "|---|---|---|---|---|"]
+    head = ["# Rules", "", "| code | name | severity | looks at | what it reports |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
 
 
@@ -87,15 +78,6 @@ def built_in_pages() -> dict[str, str]:
     return {"README.md": index(rules), **{f"{rule.code}.md": page(rule) for rule in rules}}
 
 
-def with_table(readme: str) -> str:
-    """Put the table of the built-in rules, without memlint's own diagnostics, between the marks in `readme`."""
-    before, begin, rest = readme.partition(_BEGIN)
-    _old, end, after = rest.partition(_END)
-    assert end, f"the README has no {_BEGIN.strip()} followed by {_END.strip()}"
-    rules = [rule for rule in _built_in() if not isinstance(rule, Diagnostic)]
-    return f"{before}{begin}{table(rules, 'docs/rules/')}{end}{after}"
-
-
 def _built_in() -> tuple[Rule, ...]:
     return load_rules([plugin for plugin in entry_points(group=GROUP) if plugin.value == "memlint_rules"]).rules
 
@@ -110,7 +92,7 @@ def _cases(cases: Iterable[Case]) -> str:
 
 
 def main() -> None:
-    """Write the pages, remove those of rules that are gone, and renew the README's table."""
+    """Write the pages, and remove those of rules that are gone."""
     pages = built_in_pages()
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     for old in DIRECTORY.glob("*.md"):
@@ -118,7 +100,6 @@ def main() -> None:
             old.unlink()
     for name, text in pages.items():
         (DIRECTORY / name).write_text(text, encoding="utf-8")
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -12,11 +13,16 @@ from memlint.memory.timeline import alive_at, by_category, live
 from memlint.trace.records import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import TypeAlias
+
+    import numpy as np
 
     from memlint.cuda.devices import Device
     from memlint.memory.timeline import Timeline
     from memlint.trace.records import Buffer, Category, Doubt, Frame, Node
+
+    Sizes: TypeAlias = list[int] | np.ndarray
 
 
 class Interval(NamedTuple):
@@ -101,8 +107,8 @@ class Peaks(NamedTuple):
 
 
 def peaks(
-    sizes: Sequence[int],
-    events: Sequence[int],
+    sizes: Sizes,
+    events: Sequence[int] | np.ndarray,
     doubts: Collection[Doubt],
     device: Device,
     settings: AllocatorSettings | None = None,
@@ -118,37 +124,41 @@ def peaks(
 
 
 def _most(
-    sizes: Sequence[int], events: Sequence[int], device: Device, settings: AllocatorSettings | None
+    sizes: Sizes,
+    events: Sequence[int] | np.ndarray,
+    device: Device,
+    settings: AllocatorSettings | None,
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks."""
+    if device.is_cuda and (settings is None or settings == AllocatorSettings()):
+        return replayed_peaks(sizes, events)
+    sizes, events = list(map(int, sizes)), list(map(int, events))
     signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
     requested = max(accumulate(map(signed.__getitem__, events)), default=0)
     if not device.is_cuda:
         return requested, requested, requested
-    if settings is None or settings == AllocatorSettings():
-        return requested, *replayed_peaks(sizes, events)
     allocator = _within_share(sizes, events, device, settings) or _replay(sizes, events, settings)
     return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 def most_device(
-    sizes: Sequence[int],
-    events: Sequence[int],
+    sizes: Sizes,
+    events: Sequence[int] | np.ndarray,
     doubts: Collection[Doubt],
     device: Device,
     settings: AllocatorSettings | None = None,
 ) -> int:
     """The upper bound of `peaks(...).device`, for whoever needs nothing else."""
     reserved = _most(sizes, events, device, settings)[2]
-    if doubts:
-        _lowest, highest = _bounds(sizes, doubts)
+    highest = _highest(sizes, doubts)
+    if highest is not sizes:
         reserved = max(reserved, _most(highest, events, device, settings)[2])
     return reserved + device.context_high
 
 
 def _intervals(
-    sizes: Sequence[int],
-    events: Sequence[int],
+    sizes: Sizes,
+    events: Sequence[int] | np.ndarray,
     doubts: Collection[Doubt],
     device: Device,
     settings: AllocatorSettings | None,
@@ -157,18 +167,30 @@ def _intervals(
     likely = _most(sizes, events, device, settings)
     if not doubts:
         return [Interval.exact(nbytes) for nbytes in likely]
-    lowest, highest = _bounds(sizes, doubts)
-    least = likely if lowest == list(sizes) else _most(lowest, events, device, settings)
-    bounds = zip(least, likely if highest == list(sizes) else _most(highest, events, device, settings), strict=True)
+    lowest, highest = _lowest(sizes, doubts), _highest(sizes, doubts)
+    least = likely if lowest is sizes else _most(lowest, events, device, settings)
+    most = likely if highest is sizes else _most(highest, events, device, settings)
+    bounds = zip(least, most, strict=True)
     # Segments can fit together worse where less is taken.
     return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
 
 
-def _bounds(sizes: Sequence[int], doubts: Collection[Doubt]) -> tuple[list[int], list[int]]:
-    lowest, highest = list(sizes), list(sizes)
-    for doubt in doubts:
-        lowest[doubt.buffer], highest[doubt.buffer] = doubt.low, doubt.high
-    return lowest, highest
+def _lowest(sizes: Sizes, doubts: Collection[Doubt]) -> Sizes:
+    return _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
+
+
+def _highest(sizes: Sizes, doubts: Collection[Doubt]) -> Sizes:
+    return _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
+
+
+def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
+    """`sizes` with others of some Buffers: itself if these are no others."""
+    if all(sizes[buffer] == nbytes for buffer, nbytes in others.items()):
+        return sizes
+    resized = copy(sizes)
+    for buffer, nbytes in others.items():
+        resized[buffer] = nbytes
+    return resized
 
 
 def _within_share(

@@ -10,5 +10,9 @@ if TYPE_CHECKING:
 
 
 def render_json(report: Report) -> str:
-    """Two-space indented JSON in ASCII, so that no terminal or pipe can spoil it; it ends with a newline."""
-    return json.dumps(report.model_dump(mode="json"), indent=2) + "\n"
+    """JSON in ASCII, so that no terminal or pipe can spoil it; it ends with a newline.
+
+    It is indented by two spaces, unless it holds timelines: each of their numbers would take a line.
+    """
+    has_timelines = any(workload.timeline for workload in report.workloads)
+    return json.dumps(report.model_dump(mode="json"), indent=None if has_timelines else 2) + "\n"

@@ -7,11 +7,9 @@ relative to the directory memlint ran in, absolute where they lie outside of it.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from memlint.errors import TargetError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
 CategoryName = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
@@ -22,6 +20,10 @@ Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
 
+_Item = TypeVar("_Item")
+Several = Annotated[list[_Item], FailFast()]
+"""A list that is refused at its first wrong item: to say what is wrong with millions would take gigabytes."""
+
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
@@ -30,9 +32,9 @@ class _Record(BaseModel):
 class Interval(_Record):
     """Bytes: the best guess, and how far off it can be where something cannot be known."""
 
-    low: int
-    estimate: int
-    high: int
+    low: NonNegativeInt
+    estimate: NonNegativeInt
+    high: NonNegativeInt
 
 
 class Peak(_Record):
@@ -51,14 +53,14 @@ class Peak(_Record):
 class AliveBuffer(_Record):
     """One storage that is alive at the peak."""
 
-    nbytes: int
+    nbytes: NonNegativeInt
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     category: CategoryName
     op: str
     """The kernel that made it."""
     path: str | None = None
-    line: int | None = None
+    line: NonNegativeInt | None = None
     module: str = ""
     name: str = ""
     """Qualified name of a parameter, or of what belongs to one."""
@@ -70,11 +72,11 @@ class ModuleBytes(_Record):
     """What one module holds at the peak, its submodules not counted."""
 
     module: str
-    """Path in the model, empty for what lies outside of it."""
+    """Path in the model, empty for the model itself and for what lies outside of it."""
     type: str = ""
-    nbytes: int
-    num_buffers: int
-    categories: dict[CategoryName, int] = {}
+    nbytes: NonNegativeInt
+    num_buffers: NonNegativeInt
+    categories: dict[CategoryName, NonNegativeInt] = {}
 
 
 class LineBytes(_Record):
@@ -82,18 +84,35 @@ class LineBytes(_Record):
 
     path: str | None
     """None for what no user line made."""
-    line: int | None
+    line: NonNegativeInt | None
     source: str = ""
     """The text of the line, without indentation."""
-    nbytes: int
-    num_buffers: int
+    nbytes: NonNegativeInt
+    num_buffers: NonNegativeInt
     dtype: str = ""
     """Of the biggest Buffer, as is `shape`."""
-    shape: tuple[int, ...] = ()
-    categories: dict[CategoryName, int] = {}
+    shape: tuple[NonNegativeInt, ...] = ()
+    categories: dict[CategoryName, NonNegativeInt] = {}
     module: str = ""
     """The module all of it belongs to; repeated blocks as in `h.*.attn`."""
     why: str = ""
+
+
+class Course(_Record):
+    """The live bytes over the traced steps, told in few numbers: the events cut into equal stretches."""
+
+    nbytes: Several[NonNegativeInt]
+    """The most requested bytes live within each stretch."""
+    phases: Several[PhaseName]
+    """The phase in which each stretch begins."""
+    steps: Several[int]
+    """The step in which each stretch begins; -1 while the model is being set up."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if not len(self.nbytes) == len(self.phases) == len(self.steps):
+            raise ValueError("a course has as many phases and steps as bytes")
+        return self
 
 
 class Estimate(_Record):
@@ -104,25 +123,91 @@ class Estimate(_Record):
     """Of the peak, as are `op`, `path`, `line` and `module`."""
     op: str
     path: str | None = None
-    line: int | None = None
+    line: NonNegativeInt | None = None
     module: str = ""
-    phase_peaks: dict[PhaseName, int] = {}
+    phase_peaks: dict[PhaseName, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
-    categories: dict[CategoryName, int]
+    categories: dict[CategoryName, NonNegativeInt]
     """Requested bytes at the peak."""
-    at_peak: list[AliveBuffer] = []
+    at_peak: Several[AliveBuffer] = []
     """Biggest first; may be cut, see `num_at_peak`."""
-    num_at_peak: int = 0
+    num_at_peak: NonNegativeInt = 0
     """How many Buffers are alive at the peak, listed or not."""
-    by_module: list[ModuleBytes] = []
-    by_line: list[LineBytes] = []
+    by_module: Several[ModuleBytes] = []
+    by_line: Several[LineBytes] = []
+    course: Course | None = None
+    """None where nothing took memory."""
+
+
+class Site(_Record):
+    """What Buffers that one line made alike have in common; fields as in AliveBuffer."""
+
+    category: CategoryName
+    op: str
+    dtype: str
+    shape: tuple[NonNegativeInt, ...]
+    path: str | None = None
+    line: NonNegativeInt | None = None
+    function: str = ""
+    """The function that the line stands in."""
+    module: str = ""
+    name: str = ""
+
+
+class Stretch(_Record):
+    """Events in a row that belong to one phase of one step."""
+
+    first: NonNegativeInt
+    """Position of the first of them in the events."""
+    phase: PhaseName
+    step: int
+    """-1 while the model is being set up, then 0, 1, ..."""
+
+
+class Timeline(_Record):
+    """Every Buffer of the GPU, and when it opens and closes: the events of Estimate's peaks, in order."""
+
+    sites: Several[Site]
+    buffer_sites: Several[NonNegativeInt]
+    """For each Buffer the position of what describes it in `sites`."""
+    nbytes: Several[NonNegativeInt]
+    """For each Buffer the bytes it asks for."""
+    events: Several[int]
+    """`b` opens Buffer b, in the order of the numbers; `-b - 1` closes it. The rest outlives the traced steps."""
+    stretches: Several[Stretch]
+    """All events, in order."""
+    peak: int
+    """Position of the event after which most requested bytes are live; -1 if there are no events."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        opened, closed = 0, set()
+        for event in self.events:
+            if event == opened:
+                opened += 1
+            elif event < 0 and ~event < opened and event not in closed:
+                closed.add(event)
+            else:
+                raise ValueError("an event of a timeline opens or closes what it cannot")
+        firsts = [stretch.first for stretch in self.stretches]
+        is_whole = (
+            opened == len(self.nbytes) == len(self.buffer_sites)
+            and max(self.buffer_sites, default=-1) < len(self.sites)
+            and firsts == sorted(set(firsts))
+            and (firsts[:1] == [0] or not (firsts or self.events))
+            and max(firsts, default=-1) < max(len(self.events), 1)
+            and (0 <= self.peak < len(self.events) or (self.peak == -1 and not self.events))
+        )
+        if not is_whole:
+            raise ValueError("positions in a timeline lie outside of its lists, or in no order")
+        return self
 
 
 class Verdict(_Record):
     """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
 
     outcome: Outcome
-    limit: int
+    limit: NonNegativeInt
     limit_name: str
     """What the limit is: title of a GPU, or `budget`."""
     measure: Literal["requested", "allocated", "reserved", "device"] = "device"
@@ -136,7 +221,7 @@ class Assumption(_Record):
 
     text: str
     path: str | None = None
-    line: int | None = None
+    line: NonNegativeInt | None = None
 
 
 class Change(_Record):
@@ -156,9 +241,9 @@ class Change(_Record):
     """Of the new peak, as are `op`, `path`, `line` and `module`."""
     op: str
     path: str | None = None
-    line: int | None = None
+    line: NonNegativeInt | None = None
     module: str = ""
-    recompute_flops: int = 0
+    recompute_flops: NonNegativeInt = 0
     """Floating-point operations that a step takes more than as it is."""
     recompute_share: float = 0.0
     """The same as a share of those of the step as it is."""
@@ -167,14 +252,14 @@ class Change(_Record):
 class Plan(_Record):
     """Changes that bring the peak below a limit, in the order in which to make them."""
 
-    limit: int
+    limit: NonNegativeInt
     limit_name: str
     measure: Literal["requested", "allocated", "reserved", "device"] = "device"
     """Which of the four peaks is held against the limit."""
     met: bool
     """Whether the limit holds after the last change; if not, this is the best that was found."""
-    changes: list[Change] = []
-    num_traces: int = 0
+    changes: Several[Change] = []
+    num_traces: NonNegativeInt = 0
     """How many programs were traced to find it."""
 
 
@@ -184,14 +269,14 @@ class Error(_Record):
     kind: ErrorKind
     message: str
     hint: str = ""
-    traceback: list[str] = []
+    traceback: Several[str] = []
     """The user's own lines, outermost first, one `path:line in function` each."""
 
 
 class Row(_Record):
     """The peaks at one batch size, as in an Estimate, or why there are none."""
 
-    batch: int
+    batch: NonNegativeInt
     requested: Interval | None = None
     allocated: Interval | None = None
     reserved: Interval | None = None
@@ -211,20 +296,20 @@ class Sweep(_Record):
     mode: str
     optimizer: str | None
     dtype: str
-    dimensions: dict[str, int] = {}
+    dimensions: dict[str, NonNegativeInt] = {}
     """Those that the Workload declares, with their sizes."""
     gpu: str
     """As in the catalogue."""
     gpu_title: str
-    gpu_nbytes: int
+    gpu_nbytes: NonNegativeInt
     """What a process can use."""
-    rows: list[Row] = []
+    rows: Several[Row] = []
     """By batch size."""
     largest: Row | None = None
     """The largest batch that surely fits, if one was found."""
     is_limit: bool = False
     """Whether it is known that no larger one surely fits."""
-    traced: list[int] = []
+    traced: Several[NonNegativeInt] = []
     """Batch sizes that were run."""
     note: str | None = None
     """Why nothing could be computed from other sizes."""
@@ -242,22 +327,26 @@ class Workload(_Record):
     target: str
     """`path.py::Name`, `path.py` or `config.json`."""
     mode: Literal["train", "inference"] | None = None
-    batch: int | None = None
+    batch: NonNegativeInt | None = None
     dtype: str | None = None
     optimizer: str | None = None
     gpu: str | None = None
     """Name in memlint's catalogue, or `cpu`."""
+    allocator: str = ""
+    """`PYTORCH_ALLOC_CONF` of the program."""
     origin: str = ""
     """`target`, `declared`, `config` or `discovered`."""
-    assumptions: list[Assumption] = []
+    assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
+    timeline: Timeline | None = None
+    """Where it was asked for."""
     verdict: Verdict | None = None
     """Against the GPU."""
     budget: Verdict | None = None
     """Against the budget, where one was given."""
-    sweep: list[Sweep] = []
+    sweep: Several[Sweep] = []
     """Batch sizes around this one, with its dtype and another."""
-    what_ifs: list[Change] = []
+    what_ifs: Several[Change] = []
     """Changes that rules had simulated, each made alone; those of the same kind next to each other."""
     plan: Plan | None = None
     """Where one was asked for."""
@@ -269,12 +358,12 @@ class Finding(_Record):
 
     code: str
     path: str
-    line: int
-    column: int
+    line: NonNegativeInt
+    column: NonNegativeInt
     message: str
     severity: Severity
     confidence: Confidence
-    nbytes: int | None = None
+    nbytes: NonNegativeInt | None = None
     """Bytes attributable."""
     peak_change: int | None = None
     """How the peak of requested bytes changes when the fix is made; negative saves."""
@@ -282,6 +371,8 @@ class Finding(_Record):
     """What to do about it."""
     workload: str | None = None
     """Name of the Workload it was found in; None for rules that read only the source."""
+    workload_position: NonNegativeInt | None = None
+    """Where that Workload stands in `workloads`, counted from 0: several may have one name."""
 
 
 class Skipped(_Record):
@@ -300,7 +391,7 @@ class Stale(_Record):
     code: str
     text: str
     """Of the line."""
-    count: int
+    count: NonNegativeInt
     """How many of them are gone."""
 
 
@@ -308,9 +399,9 @@ class Baseline(_Record):
     """The findings that were known before."""
 
     path: str
-    num_findings: int
+    num_findings: NonNegativeInt
     """How many findings were left out because the baseline holds them."""
-    stale: list[Stale] = []
+    stale: Several[Stale] = []
 
 
 class CodeCount(_Record):
@@ -318,21 +409,34 @@ class CodeCount(_Record):
 
     code: str
     name: str
-    count: int
+    count: NonNegativeInt
+
+
+class Budget(_Record):
+    """What a Workload may take, by itself and against an earlier Report; None where that is not limited."""
+
+    max: NonNegativeInt | None = None
+    max_increase: int | None = None
+    max_increase_percent: float | None = None
+    level: Literal["error", "warning"] = "error"
+    """Whether exceeding it fails the run."""
 
 
 class Settings(_Record):
     """What was asked for, on the command line or in the configuration; None where it was left to memlint."""
 
-    batch: int | None = None
+    batch: NonNegativeInt | None = None
     dtype: str | None = None
     mode: str | None = None
     optimizer: str | None = None
     gpu: str | None = None
-    budget: int | None = None
-    select: list[str] = []
-    extend_select: list[str] = []
-    ignore: list[str] = []
+    budget: NonNegativeInt | None = None
+    """What Workloads may take that have no budget of their own."""
+    budgets: dict[str, Budget] = {}
+    """By name of the Workload; `*` stands for those that have none."""
+    select: Several[str] = []
+    extend_select: Several[str] = []
+    ignore: Several[str] = []
     no_exec: bool = False
 
 
@@ -344,23 +448,9 @@ class Report(_Record):
     torch: str | None = None
     """Version of PyTorch the Workloads ran on; None if none ran."""
     settings: Settings = Settings()
-    workloads: list[Workload] = []
-    findings: list[Finding] = []
-    skipped: list[Skipped] = []
+    workloads: Several[Workload] = []
+    findings: Several[Finding] = []
+    skipped: Several[Skipped] = []
     baseline: Baseline | None = None
     statistics: list[CodeCount] | None = None
     """With `--statistics`: findings by code, most first."""
-
-    @classmethod
-    def read(cls, text: str, name: str) -> Report:
-        """The Report in JSON `text` from the file `name`, written by this memlint or by a newer one.
-
-        Raises TargetError if it is not one.
-        """
-        try:
-            return cls.model_validate_json(text, extra="ignore")
-        except ValueError as error:
-            raise TargetError(
-                f"{name} is not a memlint report: {error}",
-                "Write one with `memlint check --output-format json -o FILE`.",
-            ) from error

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from memlint.report.course_text import course_lines
+from memlint.report.formats.visible import one_line
 from memlint.report.look import Paint, cut, table
+from memlint.report.naming import MEASURES, place_text, tensor_text
 from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.sweep_text import sweep_lines
-from memlint.units import format_nbytes
+from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,12 +30,6 @@ if TYPE_CHECKING:
         Workload,
     )
 
-_MEASURES = {
-    "requested": "what tensors ask for",
-    "allocated": "torch.cuda.max_memory_allocated",
-    "reserved": "torch.cuda.max_memory_reserved",
-    "device": "nvidia-smi: reserved and the CUDA context",
-}
 _OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 _SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "cyan", "note": "bright_black"}
 _CATEGORY_COLORS = {
@@ -77,6 +74,8 @@ def _workload(workload: Workload, paint: Paint) -> Iterator[str]:
         return
     yield from ("", *_numbers(workload, estimate, paint), "", *_peak(estimate, paint))
     yield from _categories(estimate, paint)
+    if estimate.course is not None:
+        yield from ("", *course_lines(estimate.course, paint))
     if estimate.by_line:
         yield from ("", *_lines(estimate, paint))
     if paint.look.verbosity > 0:
@@ -93,15 +92,15 @@ def _assumptions(workload: Workload, paint: Paint) -> Iterator[str]:
     if workload.assumptions:
         yield from ("", paint("  Assumed", bold=True))
         for assumption in workload.assumptions:
-            place = _place(assumption.path, assumption.line)
+            place = place_text(assumption.path, assumption.line)
             yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
 
 
 def _error(target: str, error: Error, paint: Paint) -> Iterator[str]:
-    yield f"{paint('error', 'red', bold=True)}: {paint(target, bold=True)}: {error.message}"
+    yield f"{paint('error', 'red', bold=True)}: {paint(target, bold=True)}: {one_line(error.message)}"
     yield from (f"    {line}" for line in error.traceback)
     if error.hint:
-        yield f"  {paint('help', 'cyan', bold=True)}: {error.hint}"
+        yield f"  {paint('help', 'cyan', bold=True)}: {one_line(error.hint)}"
 
 
 def _headline(workload: Workload, estimate: Estimate, paint: Paint) -> str:
@@ -138,7 +137,7 @@ def _budget(budget: Verdict, estimate: Estimate, paint: Paint) -> str:
 
 def _numbers(workload: Workload, estimate: Estimate, paint: Paint) -> Iterator[str]:
     rows = []
-    for name in ("requested",) if workload.gpu == "cpu" else tuple(_MEASURES):
+    for name in ("requested",) if workload.gpu == "cpu" else tuple(MEASURES):
         interval: Interval = getattr(estimate.peak, name)
         between = f"{format_nbytes(interval.low)} to {format_nbytes(interval.high)}"
         certain = interval.low == interval.high
@@ -147,14 +146,14 @@ def _numbers(workload: Workload, estimate: Estimate, paint: Paint) -> Iterator[s
                 f"  {name}",
                 paint(format_nbytes(interval.estimate), bold=True),
                 "" if certain else between,
-                paint(_MEASURES[name], dim=True),
+                paint(MEASURES[name], dim=True),
             )
         )
     yield from table(rows, ("left", "right", "left", "left"))
 
 
 def _peak(estimate: Estimate, paint: Paint) -> Iterator[str]:
-    place = _place(estimate.path, estimate.line)
+    place = place_text(estimate.path, estimate.line)
     what = ", ".join(part for part in (estimate.op, estimate.module) if part)
     at, during = f" at {place}" if place else "", f" ({what})" if what else ""
     yield f"{paint('  At the peak', bold=True)}, in {estimate.phase}{at}{during}"
@@ -186,14 +185,14 @@ def _lines(estimate: Estimate, paint: Paint) -> Iterator[str]:
         (
             f"  {format_nbytes(line.nbytes)}",
             f"{line.num_buffers} x",
-            _place(line.path, line.line),
+            place_text(line.path, line.line),
             line.why,
             _what(line),
         )
         for line in shown
     ]
     for text, line in zip(table(rows, ("right", "right", "left", "left", "left")), shown, strict=True):
-        short, place = cut(text, paint.look.width), _place(line.path, line.line)
+        short, place = cut(text, paint.look.width), place_text(line.path, line.line)
         yield short.replace(place, paint(place, "cyan"), 1) if place else short
     rest = len(estimate.by_line) - len(shown)
     if rest:
@@ -208,7 +207,7 @@ def _details(estimate: Estimate, paint: Paint) -> Iterator[str]:
     if estimate.by_module:
         yield from ("", paint("  Alive at the peak, by module", bold=True))
         rows = [
-            (f"  {format_nbytes(row.nbytes)}", f"{row.num_buffers} x", row.module or "(outside the model)", row.type)
+            (f"  {format_nbytes(row.nbytes)}", f"{row.num_buffers} x", row.module or "(no submodule)", row.type)
             for row in estimate.by_module
         ]
         yield from table(rows, ("right", "right", "left", "left"))
@@ -217,9 +216,9 @@ def _details(estimate: Estimate, paint: Paint) -> Iterator[str]:
         buffers = [
             (
                 f"  {format_nbytes(buffer.nbytes)}",
-                _tensor(buffer.dtype, buffer.shape),
+                tensor_text(buffer.dtype, buffer.shape),
                 buffer.category.replace("_", " "),
-                buffer.name or _place(buffer.path, buffer.line),
+                buffer.name or place_text(buffer.path, buffer.line),
                 buffer.op,
                 buffer.why,
             )
@@ -240,7 +239,7 @@ def _baseline(baseline: Baseline | None, paint: Paint) -> Iterator[str]:
     if baseline is None:
         return
     if baseline.num_findings and paint.look.verbosity >= 0:
-        yield f"{_count(baseline.num_findings, 'known finding')} left out: see {baseline.path}."
+        yield f"{format_count(baseline.num_findings, 'known finding')} left out: see {baseline.path}."
     if baseline.stale:
         yield f"{paint('Stale', bold=True)} in {baseline.path}, which --write-baseline renews:"
         yield from (f"  {stale.path}: {stale.count} x {stale.code} on `{stale.text}`" for stale in baseline.stale)
@@ -285,25 +284,19 @@ def _summary(report: Report, paint: Paint) -> Iterator[str]:
     )
     counts = Counter(finding.severity for finding in report.findings)
     parts = [
-        _count(counts[severity], severity) for severity in ("error", "warning", "info", "note") if counts[severity]
+        _of_severity(counts[severity], severity)
+        for severity in ("error", "warning", "info", "note")
+        if counts[severity]
     ]
     if report.findings:
-        yield paint(f"Found {_count(len(report.findings), 'finding')} ({', '.join(parts)}).", bold=True)
+        yield paint(f"Found {format_count(len(report.findings), 'finding')} ({', '.join(parts)}).", bold=True)
     elif not errors and not exceeded:
         yield paint("No findings.", "green", bold=True)
     if exceeded:
-        yield paint(f"{_count(exceeded, 'limit')} exceeded.", "red", bold=True)
+        yield paint(f"{format_count(exceeded, 'limit')} exceeded.", "red", bold=True)
     if errors:
-        yield paint(f"{_count(errors, 'target')} could not be analysed.", "red", bold=True)
+        yield paint(f"{format_count(errors, 'target')} could not be analysed.", "red", bold=True)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 or noun == "info" else f"{number} {noun}s"
-
-
-def _tensor(dtype: str, shape: Sequence[int]) -> str:
-    return f"{dtype}[{', '.join(map(str, shape))}]" if dtype else ""
-
-
-def _place(path: str | None, line: int | None) -> str:
-    return "" if path is None else path if line is None else f"{path}:{line}"
+def _of_severity(number: int, severity: str) -> str:
+    return f"{number} info" if severity == "info" else format_count(number, severity)

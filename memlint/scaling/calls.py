@@ -7,7 +7,8 @@ same for every batch size, and whole numbers, which may grow with it, a call can
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+import operator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
@@ -17,7 +18,7 @@ from memlint.accelerator.ledger import Ledger
 from memlint.errors import WorkloadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from memlint.accelerator.kernels import Kernel
 
@@ -26,22 +27,31 @@ Form = tuple[Any, ...]
 """Of an argument: what it is, without its whole numbers. Can be hashed."""
 
 
+Make: TypeAlias = "Callable[[Sequence[int]], Any]"
+"""Makes something from whole numbers."""
+
+
 class Call(NamedTuple):
-    """One kernel that ran by itself, not inside another."""
+    """A kernel, and all that is said to it."""
 
     kernel: Kernel
     form: Form
     numbers: tuple[int, ...]
     """Shapes, strides and whole numbers of all arguments, in order."""
-    values: Any
-    """The arguments without tensors of the device: the only place of floats and of what cannot be hashed."""
+    arguments: Make
+    """Makes the arguments for such numbers: the only place of floats and of what cannot be hashed."""
     placement: bool | None
     """`State.placement` when it was called."""
-    node: int
-    """Of the trace."""
+
+
+class Made(NamedTuple):
+    """A Call that was made by itself, not inside another."""
+
+    call: Call
+    """One object for calls that say the same, as far as that is easily seen."""
     first: int
     end: int
-    """Its events in the trace: from `first` up to, not including, `end`."""
+    """Its events among all: from `first` up to, not including, `end`."""
 
 
 class Born(NamedTuple):
@@ -61,35 +71,75 @@ class Pattern(NamedTuple):
     """The births that the call leaves open."""
 
 
-class Calls(list[Call]):
+class Calls(list[Made]):
     """Everything called while it is `State.calls`, up to as many as whoever asks has time for."""
 
     def __init__(self, most: int | None = None) -> None:
         super().__init__()
         self._most = most
         self._inside = 0
+        self._first = 0
+        self._call: Call | None = None
+        self._known: dict[Any, Call] = {}
 
-    def began(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call | None:
-        """A kernel is called; gives what `ended` wants to know, None inside of another call."""
+    def began(self) -> None:
+        """A kernel is called, perhaps inside of another."""
+        if not self._inside:
+            if self._most is not None and len(self) >= self._most:
+                raise TooLongError(
+                    f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
+                )
+            self._first, self._call = len(State.ledger.events), None
         self._inside += 1
-        if self._inside > 1:
-            return None
-        if self._most is not None and len(self) >= self._most:
-            raise TooLongError(
-                f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
-            )
-        numbers: list[int] = []
-        form = (_form(args, numbers), tuple((name, _form(value, numbers)) for name, value in kwargs.items()))
-        values = (_values(args), {name: _values(value) for name, value in kwargs.items()})
-        ledger = State.ledger
-        first = len(ledger.events)
-        return Call(kernel, form, tuple(numbers), values, State.placement, ledger.node + 1, first, first)
 
-    def ended(self, began: Call | None) -> None:
+    def with_arguments(
+        self,
+        kernel: Kernel,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: list[Any] | None,
+        tensors: list[Tensor],
+    ) -> None:
+        """What the kernel that began is called with; `key` tells all of it but where `tensors` are, if there is one."""
+        if self._inside > 1:
+            return
+        known: Any = None
+        if key is not None:
+            known = (*key, State.placement, *map(_place, tensors))
+            try:
+                self._call = self._known.get(known)
+            except TypeError:  # an argument that cannot be hashed
+                known = None
+        if self._call is None:
+            self._call = _call(kernel, args, kwargs)
+            if known is not None:
+                self._known[known] = self._call
+
+    def ended(self) -> None:
         """The call is over."""
         self._inside -= 1
-        if began is not None:
-            self.append(began._replace(end=len(State.ledger.events)))
+        if not self._inside and self._call is not None:
+            self.append(Made(self._call, self._first, len(State.ledger.events)))
+
+
+def _place(tensor: Tensor) -> Any:
+    if tensor.layout is not torch.strided:
+        return tensor.layout
+    storage: Any = tensor.untyped_storage()
+    entry = getattr(storage, "entry", None)
+    return None if entry is None else entry.host
+
+
+def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+    numbers: list[int] = []
+    form, positional = _told(args, numbers)
+    named = {name: _told(value, numbers) for name, value in kwargs.items()}
+
+    def arguments(numbers: Sequence[int]) -> tuple[Any, dict[str, Any]]:
+        return positional(numbers), {name: make(numbers) for name, (_form, make) in named.items()}
+
+    forms = (form, tuple((name, form) for name, (form, _make) in named.items()))
+    return Call(kernel, forms, tuple(numbers), arguments, State.placement)
 
 
 class TooLongError(WorkloadError):
@@ -120,11 +170,8 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
     State.ledger = scratch = Ledger()
     State.workspaces = _Taken()
     try:
-        left = iter(numbers)
-        positional, named = call.values
-        args = _made(call.form[0], left, positional)
-        kwargs = {name: _made(form, left, named[name]) for name, form in call.form[1]}
-        before, start = len(scratch.births), len(scratch.events)
+        args, kwargs = call.arguments(numbers)
+        start = len(scratch.events)
         State.placement = call.placement
         kept = kernels.run(call.kernel, args, kwargs)  # its storages are open as long as something holds it
         events = scratch.events[start:]
@@ -132,14 +179,11 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
         del kept
     finally:
         State.ledger, State.workspaces, State.placement, State.last_host = ledger, workspaces, None, last_host
-    if any(~event < before for event in events if event < 0):
-        return None
-    sizes = {event: scratch.births[event].nbytes for event in events if event >= 0}
-    return pattern_of(events, {each: Born(n, *scratch.doubts.get(each, (n, n))) for each, n in sizes.items()})
+    return pattern_of(events, scratch.size)
 
 
-def pattern_of(events: Iterable[int], born: Mapping[int, Born]) -> Pattern | None:
-    """Events that open the storages in `born` and nothing else, as a Pattern; None if they close something else."""
+def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]]) -> Pattern | None:
+    """Events as a Pattern, None if they close what they do not open; `size` gives the fields of Born for a storage."""
     order: dict[int, int] = {}
     told: list[int] = []
     for event in events:
@@ -152,7 +196,7 @@ def pattern_of(events: Iterable[int], born: Mapping[int, Born]) -> Pattern | Non
             return None
     closed = {~event for event in told if event < 0}
     kept = tuple(birth for birth in range(len(order)) if birth not in closed)
-    return Pattern(tuple(born[each] for each in order), tuple(told), kept)
+    return Pattern(tuple(map(Born._make, map(size, order))), tuple(told), kept)
 
 
 class _Taken:
@@ -168,52 +212,52 @@ class _Taken:
 _TENSOR, _SCALAR, _UNKNOWN, _LIST, _INT, _FLOAT = "tensor", "scalar", "unknown", "list", "int", "float"
 
 
-def _form(value: Any, numbers: list[int]) -> Form:
+def _told(value: Any, numbers: list[int]) -> tuple[Form, Make]:
+    """The form of an argument, and what makes it again from all numbers of the call; its own are added to `numbers`."""
     if isinstance(value, Tensor):
-        return _form_of_tensor(value, numbers)
-    if isinstance(value, (list, tuple)):
-        return (_LIST, type(value), tuple(_form(each, numbers) for each in value))
+        return _told_of_tensor(value, numbers)
     kind = value.__class__
+    place = len(numbers)
+    if isinstance(value, (list, tuple)):
+        if all(part.__class__ is int for part in value):
+            numbers += value
+            end = len(numbers)
+            return (_LIST, kind, ((_INT,),) * len(value)), lambda numbers: kind(numbers[place:end])
+        parts = [_told(part, numbers) for part in value]
+        makers = [make for _form, make in parts]
+        return (
+            (_LIST, kind, tuple([form for form, _make in parts])),
+            lambda numbers: kind([make(numbers) for make in makers]),
+        )
     if kind is int:
         numbers.append(value)
-        return (_INT,)
+        return (_INT,), operator.itemgetter(place)
     if kind is float:
-        return (_FLOAT,)
+        return (_FLOAT,), lambda _numbers: value
     try:
         hash(value)
     except TypeError:
-        return (_UNKNOWN,)
-    return ("value", kind, value)
+        return (_UNKNOWN,), lambda _numbers: value
+    return ("value", kind, value), lambda _numbers: value
 
 
-def _form_of_tensor(tensor: Tensor, numbers: list[int]) -> Form:
+def _told_of_tensor(tensor: Tensor, numbers: list[int]) -> tuple[Form, Make]:
+    dim = tensor.dim()
     if real_device_of(tensor).type != NAME:
-        return (_UNKNOWN,) if tensor.dim() else (_SCALAR, tensor.dtype)
+        kept = None if dim else tensor
+        return ((_UNKNOWN,) if dim else (_SCALAR, tensor.dtype)), lambda _numbers: kept
     if tensor.layout is not torch.strided:
-        return (_UNKNOWN,)
+        return (_UNKNOWN,), lambda _numbers: None
+    dtype, host, place = tensor.dtype, entry_of(tensor).host, len(numbers)
+    middle, end = place + dim, place + 2 * dim
     numbers += tensor.shape
     numbers += tensor.stride()
-    return (_TENSOR, tensor.dtype, tensor.dim(), entry_of(tensor).host)
 
-
-def _values(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value if real_device_of(value).type != NAME and not value.dim() else None
-    if isinstance(value, (list, tuple)):
-        return [_values(each) for each in value]
-    return value
-
-
-def _made(form: Form, numbers: Iterator[int], value: Any) -> Any:
-    what = form[0]
-    if what == _TENSOR:
-        _what, dtype, dim, host = form
-        shape, stride = [next(numbers) for _ in range(dim)], [next(numbers) for _ in range(dim)]
+    def make(numbers: Sequence[int]) -> Tensor:
         State.placement = host
-        return allocate(shape, stride, dtype)
-    if what == _LIST:
-        return form[1]([_made(each, numbers, part) for each, part in zip(form[2], value, strict=True)])
-    return next(numbers) if what == _INT else value
+        return allocate(numbers[place:middle], numbers[middle:end], dtype)
+
+    return (_TENSOR, dtype, dim, host), make
 
 
 def _has(form: Any, mark: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.analyse import Analysis, find_asked, traced
+from memlint.analyse import Analysis, find_asked, taken, traced
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.errors import MemlintError, UsageError
@@ -140,7 +140,7 @@ class _Search:
         for number in fitting[:_MOST_TRIES]:
             more = (AccumulationSteps(number),) if number > 1 else ()
             try:
-                lives = lives_of(traced(self._changed((*changes, *more))(self.workload), self.device))
+                lives = lives_of(taken(self._changed((*changes, *more))(self.workload), self.device))
             except (MemlintError, NotApplicableError):
                 return None
             settings = AllocatorSettings.parse(self.workload.allocator)

@@ -7,6 +7,8 @@ again, and are handed to the kernel, as inferring them is most of the work.
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,7 +18,9 @@ from memlint.accelerator.kernels import Remembered, Shape, remembering
 from memlint.scaling.calls import Born, Call, Pattern, can_be_made_alone, make_alone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from memlint.scaling.calls import Make
 
 Form: TypeAlias = "tuple[Any, ...]"
 
@@ -36,7 +40,7 @@ class Group:
     numbers: np.ndarray
     """(points, arguments' numbers and those of what is inferred meanwhile)"""
     inferred: tuple[tuple[Form, Form], ...]
-    """Forms of what is asked for and of what is inferred, where those are the same at every point."""
+    """Forms of what is asked for and of what is inferred, where it is called for and these are the same everywhere."""
 
     @classmethod
     def of(cls, calls: Sequence[Call], patterns: dict[object, tuple[Pattern | None, Remembered]]) -> Group:
@@ -44,20 +48,37 @@ class Group:
         alone = can_be_made_alone(calls[0])
         seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]
         told = tuple(pattern for pattern, _inferred in seen)
-        flat = [_flattened(inferred) for _pattern, inferred in seen]
         kernel = calls[0].kernel
         plain = kernel.explicit is None and kernel.temporaries is None
         constant = all(call.numbers == calls[0].numbers for call in calls)
         structures = {(pattern.events, pattern.kept) for pattern in told if pattern is not None}
+        is_steady = None not in told and len(structures) == 1 and (plain or constant)
+        flat = [_flattened({} if is_steady else inferred) for _pattern, inferred in seen]
         alike = all(forms == flat[0][0] for forms, _numbers in flat)
         numbers = [[*call.numbers, *(more if alike else ())] for call, (_forms, more) in zip(calls, flat, strict=True)]
         return cls(
             calls[0],
             told,
-            is_steady=None not in told and len(structures) == 1 and (plain or constant),
+            is_steady=is_steady,
             numbers=np.array(numbers, dtype=np.int64).reshape(len(calls), -1),
             inferred=flat[0][0] if alike else (),
         )
+
+    def infer_anew(self) -> None:
+        """Rely on nothing that was inferred."""
+        self.inferred = ()
+        self.__dict__.pop("_makers", None)
+
+    @functools.cached_property
+    def _makers(self) -> list[tuple[Make, Make]]:
+        """What makes everything that is asked for, and what is inferred then."""
+        makers = []
+        end = len(self.call.numbers)
+        for forms in self.inferred:
+            asked, end = _maker(forms[0], end)
+            given, end = _maker(forms[1], end)
+            makers.append((asked, given))
+        return makers
 
     @property
     def births(self) -> np.ndarray:
@@ -69,8 +90,7 @@ class Group:
     def made(self, numbers: Sequence[int]) -> Pattern | None:
         """What it does with these numbers, as in `Group.numbers`; None if it cannot be made alone."""
         split = len(self.call.numbers)
-        left = iter(numbers[split:])
-        remembered = Remembered((_rebuilt(asked, left), _rebuilt(given, left)) for asked, given in self.inferred)
+        remembered = Remembered((asked(numbers), given(numbers)) for asked, given in self._makers)
         return _alone(self.call, tuple(numbers[:split]), remembered)
 
     def is_as_made(self, numbers: Sequence[int], births: Sequence[Sequence[int]]) -> bool:
@@ -99,7 +119,7 @@ def _alone(call: Call, numbers: tuple[int, ...], remembered: Remembered) -> Patt
         return None  # what it was called with is more than its form and its numbers
 
 
-def _flattened(inferred: Remembered) -> tuple[tuple[tuple[Form, Form], ...], list[int]]:
+def _flattened(inferred: Mapping[Any, Any]) -> tuple[tuple[tuple[Form, Form], ...], list[int]]:
     """Forms and whole numbers of everything in it, in order."""
     numbers: list[int] = []
     forms = tuple((_form(key, numbers), _form(value, numbers)) for key, value in inferred.items())
@@ -120,13 +140,34 @@ def _form(value: Any, numbers: list[int]) -> Form:
     return ("value", value)
 
 
-def _rebuilt(form: Form, numbers: Iterator[int]) -> Any:
-    what = form[0]
+def _maker(form: Form, place: int) -> tuple[Make, int]:
+    """What makes something of this form from numbers that stand in order from `place` on, and where the next stand."""
     if form is _NUMBER:
-        return next(numbers)
-    if what is tuple or what is list:
-        return what(_rebuilt(each, numbers) for each in form[1:])
+        return operator.itemgetter(place), place + 1
+    what = form[0]
     if what is Shape:
         _what, dim, dtype = form
-        return Shape([next(numbers) for _ in range(dim)], [next(numbers) for _ in range(dim)], dtype)
-    return form[1]
+        middle, end = place + dim, place + 2 * dim
+        return (lambda numbers: Shape(numbers[place:middle], numbers[middle:end], dtype)), end
+    if what is not tuple and what is not list:
+        return (lambda _numbers: form[1]), place
+    if all(each is _NUMBER for each in form[1:]):
+        end = place + len(form) - 1
+        return (lambda numbers: what(numbers[place:end])), end
+    same: list[Any] = []
+    parts: list[tuple[int, Make]] = []
+    end = place
+    for index, each in enumerate(form[1:]):
+        start = end
+        make, end = _maker(each, start)
+        if end > start:
+            parts.append((index, make))
+        same.append(make(()) if end == start else None)
+
+    def make_all(numbers: Sequence[int]) -> Any:
+        made = same.copy()
+        for index, make in parts:
+            made[index] = make(numbers)
+        return what(made)
+
+    return make_all, end

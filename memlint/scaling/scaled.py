@@ -18,16 +18,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memlint.scaling.calls import Born, Call, Pattern, pattern_of
+from memlint.cuda.replay import integers
+from memlint.scaling.calls import Born, Made, Pattern, pattern_of
 from memlint.scaling.groups import Group
-from memlint.trace.records import Category, Doubt
+from memlint.trace.records import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memlint.accelerator.kernels import Remembered
     from memlint.scaling.grid import Grid, Point
-    from memlint.trace.records import Trace
+    from memlint.trace.storages import Storages
 
 
 class NotScalableError(Exception):
@@ -36,38 +37,43 @@ class NotScalableError(Exception):
 
 @dataclass(frozen=True)
 class Sample:
-    """A trace at one point, and the calls in it."""
+    """What was taken at one point, and the calls that took it."""
 
     point: Point
-    trace: Trace
-    calls: tuple[Call, ...]
+    storages: Storages
+    calls: tuple[Made, ...]
 
     def born(self, buffer: int) -> Born:
         """Bytes of a Buffer, with their bounds."""
-        nbytes = self.trace.buffers[buffer].nbytes
+        nbytes = self.storages.sizes[buffer]
         doubt = self._doubts.get(buffer)
         return Born(nbytes, doubt.low, doubt.high) if doubt else Born(nbytes, nbytes, nbytes)
 
     @functools.cached_property
-    def workspaces(self) -> frozenset[int]:
-        """Buffers that belong to whoever needs them first."""
-        return frozenset(
-            number
-            for number, buffer in enumerate(self.trace.buffers)
-            if buffer.category is Category.WORKSPACE and buffer.op in _LIBRARIES
+    def _doubts(self) -> dict[int, Doubt]:
+        return {doubt.buffer: doubt for doubt in self.storages.doubts}
+
+
+@dataclass(frozen=True, eq=False)
+class Lives:
+    """What a program takes, for whoever compares it."""
+
+    sizes: np.ndarray
+    """(storages): bytes, in order of birth"""
+    events: np.ndarray
+    """As in Trace."""
+    doubts: list[Doubt]
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all is the same."""
+        return (
+            isinstance(other, Lives)
+            and np.array_equal(self.sizes, other.sizes)
+            and np.array_equal(self.events, other.events)
+            and self.doubts == other.doubts
         )
 
-    @functools.cached_property
-    def _doubts(self) -> dict[int, Doubt]:
-        return {doubt.buffer: doubt for doubt in self.trace.doubts}
-
-
-class Lives(NamedTuple):
-    """Sizes of storages in order of birth, their events as in Trace, and doubts about sizes."""
-
-    sizes: list[int]
-    events: list[int]
-    doubts: list[Doubt]
+    __hash__ = None  # type: ignore[assignment]
 
 
 class _Step(NamedTuple):
@@ -91,7 +97,7 @@ _Structure: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]"
 class _Template(NamedTuple):
     """Lives without sizes."""
 
-    events: list[int]
+    events: np.ndarray
     rows: np.ndarray
     """(storages): where the size of each stands among slots, births of steady Groups and births of the others."""
 
@@ -152,12 +158,12 @@ class Scaled:
         births = [birth for pattern in patterns for birth in pattern.births]
         rows = self.grid.at(self._rows, point)
         if births:
-            rows = np.concatenate([rows, np.array(births)])
+            rows = np.concatenate([rows, integers(births)])
         sizes = rows[template.rows]
         doubtful = np.flatnonzero((sizes[:, 1] != sizes[:, 0]) | (sizes[:, 2] != sizes[:, 0])).tolist()
         bounds = sizes[doubtful, 1:].tolist()
         doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
-        return Lives(sizes[:, 0].tolist(), template.events, doubts)
+        return Lives(sizes[:, 0], template.events, doubts)
 
     def settle(self, point: Point) -> None:
         """Call for every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
@@ -168,7 +174,7 @@ class Scaled:
             if group.is_steady:
                 group.is_steady = group.is_as_made(numbers, self.grid.at(group.births, point).tolist())
             if not group.is_steady:
-                group.inferred = ()
+                group.infer_anew()
         self._sort()
 
     def _sort(self) -> None:
@@ -214,25 +220,25 @@ class Scaled:
                 continue
             first, events, kept = patterns[self._group_of[step.call]]
             if len(kept) != len(step.opens):
-                name = self.samples[0].calls[step.call].kernel.name
+                name = self.samples[0].calls[step.call].call.kernel.name
                 raise NotScalableError(f"at {_said(point)} {name} leaves another number of tensors behind")
             writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
-        return _Template(writer.events, np.array(writer.rows, dtype=np.intp))
+        return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp))
 
 
-def lives_of(trace: Trace) -> Lives:
-    """Write a trace in the same way, to compare."""
+def lives_of(storages: Storages) -> Lives:
+    """Write what was taken in the same way, to compare."""
     writer = _Writer()
-    for event in trace.events:
+    for event in storages.events:
         if event >= 0:
             writer.open(event, event)
         else:
             writer.close(~event)
-    doubts = {doubt.buffer: doubt for doubt in trace.doubts}
-    sizes = [trace.buffers[buffer].nbytes for buffer in writer.rows]
+    doubts = {doubt.buffer: doubt for doubt in storages.doubts}
+    sizes = [storages.sizes[buffer] for buffer in writer.rows]
     found = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
     known = [Doubt(n, doubt.low, doubt.high) for n, doubt in found if not doubt.low == sizes[n] == doubt.high]
-    return Lives(sizes, writer.events, known)
+    return Lives(integers(sizes), np.array(writer.events), known)
 
 
 class _Writer:
@@ -280,42 +286,54 @@ def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     patterns: defaultdict[object, dict[object, tuple[Pattern | None, Remembered]]] = defaultdict(dict)
     groups: list[Group] = []
     numbers: dict[object, int] = {}
+    seen: dict[tuple[int, ...], int] = {}
     group_of: list[int] = []
-    for calls in zip(*(sample.calls for sample in samples), strict=True):
-        first = calls[0]
-        form = first.kernel, first.form, first.placement
-        same = form, *(call.numbers for call in calls)
-        if same not in numbers:
-            numbers[same] = len(groups)
-            groups.append(Group.of(calls, patterns[form]))
-        group_of.append(numbers[same])
+    for made in zip(*(sample.calls for sample in samples), strict=True):
+        calls = tuple(each.call for each in made)
+        one = tuple(map(id, calls))
+        if one not in seen:
+            form = calls[0].kernel, calls[0].form, calls[0].placement
+            same = form, *(call.numbers for call in calls)
+            if same not in numbers:
+                numbers[same] = len(groups)
+                groups.append(Group.of(calls, patterns[form]))
+            seen[one] = numbers[same]
+        group_of.append(seen[one])
     return groups, group_of
 
 
-def _kind(calls: Sequence[Call], samples: Sequence[Sample], group: Group) -> _Kind:
+def _kind(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -> _Kind:
     """Find out by making a call alone where it is known what it took."""
     fitted = False
-    for call, sample, made in zip(calls, samples, group.patterns, strict=True):
-        traced = _traced(call, sample) if made is not None else None
-        if made is None or traced is None or made.events != traced.events:
+    for call, sample, alone in zip(calls, samples, group.patterns, strict=True):
+        traced = _traced(call, sample) if alone is not None else None
+        if alone is None or traced is None or alone.events != traced.events:
             return _Kind(alone=False, fitted=False)
-        if made.births != traced.births:
-            kept = set(made.kept)
-            if any(a != b for n, (a, b) in enumerate(zip(made.births, traced.births, strict=True)) if n not in kept):
+        if alone.births != traced.births:
+            kept = set(alone.kept)
+            if any(a != b for n, (a, b) in enumerate(zip(alone.births, traced.births, strict=True)) if n not in kept):
                 return _Kind(alone=False, fitted=False)
             fitted = True
     return _Kind(alone=True, fitted=fitted)
 
 
-def _traced(call: Call, sample: Sample) -> Pattern | None:
+def _traced(call: Made, sample: Sample) -> Pattern | None:
     """What the call took in its trace, without workspaces."""
-    events = [event for event in sample.trace.events[call.first : call.end] if event not in sample.workspaces]
-    return pattern_of(events, {event: sample.born(event) for event in events if event >= 0})
+    storages = sample.storages
+    if call.first == call.end:
+        return _NOTHING
+    if call.first + 1 == call.end and (event := storages.events[call.first]) >= 0 and event not in storages.workspaces:
+        return Pattern((sample.born(event),), (0,), (0,))
+    events = [event for event in storages.events[call.first : call.end] if event not in storages.workspaces]
+    return pattern_of(events, sample.born)
+
+
+_NOTHING = Pattern((), (), ())
 
 
 def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Born]]:
     """A trace as a script, and the storages of its slots."""
-    trace = sample.trace
+    storages = sample.storages
     slots: dict[int, int] = {}
     born: list[Born] = []
     script: list[_Step] = []
@@ -326,36 +344,42 @@ def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Bor
         return slots[buffer]
 
     def by_themselves(first: int, end: int) -> Iterator[_Step]:
-        for event in trace.events[first:end]:
+        for event in storages.events[first:end]:
             yield _Step(opens=(slot_of(event),)) if event >= 0 else _Step(closes=slots[~event])
 
     position = 0
     for number, (call, kind) in enumerate(zip(sample.calls, kinds, strict=True)):
         if not kind.alone:
             continue
-        script += by_themselves(position, call.first)
+        if position < call.first:
+            script += by_themselves(position, call.first)
         position = call.end
-        events = trace.events[call.first : call.end]
+        if call.first == call.end:
+            script.append(_Step(call=number, fitted=kind.fitted))
+            continue
+        events = storages.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
-        workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in sample.workspaces)
-        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in sample.workspaces)
+        workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in storages.workspaces)
+        kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
         script.append(_Step(kept, call=number, fitted=kind.fitted, workspaces=workspaces))
-    script += by_themselves(position, len(trace.events))
+    script += by_themselves(position, len(storages.events))
     return script, born
-
-
-_LIBRARIES = ("cublas", "cublaslt")
 
 
 def _refuse_different_calls(first: Sample, other: Sample) -> None:
     here, there = _said(first.point), _said(other.point)
-    for mine, theirs in zip(first.calls, other.calls, strict=False):
+    alike: set[tuple[int, int]] = set()
+    for made_here, made_there in zip(first.calls, other.calls, strict=False):
+        mine, theirs = made_here.call, made_there.call
+        if (id(mine), id(theirs)) in alike:
+            continue
         if (mine.kernel, mine.form, len(mine.numbers)) != (theirs.kernel, theirs.form, len(theirs.numbers)):
             raise NotScalableError(
                 f"at {there} {theirs.kernel.name} is called where at {here} {mine.kernel.name} is"
                 if mine.kernel is not theirs.kernel
                 else f"{mine.kernel.name} is called in another way at {there} than at {here}"
             )
+        alike.add((id(mine), id(theirs)))
     if len(first.calls) != len(other.calls):
         raise NotScalableError(f"{len(first.calls)} kernels run at {here} and {len(other.calls)} at {there}")
 
@@ -364,7 +388,7 @@ def _what_differs(first: Sample, script: list[_Step], other: Sample, theirs: lis
     pairs = enumerate(zip(script, theirs, strict=False))
     place = next((n for n, (a, b) in pairs if a != b), min(len(script), len(theirs)))
     calls = [step.call for step in script[:place] if step.call is not None]
-    after = f" after {first.calls[calls[-1]].kernel.name}" if calls else ""
+    after = f" after {first.calls[calls[-1]].call.kernel.name}" if calls else ""
     return f"at {_said(other.point)} tensors live otherwise than at {_said(first.point)}{after}"
 
 

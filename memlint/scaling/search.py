@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+
+_PATIENCE = 3
+"""Guesses until which the range should be half of what it was. Values may be anything: else it is halved."""
+
+
+_NARROW = 8
+"""A range of less than this part of its end is no place for curves: what is rounded would bend them."""
 
 
 class Found(NamedTuple):
@@ -31,28 +40,45 @@ def largest_within(limit: int, value: Callable[[int], int | None], low: int, hig
 
     if low < 1 or not within(low):
         return Found(0, is_limit=high == 1)
+    if high is not None:
+        within(high)  # for the guesses
     looks = 0
+    width = None if high is None else high - low
     while low < most and (high is None or high - low > 1):
-        looks += 1
         guess = _guess(limit, known, low, high)
         if high is None:
-            guess = min(max(guess, low + 1), most)
-        elif looks % 3 == 0:  # values may be anything: the range is halved now and then
+            guess = min(guess, most)
+        elif looks >= _PATIENCE:
             guess = (low + high) // 2
-        else:
-            guess = min(max(guess, low + 1), high - 1)
         if within(guess):
             low = guess
         else:
             high = guess
+        looks += 1
+        if high is not None and (width is None or 2 * (high - low) <= width):
+            looks, width = 0, high - low
     return Found(low, is_limit=high is not None)
 
 
 def _guess(limit: int, known: dict[int, int], low: int, high: int | None) -> int:
-    """Where a line through two values, of them the closest to the limit from below, meets it."""
-    others = [number for number in known if number != low]
-    if not others:
-        return 2 * low
-    other = high if high in known else max(others, key=lambda number: (number < low, number))
-    slope = (known[other] - known[low]) / (other - low)
-    return low + int((limit - known[low]) / slope) if slope > 0 else 2 * low
+    """Where a curve through the values closest to the limit meets it, or else a line through those at both ends."""
+    closest = sorted(known, key=lambda number: abs(known[number] - limit))
+    ends = [low, high] if high is not None and high in known else []
+    is_narrow = high is not None and _NARROW * (high - low) < high
+    for numbers in (closest[: 2 if is_narrow else 3], closest[:2], ends):
+        guess = _where([(number, known[number]) for number in numbers], limit) if len(numbers) > 1 else None
+        if guess is not None and low <= guess and (high is None or guess < high):
+            return max(guess, low + 1)
+    return 2 * low if high is None else (low + high) // 2
+
+
+def _where(points: Sequence[tuple[int, int]], value: int) -> int | None:
+    """The last number up to where a polynomial through two or three points rises to `value`; None if it does not."""
+    (x, y), (second, at_second), *third = points
+    slope = (at_second - y) / (second - x)
+    curve = sum(((at - at_second) / (number - second) - slope) / (number - x) for number, at in third)
+    slope += curve * (x - second)
+    root = slope * slope + 4 * curve * (value - y)
+    if root < 0 or slope + math.sqrt(root) <= 0:
+        return None
+    return x + math.floor(2 * (value - y) / (slope + math.sqrt(root)))

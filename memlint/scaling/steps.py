@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from memlint.accelerator.session import virtual_device
-from memlint.analyse import traced
+from memlint.analyse import taken
 from memlint.collector import uncollected
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.errors import WorkloadError
@@ -177,10 +177,21 @@ class Steps:
             return self._most_device((batch, *rest), is_traced=below is not None)
 
         limit = self.device.total_nbytes
-        within = [batch for batch in batches if (value := most(batch)) is not None and value <= limit]
-        low = max(within, default=1)
+
+        def is_within(batch: int) -> bool:
+            value = most(batch)
+            return value is not None and value <= limit
+
+        low = max(filter(is_within, batches), default=0) or next(filter(is_within, self._known(rest, below)), 1)
         high = min((batch for batch in batches if batch > low), default=below)
         return largest_within(limit, most, low, high, LARGEST_SIZE if self.scaled is not None else low)
+
+    def _known(self, rest: Point, below: int | None) -> list[int]:
+        """Batches that were traced, from the largest on, for a search among others than those asked for."""
+        if self.scaled is None and below is None:
+            return []
+        batches = (batch for batch, *sizes in self.lives if tuple(sizes) == rest)
+        return sorted((batch for batch in batches if below is None or batch < below), reverse=True)
 
     def _most_device(self, point: Point, *, is_traced: bool) -> int | None:
         if point not in self._most:
@@ -227,7 +238,7 @@ class Steps:
             raise self._rejected[point]
         if point not in self.lives:
             try:
-                self.lives[point] = lives_of(traced(self._program(point), self.device))
+                self.lives[point] = lives_of(taken(self._program(point), self.device))
             except WorkloadError as error:
                 self._rejected[point] = error
                 raise
@@ -235,9 +246,9 @@ class Steps:
 
     def _sample(self, point: Point) -> Sample:
         with recorded(self.most_calls) as calls:
-            trace = traced(self._program(point), self.device)
-        self.lives[point] = lives_of(trace)
-        return Sample(point, trace, tuple(calls))
+            storages = taken(self._program(point), self.device)
+        self.lives[point] = lives_of(storages)
+        return Sample(point, storages, tuple(calls))
 
     def _program(self, point: Point) -> Program:
         batch, *sizes = point

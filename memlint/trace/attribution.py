@@ -10,7 +10,6 @@ import sys
 import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
 
 import torch
 
@@ -29,8 +28,8 @@ _autograd_node = torch._C._current_autograd_node
 _sequence = torch._C._autograd._get_sequence_nr
 _getframe = sys._getframe
 
-Place = tuple[CodeType | None, int, Any]
-"""A place before it is resolved: code object and line, and the module that was running (None at the root)."""
+Place = tuple[CodeType | None, int, tuple[int, str] | None]
+"""A place before it is resolved: code object and line, and id and type of the module that ran (None at the root)."""
 NOWHERE: Place = (None, 0, None)
 
 
@@ -38,8 +37,8 @@ class Attribution:
     """Follows a running program: `place` says where the kernel that runs now belongs."""
 
     def __init__(self) -> None:
-        self.modules: list[Any] = []
-        """The modules being called, outermost first."""
+        self.modules: list[tuple[int, str]] = []
+        """Id and type of the modules being called, outermost first."""
         self.optimizing = False
         self._places: dict[int, Place] = {}
         self._visible: dict[CodeType, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,20 +25,23 @@ class Roles:
     def __init__(self) -> None:
         self.categories: dict[int, Category] = {}
         self.names: dict[int, str] = {}
-        self._parameters: list[tuple[str, Tensor]] = []
+        self._parameters: list[tuple[str, weakref.ref[Tensor]]] = []
+        """Of the last look: what the program lets go of is not kept alive."""
 
     def note_setup(self, program: Any) -> None:
         """After setup: parameters, buffers and inputs."""
         model = getattr(program, "model", None)
         if isinstance(model, torch.nn.Module):
-            self._parameters = list(model.named_parameters())
-            self._note(self._parameters, Category.PARAMETER)
+            parameters = list(model.named_parameters())
+            self._parameters = [(name, weakref.ref(parameter)) for name, parameter in parameters]
+            self._note(parameters, Category.PARAMETER)
             self._note(model.named_buffers(), Category.BUFFER)
         self._note(_named_tensors(getattr(program, "inputs", None), ""), Category.INPUT)
 
     def note_gradients(self) -> None:
         """Before each step of an optimizer, of which there may be one for every parameter, and at the end of a step."""
-        grads = ((n, p.grad) for n, p in self._parameters if p.grad is not None)
+        alive = ((n, parameter()) for n, parameter in self._parameters)
+        grads = ((n, p.grad) for n, p in alive if p is not None and p.grad is not None)
         self._note(grads, Category.GRADIENT)
 
     def note_state(self, program: Any) -> None:

@@ -112,8 +112,7 @@ class Recorder:
         """The records of everything seen."""
         model = getattr(program, "model", None)
         modules = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
-        names = {id(m): name for name, m in modules}
-        module_of = _ModuleNames(names)
+        module_of = _ModuleNames({_identity(m): name for name, m in modules})
         frames: dict[Any, Frame | None] = {}
         nodes: list[Node] = []
         for index, (kernel, phase, place, step, event, inputs, outputs) in enumerate(self.calls):
@@ -215,15 +214,20 @@ class _Dtypes(dict[torch.dtype, str]):
 _DTYPES = _Dtypes()
 
 
+def _identity(module: torch.nn.Module) -> tuple[int, str]:
+    """Whoever remembers a module by this does not keep it alive."""
+    return id(module), type(module).__name__
+
+
 class _ModuleNames:
-    def __init__(self, names: dict[int, str]) -> None:
+    def __init__(self, names: dict[tuple[int, str], str]) -> None:
         self.names = names
 
     def __call__(self, place: Place) -> str:
         module = place[2]
         if module is None:
             return ""
-        return self.names.get(id(module), type(module).__name__)
+        return self.names.get(module, module[1])
 
 
 @contextlib.contextmanager
@@ -233,7 +237,7 @@ def observed(recorder: Recorder) -> Iterator[None]:
     call = torch.nn.Module.__call__
 
     def module_call(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        modules.append(self)
+        modules.append(_identity(self))
         try:
             return call(self, *args, **kwargs)
         finally:
@@ -262,7 +266,7 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _collected_between_steps() -> Iterator[Callable[[], object]]:
+def collected_between_steps() -> Iterator[Callable[[], object]]:
     """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
     enabled = gc.isenabled()
     gc.freeze()  # what exists already need not be searched again after every step
@@ -282,7 +286,7 @@ def trace_program(
 
     Raises what the program raises.
     """
-    with _collected_between_steps() as collect, virtual_device(device) as ledger:
+    with collected_between_steps() as collect, virtual_device(device) as ledger:
         recorder = Recorder(ledger, State.workspaces)
         with observed(recorder):
             program.setup()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from memlint.worker.protocol import Request
 
 _KIND = "workloads"
-_READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
+_READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
 """Beginnings of variables that may be read where nobody sees it."""
 
 
@@ -41,6 +42,18 @@ def read(request: Request) -> Answer | None:
     return Answer(entry.result, None, (), entry.stdout, entry.stderr)
 
 
+def files_read(request: Request) -> frozenset[str]:
+    """Absolute paths of the files that were read for an Answer to `request`; none if there is no such Answer.
+
+    They may have changed since then.
+    """
+    try:
+        entry = _Entry.model_validate(cachedir.read(Path(request.root), _KIND, _name(request)))
+    except ValidationError:
+        return frozenset()
+    return frozenset(entry.dependencies.files)
+
+
 def write(request: Request, answer: Answer) -> None:
     """Keep an Answer, unless something in it went wrong: that may have passed the next time."""
     if answer.result is None or answer.dependencies is None or any(each.error for each in answer.result.workloads):
@@ -55,10 +68,15 @@ def _name(request: Request) -> str:
     watched = sorted(item for item in environment.items() if item[0].startswith(_READ_BY_LIBRARIES))
     digest = hashlib.sha256(f"{__version__}\0{sys.version}\0{sys.executable}\0{Path.cwd()}\0{watched}\0".encode())
     digest.update(request.model_dump_json().encode())
-    for directory in OURS:
-        for file in sorted(directory.rglob("*.py")):
-            digest.update(f"\0{file}\0{mark_of(str(file))}".encode())
+    digest.update(_ours())
     return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _ours() -> bytes:
+    """Which versions of which files memlint consists of."""
+    files = (file for directory in OURS for file in sorted(directory.rglob("*.py")))
+    return "".join(f"\0{file}\0{mark_of(str(file))}" for file in files).encode()
 
 
 def _holds(dependencies: Dependencies) -> bool:

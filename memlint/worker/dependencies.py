@@ -28,8 +28,8 @@ _OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 """Variables that change with every command. Who copies all variables looks at them, too."""
 ALL = "*"
 """Stands for which variables there are."""
-_HARMLESS = f"{os.sep}tqdm{os.sep}"
-"""A package that half of all others import, and that goes over all variables in search of its own."""
+_HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
+"""Packages that are imported nearly always, and that go over all variables in search of their own."""
 _COMPILED = (".pyc", ".pyo")
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
@@ -92,14 +92,14 @@ class Watch:
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
         files: dict[str, str | None] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
-            if path.startswith(self._own) or path.endswith(_COMPILED) or _is_installed(path):
+            if path.startswith(self._own) or path.endswith(_COMPILED) or is_installed(path):
                 continue
             changed = _modified(path)
             if changed is not None and changed >= self._start:
                 return None
             files[path] = digest_of_file(path)
         packages = {
-            file: mark for name, file in modules if "." not in name and _is_installed(file) and (mark := mark_of(file))
+            file: mark for name, file in modules if "." not in name and is_installed(file) and (mark := mark_of(file))
         }
         variables = {
             name: digest_of_variable(name, self._environment) for name in sorted(self._variables - _OF_THE_SHELL)
@@ -136,7 +136,7 @@ def _is_harmless(frame: FrameType | None) -> bool:
     """Whether one of the innermost callers is."""
     callers = 0
     while frame is not None and callers < 4:
-        if _HARMLESS in frame.f_code.co_filename:
+        if any(package in frame.f_code.co_filename for package in _HARMLESS):
             return True
         frame, callers = frame.f_back, callers + 1
     return False
@@ -153,7 +153,7 @@ def _file_of(module: object) -> str | None:
     return file if isinstance(file, str) else None
 
 
-def _is_installed(path: str) -> bool:
+def is_installed(path: str) -> bool:
     """Whether it belongs to Python or to a package that was installed, which change only together with their marks."""
     return path.startswith(_STANDARD) or any(part in path for part in _PACKAGES)
 

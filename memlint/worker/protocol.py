@@ -42,6 +42,8 @@ class Request(_Message):
     """Whether a plan may change the dynamics of training."""
     thorough: bool = False
     """Whether rules are to simulate alternatives that only a detailed report shows."""
+    timeline: bool = False
+    """Whether the Report is to hold the lifetime of every Buffer."""
     detail: dict[str, JsonValue] = {}
     """What functions other than `memlint.analyse:analyse` are asked for besides; they say what it holds."""
 

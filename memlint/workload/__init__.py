@@ -4,6 +4,7 @@ records      what a Workload is (no torch)
 declare      how a user writes one in a Python file (no torch)
 pyproject    how a user writes one in pyproject.toml (no torch)
 rendering    a Workload written out as TOML, every assumption explicit (no torch)
+module_name  under which name Python imports a file (no torch)
 loading      importing the user's file
 discover     from a target to Workloads
 construct    from a Workload to a model

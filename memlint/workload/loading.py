@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
 import os
@@ -11,9 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError, WorkloadError
+from memlint.errors import TargetError
 from memlint.workload import torchvision_schemas
 from memlint.workload.failure import reported
+from memlint.workload.module_name import module_name
 
 if TYPE_CHECKING:
     from memlint.workload.target import Target
@@ -32,7 +32,7 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     join the search path. Raises WorkloadError with what the file raised.
     """
     prepare_imports()
-    name, folder = _module_name(path)
+    name, folder = module_name(path)
     for place in filter(None, (root, folder)):
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
@@ -73,33 +73,6 @@ def load_object(target: Target, root: Path | None = None) -> object:
             hint = f"It has {', '.join(names[:12])}." if names else ""
             raise TargetError(f"{place} has no {target.qualname}", hint) from error
     return value
-
-
-def _module_name(path: Path) -> tuple[str, Path]:
-    """Dotted name for the file and the folder it is found from."""
-    folder, parts = path.parent, [path.stem]
-    if path.name == "__init__.py":
-        folder, parts = path.parent.parent, [path.parent.name]
-    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    # Relative imports in folders without __init__.py: these are namespace packages.
-    while len(parts) <= _relative_levels(path) and folder != folder.parent:
-        parts.insert(0, folder.name)
-        folder = folder.parent
-    return ".".join(parts), folder
-
-
-def _relative_levels(path: Path) -> int:
-    """How many folders up the file's relative imports reach: 1 for `from .layers import Block`."""
-    try:
-        tree = ast.parse(path.read_bytes(), str(path))
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise WorkloadError(f"{path}{line} is not valid Python: {error}") from error
-    except OSError as error:
-        raise TargetError(f"{path} cannot be read: {error.strerror}") from error
-    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
 
 
 def _execute(path: Path, name: str) -> ModuleType:

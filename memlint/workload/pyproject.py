@@ -82,6 +82,11 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
     if "target" not in table:
         raise UsageError(f"{where}: target is missing", 'Write target = "model.py::Name".')
     target = parse_target(table["target"], base)
+    if target.path is not None and target.path.suffix == ".py" and not target.qualname:
+        raise UsageError(
+            f"{where}: target {table['target']!r} does not say what in the file gives the model",
+            f'Write target = "{table["target"]}::Name", with the name of a class or a function.',
+        )
     values = {key: table[key] for key in ("mode", "batch", "dtype", "gpu", "allocator") if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import NamedTuple
+import os
+from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.errors import TargetError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEPARATOR = "::"
 
@@ -35,7 +38,7 @@ def parse_target(text: str, base: Path) -> Target:
     place, _, qualname = text.partition(SEPARATOR)
     if not place.endswith((".py", ".json")) and qualname and all(part.isidentifier() for part in place.split(".")):
         return Target(text, None, place, qualname)
-    path = (base / Path(place).expanduser()).resolve()
+    path = (base / os.path.expanduser(place)).resolve()  # noqa: PTH111 -- a file may be called ~x.py
     if path.is_dir() and (path / "config.json").is_file():
         path /= "config.json"
     if not path.exists():

@@ -365,7 +365,10 @@ def test_the_gpu_is_the_one_of_the_catalogue(device: Any) -> None:
         assert (properties.major, properties.minor) == device.capability
         assert properties.total_memory == device.total_nbytes
         assert properties.multi_processor_count == device.num_sms
-        assert torch.cuda.is_bf16_supported() == (device.capability >= (8, 0))
+        assert torch.cuda.is_bf16_supported()
+        assert torch.cuda.is_bf16_supported(including_emulation=False) == (device.capability >= (8, 0))
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.bfloat16
         assert torch.cuda.mem_get_info()[1] == device.total_nbytes
         assert torch.accelerator.is_available()
         assert torch.accelerator.current_accelerator() == torch.device("cuda")

@@ -21,7 +21,7 @@ SIZES = st.one_of(
 )
 
 
-def through_allocator(sizes: list[int], events: list[int]) -> tuple[int, int]:
+def through_allocator(sizes: list[int], events: list[int]) -> tuple[int, int, int]:
     allocator = Allocator()
     blocks = {}
     for event in events:
@@ -29,7 +29,7 @@ def through_allocator(sizes: list[int], events: list[int]) -> tuple[int, int]:
             blocks[event] = allocator.malloc(sizes[event])
         elif event < 0 and sizes[~event]:
             allocator.free(blocks.pop(~event))
-    return allocator.peak_allocated, allocator.peak_reserved
+    return allocator.peak_requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 @settings(max_examples=300)
@@ -47,7 +47,12 @@ def test_any_sequence_has_the_peaks_of_the_allocator(requests: list[tuple[int, i
 
 
 def test_no_events_take_nothing() -> None:
-    assert peaks([], []) == (0, 0)
+    assert peaks([], []) == (0, 0, 0)
+
+
+def test_sizes_beyond_64_bits_are_exact() -> None:
+    sizes, events = [2**62, 2**70, 3 * 2**62 + 1, 1], [0, 1, ~0, 2, 3]
+    assert peaks(sizes, events) == through_allocator(sizes, events)
 
 
 HISTORIES = Path(__file__).parents[2] / "fixtures" / "histories"
@@ -71,4 +76,4 @@ def test_histories_have_the_peaks_that_were_recorded(name: str) -> None:
         elif kind == "free":
             events.append(~at.pop(address))
     assert len(events) > 10
-    assert peaks(sizes, events) == (history["peaks"]["allocated"], history["peaks"]["reserved"])
+    assert peaks(sizes, events)[1:] == (history["peaks"]["allocated"], history["peaks"]["reserved"])

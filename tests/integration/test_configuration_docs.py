@@ -77,7 +77,7 @@ def test_every_setting_is_there(table):
 
 def test_every_option_of_check_is_there():
     page = PAGE.read_text(encoding="utf-8")
-    for option in cli.check.params:
+    for option in cli.main.commands["check"].params:
         if isinstance(option, click.Option):
             for text in option.opts:
                 assert re.search(rf"`{text}[`\s]", page), f"docs/configuration.md says nothing of {text}"

@@ -3,7 +3,7 @@
 import pytest
 
 from memlint.errors import UsageError
-from memlint.lint.pages import DIRECTORY, README, built_in_pages, rule_page, with_table
+from memlint.lint.pages import DIRECTORY, built_in_pages, rule_page
 from memlint.lint.registry import CODE
 from memlint.lint.rule import HEADINGS
 
@@ -16,16 +16,6 @@ def test_the_pages_in_docs_are_those_of_the_rules():
         if file.name in pages or CODE.fullmatch(file.stem)
     }
     assert written == pages, "run: python -m memlint.lint.pages"
-
-
-def test_the_table_in_the_readme_is_that_of_the_rules():
-    readme = README.read_text(encoding="utf-8")
-    assert with_table(readme) == readme, "run: python -m memlint.lint.pages"
-
-
-def test_a_readme_without_the_marks_is_refused():
-    with pytest.raises(AssertionError, match="end of rules"):
-        with_table("# memlint\n")
 
 
 def test_a_page_has_every_heading_in_order_and_the_cases():

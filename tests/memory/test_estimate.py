@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from memlint.cuda.allocator import AllocatorSettings
 from memlint.cuda.devices import device_named
-from memlint.memory.estimate import Interval, estimate, replay
+from memlint.memory.estimate import Interval, estimate, most_device, peaks, replay
 from memlint.memory.timeline import Timeline, alive_at, live, without
-from memlint.trace.records import Category, Frame, Phase, Trace
+from memlint.trace.records import Category, Doubt, Frame, Phase, Trace
 
 MIB = 2**20
 A100 = device_named("a100-80gb")
@@ -153,3 +153,17 @@ def test_estimate_is_the_same_every_time(make_random_trace, program) -> None:
     trace = make_random_trace(program)
     timeline = Timeline.of(trace)
     assert estimate(timeline, A100, trace.nodes) == estimate(timeline, A100, trace.nodes)
+
+
+@pytest.mark.parametrize("gpu", ["a100-80gb", "cpu"])
+@pytest.mark.parametrize("options", ["", "expandable_segments:True"])
+def test_sizes_and_events_may_be_arrays(gpu: str, options: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    sizes, events, doubts = [3 << 20, 512, 40 << 20, 7], [0, 1, 2, ~1, ~2, 3], [Doubt(2, 0, 50 << 20), Doubt(3, 7, 7)]
+    device, settings = device_named(gpu), AllocatorSettings.parse(options)
+    found = peaks(numpy.array(sizes), numpy.array(events), doubts, device, settings)
+    assert found == peaks(sizes, events, doubts, device, settings)
+    assert {type(bound) for peak in found for bound in peak} == {int}
+    assert found.requested.low < found.requested.estimate < found.requested.high
+    most = most_device(numpy.array(sizes), numpy.array(events), doubts, device, settings)
+    assert most == found.device.high

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memlint.report.model import (
     AliveBuffer,
     Assumption,
+    Course,
     Error,
     Estimate,
     Finding,
@@ -74,6 +75,16 @@ ESTIMATE = Estimate(
         ),
     ],
     num_at_peak=812,
+    course=Course(
+        nbytes=[
+            *(n * 157 * MIB for n in (1, 2, 3)),
+            *(471 * MIB + n * 500 * MIB for n in range(8)),
+            *(4 * GIB + 128 * MIB - n * 250 * MIB for n in range(16)),
+            *(2100 * MIB for _ in range(12)),
+        ],
+        phases=[*["other"] * 3, *["forward"] * 8, *["backward"] * 16, *["optimizer"] * 12],
+        steps=[*[-1] * 3, *[0] * 36],
+    ),
     by_module=[
         ModuleBytes(module="transformer.h.0.attn", type="Attention", nbytes=200 * MIB, num_buffers=9),
         ModuleBytes(module="", nbytes=600 * MIB, num_buffers=300),

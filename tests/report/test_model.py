@@ -9,9 +9,9 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from memlint.errors import TargetError
 from memlint.report.json import render_json
-from memlint.report.model import Finding, Report, Verdict
+from memlint.report.model import Finding, Verdict
+from memlint.report.reading import parse_report
 from memlint.report.schema import schema_text
 from tests.report.sample import REPORT
 
@@ -23,7 +23,7 @@ def test_the_schema_in_docs_is_current():
 
 
 def test_a_report_written_as_json_reads_back_as_itself():
-    assert Report.read(render_json(REPORT), "report.json") == REPORT
+    assert parse_report(render_json(REPORT).encode(), "report.json") == REPORT
 
 
 def test_json_keeps_to_the_schema():
@@ -45,18 +45,12 @@ def test_writing_an_unknown_field_is_an_error():
 def test_reading_tolerates_fields_of_later_versions_at_every_depth():
     document = json.loads(render_json(REPORT))
     document["new"] = document["findings"][0]["new"] = document["workloads"][0]["estimate"]["peak"]["new"] = [1]
-    assert Report.read(json.dumps(document), "report.json") == REPORT
+    assert parse_report(json.dumps(document).encode(), "report.json") == REPORT
     jsonschema.validate(document, json.loads(schema_text()))
 
 
 def test_reading_tolerates_that_optional_fields_are_missing():
-    assert Report.read('{"version": 1, "tool": "memlint 0"}', "report.json").findings == []
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "tool": "memlint 9"}', '{"version": 1}'])
-def test_reading_anything_else_is_a_clear_error(text):
-    with pytest.raises(TargetError, match=r"old\.json is not a memlint report"):
-        Report.read(text, "old.json")
+    assert parse_report(b'{"version": 1, "tool": "memlint 0"}', "report.json").findings == []
 
 
 @pytest.mark.parametrize("field", ["severity", "confidence"])

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("torch")
 
 from memlint.accelerator.session import virtual_device
-from memlint.analyse import traced
+from memlint.analyse import taken, traced
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import peaks
-from memlint.memory.timeline import Timeline
 from memlint.scaling.calls import can_be_made_alone, recorded
 from memlint.scaling.grid import Grid
-from memlint.scaling.scaled import NotScalableError, Sample, Scaled, lives_of
+from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
+from memlint.trace.storages import Storages
 from memlint.workload.construct import completed_program
 from memlint.workload.discover import complete, find_workloads
+
+if TYPE_CHECKING:
+    from memlint.trace.records import Trace
 
 ROOT = Path(__file__).parents[2]
 GPU = "a100-80gb"
@@ -35,13 +39,22 @@ def sampler(file: Path, **options: object):
 
     def sample(batch: int) -> Sample:
         with recorded() as calls:
-            trace = traced(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
-        return Sample((batch,), trace, tuple(calls))
+            storages = taken(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
+        return Sample((batch,), storages, tuple(calls))
 
-    return sample
+    def trace(batch: int) -> Trace:
+        return traced(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
+
+    return sample, trace
 
 
-def assert_follows(sample, sizes: tuple[int, ...]) -> Scaled:
+def lives_in(trace: Trace) -> Lives:
+    sizes = tuple(buffer.nbytes for buffer in trace.buffers)
+    return lives_of(Storages(sizes, trace.events, trace.doubts, frozenset()))
+
+
+def assert_follows(sampler, sizes: tuple[int, ...]) -> Scaled:
+    sample, trace_at = sampler
     device = device_named(GPU)
     samples = [sample(batch) for batch in (2, 3, 4)]
     with virtual_device(device):
@@ -49,8 +62,8 @@ def assert_follows(sample, sizes: tuple[int, ...]) -> Scaled:
     for size in sizes:
         with virtual_device(device):
             lives = scaled.lives((size,))
-        trace = sample(size).trace
-        assert lives == lives_of(trace), size
+        trace = trace_at(size)
+        assert lives == lives_in(trace), size
         assert peaks(lives.sizes, lives.events, lives.doubts, device) == peaks(
             [buffer.nbytes for buffer in trace.buffers], trace.events, trace.doubts, device
         )
@@ -118,7 +131,7 @@ def test_whatever_a_module_does_with_its_batch(name: str, tmp_path: Path) -> Non
     ],
 )
 def test_a_program_of_its_own_for_every_size_is_named(body: str, reason: str, tmp_path: Path) -> None:
-    sample = sampler(module(tmp_path, body))
+    sample, _trace = sampler(module(tmp_path, body))
     samples = [sample(batch) for batch in (2, 3, 4)]
     with virtual_device(device_named(GPU)), pytest.raises(NotScalableError, match=reason):
         Scaled.of(GRID, samples)
@@ -128,18 +141,18 @@ def test_a_program_of_its_own_for_every_size_is_named(body: str, reason: str, tm
     "body", ["return self.layer(x[: (len(x) + 1) // 2])", "return self.layer(x.repeat(len(x) ** 2, 1))"]
 )
 def test_what_is_no_polynomial_is_not_what_a_trace_gives(body: str, tmp_path: Path) -> None:
-    sample = sampler(module(tmp_path, body))
+    sample, trace = sampler(module(tmp_path, body))
     samples = [sample(batch) for batch in (2, 3, 4)]
-    other = lives_of(sample(31).trace)
+    other = lives_in(trace(31))
     with virtual_device(device_named(GPU)), contextlib.suppress(NotScalableError):
         assert Scaled.of(GRID, samples).lives((31,)) != other
 
 
 def test_a_result_that_is_no_polynomial_is_asked_for_once_it_was_seen_to_be_none(tmp_path: Path) -> None:
     body = "ids = torch.arange(0, len(x), 2, device=x.device); return self.layer(x)"
-    sample = sampler(module(tmp_path, body))
+    sample, trace = sampler(module(tmp_path, body))
     samples = [sample(batch) for batch in (2, 3, 4)]
-    traced_lives = {batch: lives_of(sample(batch).trace) for batch in (257, 31, 1000)}
+    traced_lives = {batch: lives_in(trace(batch)) for batch in (257, 31, 1000)}
     with virtual_device(device_named(GPU)):
         scaled = Scaled.of(GRID, samples)
         assert scaled.lives((257,)) != traced_lives[257]
@@ -149,7 +162,7 @@ def test_a_result_that_is_no_polynomial_is_asked_for_once_it_was_seen_to_be_none
 
 
 def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
-    sample = sampler(module(tmp_path, MODULES["contrastive"]))
+    sample, _trace = sampler(module(tmp_path, MODULES["contrastive"]))
     samples = [sample(batch) for batch in (2, 3, 4)]
     batch = 10**6
     with virtual_device(device_named(GPU)):
@@ -158,12 +171,9 @@ def test_sizes_of_any_magnitude_are_computed_exactly(tmp_path: Path) -> None:
 
 
 def test_recording_changes_nothing(tmp_path: Path) -> None:
-    file = module(tmp_path, MODULES["attention"])
-    (workload,) = find_workloads(str(file), ROOT, [], {"gpu": GPU, "batch": 3}).workloads
-    completed, _assumptions = complete(workload, ROOT)
-    plain = traced(completed_program(completed, ROOT), device_named(GPU))
-    sample = sampler(file)(3)
-    assert lives_of(plain) == lives_of(sample.trace)
-    assert Timeline.of(plain).events == Timeline.of(sample.trace).events
-    assert sum(can_be_made_alone(call) for call in sample.calls) > 0.9 * len(sample.calls)
-    assert [call.first for call in sample.calls] == sorted(call.first for call in sample.calls)
+    sample_at, trace_at = sampler(module(tmp_path, MODULES["attention"]))
+    sample, trace = sample_at(3), trace_at(3)
+    assert sample.storages.events == trace.events
+    assert sample.storages.sizes == tuple(buffer.nbytes for buffer in trace.buffers)
+    assert sum(can_be_made_alone(made.call) for made in sample.calls) > 0.9 * len(sample.calls)
+    assert [made.first for made in sample.calls] == sorted(made.first for made in sample.calls)

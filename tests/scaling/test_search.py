@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,15 +47,18 @@ def test_of_any_values_one_within_whose_next_is_not(values: list[int | None], li
         assert found.is_limit
 
 
-def test_an_even_line_takes_a_handful_of_looks() -> None:
+@pytest.mark.parametrize("square", [0, 60_000])
+@pytest.mark.parametrize("low", [1, 68])
+def test_what_grows_evenly_or_with_the_square_takes_a_handful_of_looks(square: int, low: int) -> None:
     looks = []
 
     def value(number: int) -> int:
         looks.append(number)
-        return 3_000_000_000 + 123_456_789 * number
+        return 3_000_000_000 + 12_345_678 * number + square * number * number
 
-    assert largest_within(80 << 30, value, 1, None, MOST).number == ((80 << 30) - 3_000_000_000) // 123_456_789
+    largest = largest_within(80 << 30, value, low, None, MOST).number
     assert len(looks) <= 6
+    assert value(largest) <= 80 << 30 < value(largest + 1)
 
 
 def test_where_all_is_within_the_most_is_found_and_called_no_limit() -> None:

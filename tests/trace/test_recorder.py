@@ -250,6 +250,30 @@ def test_cycles_die_between_steps() -> None:
     assert [b.died is not None for b in held] == [True, True]
 
 
+class Remade:
+    """A program that makes its model anew in every step."""
+
+    def setup(self) -> None:
+        self.make()
+
+    def make(self) -> None:
+        self.model = nn.Linear(64, 64, device="cuda")
+
+    def step(self) -> None:
+        self.model(torch.zeros(4, 64, device="cuda")).sum().backward()
+        del self.model
+        self.make()
+
+
+def test_a_module_that_the_program_lets_go_of_dies() -> None:
+    found = trace_program(Remade(), device_named("a100-80gb")).trace
+    first, second, third = [b for b in found.buffers if b.shape == (64, 64) and b.frame and b.frame.function == "make"]
+    assert first.died is not None
+    assert second.died is not None
+    assert first.died < second.born < second.died < third.born
+    assert third.died is None
+
+
 def test_programs_need_no_model() -> None:
     class Bare:
         def setup(self) -> None:

@@ -122,6 +122,14 @@ def test_tables_that_make_no_sense_say_what_is_wrong(tmp_path, line, said):
         read(f'[[tool.memlint.workload]]\ntarget = "model.py::Net"\n{line}\n', tmp_path)
 
 
+def test_a_target_that_is_a_whole_file_says_what_is_missing(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "vit.py").write_text("")
+    with pytest.raises(UsageError, match="does not say what in the file gives the model") as caught:
+        read('[[tool.memlint.workload]]\ntarget = "models/vit.py"\n', tmp_path)
+    assert 'target = "models/vit.py::Name"' in caught.value.hint
+
+
 def test_an_unknown_name_in_a_shape_says_which_there_are(tmp_path):
     table = '[[tool.memlint.workload]]\ntarget = "model.py::Net"\ndimensions = {{ seq = 8 }}\ninputs.x.shape = ["{}"]\n'
     for name, hint in (("sec", 'Did you mean "seq"?'), ("width", 'Write a whole number or one of "batch", "seq".')):
@@ -132,7 +140,7 @@ def test_an_unknown_name_in_a_shape_says_which_there_are(tmp_path):
 
 
 def test_two_workloads_of_one_name_are_refused(tmp_path):
-    table = '[[tool.memlint.workload]]\nname = "a"\ntarget = "model.py"\n'
+    table = '[[tool.memlint.workload]]\nname = "a"\ntarget = "model.py::Net"\n'
     with pytest.raises(UsageError, match="two workloads are named a"):
         read(table + table, tmp_path)
 

@@ -15,6 +15,7 @@ _RENDERERS = {
     "json": "memlint.report.json:render_json",
     "json-lines": "memlint.report.formats.json_lines:render_json_lines",
     "concise": "memlint.report.formats.concise:render_concise",
+    "full": "memlint.report.formats.full:render_full",
     "github": "memlint.report.formats.github:render_github",
     "gitlab": "memlint.report.formats.gitlab:render_gitlab",
     "sarif": "memlint.report.formats.sarif:render_sarif",
@@ -25,7 +26,7 @@ _RENDERERS = {
 FORMATS = tuple(_RENDERERS)
 WITH_STATISTICS = ("text", "json", "json-lines")
 """The formats that have a place for the counts of `--statistics`."""
-WITH_ERRORS = ("text", "concise", "github")
+WITH_ERRORS = ("text", "concise", "full", "github")
 """The formats for people and logs, whose errors need not be said a second time."""
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memlint.report.belonging import owners
 from memlint.report.formats.visible import one_line
 from memlint.units import format_nbytes
 
@@ -59,10 +60,13 @@ class Entry:
 
 def entries(report: Report) -> list[Entry]:
     """Errors and exceeded limits in the order of the workloads, then the findings in theirs."""
-    told = {finding.workload for finding in report.findings if finding.code == _OVER_BUDGET}
-    found = [entry for workload in report.workloads for entry in _of_workload(workload, workload.name in told)]
-    files = {workload.name: target_file(workload) for workload in report.workloads}
-    return found + [entry_of(finding, files.get(finding.workload or "", "")) for finding in report.findings]
+    found = list(zip(report.findings, owners(report), strict=True))
+    told = {owner for finding, owner in found if finding.code == _OVER_BUDGET}
+    files = [target_file(workload) for workload in report.workloads]
+    return [
+        *(entry for number, each in enumerate(report.workloads) for entry in _of_workload(each, number in told)),
+        *(entry_of(finding, "" if owner is None else files[owner]) for finding, owner in found),
+    ]
 
 
 def _of_workload(workload: Workload, told: bool) -> Iterator[Entry]:
@@ -128,6 +132,11 @@ def target_file(workload: Workload) -> str:
     return workload.target.partition("::")[0] or workload.name
 
 
+def without_numbers(message: str) -> str:
+    """What stays of a message when sizes and counts in it change."""
+    return _NUMBER.sub("", message)
+
+
 def fingerprints(found: list[Entry]) -> list[str]:
     """One for each entry, unlike all others; none changes because lines move or sizes change.
 
@@ -136,7 +145,7 @@ def fingerprints(found: list[Entry]) -> list[str]:
     seen: Counter[str] = Counter()
     made = []
     for entry in found:
-        what = "\0".join((entry.code, entry.path, entry.workload or "", _NUMBER.sub("", entry.message)))
+        what = "\0".join((entry.code, entry.path, entry.workload or "", without_numbers(entry.message)))
         seen[what] += 1
         made.append(hashlib.sha256(f"{what}\0{seen[what]}".encode()).hexdigest()[:32])
     return made

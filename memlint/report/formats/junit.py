@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from memlint.report.belonging import belonging
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entry_of, exceeded, failed, target_file
 
 if TYPE_CHECKING:
@@ -23,17 +23,14 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def render_junit(report: Report) -> str:
     """XML in ASCII. Findings above a note and exceeded limits fail, what could not be analysed is an error."""
     root = ET.Element("testsuites", name="memlint")
-    files = {workload.name: target_file(workload) for workload in report.workloads}
-    found: defaultdict[str | None, list[Entry]] = defaultdict(list)
-    for finding in report.findings:
-        known = finding.workload if finding.workload in files else None
-        found[known].append(entry_of(finding, files.get(known or "", "")))
-    for workload in report.workloads:
+    found = belonging(report)
+    for workload, findings in zip(report.workloads, found.of_workloads, strict=True):
         suite = ET.SubElement(root, "testsuite", name=_xml(workload.name))
         _step(suite, workload)
-        _findings(suite, found.pop(workload.name, []))
+        file = target_file(workload)
+        _findings(suite, (entry_of(finding, file) for finding in findings))
     suite = ET.SubElement(root, "testsuite", name=_SOURCE)
-    _findings(suite, found[None])
+    _findings(suite, (entry_of(finding, "") for finding in found.of_source))
     for skipped in report.skipped:
         _skip(suite, skipped)
     if not len(suite):

@@ -6,25 +6,20 @@ every string of the Report stands in a `code` element, where GitHub makes no men
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
+from memlint.report.formats.blocks import code, folded, table
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, failed
-from memlint.report.formats.visible import one_line
-from memlint.report.look import cut
-from memlint.units import format_nbytes
+from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from memlint.report.formats.entries import Entry
     from memlint.report.model import Estimate, Report, Skipped, Workload
 
-_ROWS = 100
-"""Of a table: GitHub takes 1 MiB for the summary of a step."""
 _LINES = 10
 """Of the source lines that hold most at a peak."""
-_LONGEST = 500
 _OUTCOMES = {"fits": "fits", "does not fit": "<b>does not fit</b>", "uncertain": "uncertain"}
 
 
@@ -33,26 +28,26 @@ def render_markdown(report: Report) -> str:
     found = entries(report)
     blocks = [
         f"## memlint: {_verdict(report)}",
-        _table(
+        table(
             ("workload", "step", "peak", "limit", "verdict"), [row for each in report.workloads for row in _rows(each)]
         ),
-        _table(
+        table(
             ("severity", "code", "place", "message"),
             [_finding(entry) for entry in found if entry.code not in (NOT_ANALYSED, OVER_LIMIT)],
         ),
         *(
-            _folded(f"{_code(each.name)} could not be analysed", _error(failed(each, each.error)))
+            folded(f"{code(each.name)} could not be analysed", _error(failed(each, each.error)))
             for each in report.workloads
             if each.error is not None
         ),
         *(
-            _folded(f"What {_code(each.name)} holds at its peak", _held(each.estimate))
+            folded(f"What {code(each.name)} holds at its peak", _held(each.estimate))
             for each in report.workloads
             if each.estimate is not None
         ),
-        _folded(
+        folded(
             f"Not analysed: {len(report.skipped)}",
-            _table(("place", "name", "why"), [_skipped(entry) for entry in report.skipped]),
+            table(("place", "name", "why"), [_skipped(entry) for entry in report.skipped]),
         ),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -63,27 +58,27 @@ def _verdict(report: Report) -> str:
     verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
     exceeded = sum(verdict.outcome == "does not fit" for verdict in verdicts)
     parts = [
-        f"{_count(exceeded, 'limit')} exceeded" if exceeded else "",
-        f"{_count(errors, 'target')} not analysed" if errors else "",
-        _count(len(report.findings), "finding") if report.findings else "no findings",
+        f"{format_count(exceeded, 'limit')} exceeded" if exceeded else "",
+        f"{format_count(errors, 'target')} not analysed" if errors else "",
+        format_count(len(report.findings), "finding") if report.findings else "no findings",
     ]
     return ", ".join(part for part in parts if part)
 
 
 def _rows(workload: Workload) -> Iterator[tuple[str, ...]]:
     """A row for each limit of a Workload, or the only one."""
-    name = _code(workload.name)
+    name = code(workload.name)
     if workload.estimate is None:
         yield name, "", "", "", "<b>not analysed</b>"
         return
     step = ", ".join(
-        _code(str(fact)) for fact in (workload.mode, workload.dtype, workload.optimizer) if fact is not None
+        code(str(fact)) for fact in (workload.mode, workload.dtype, workload.optimizer) if fact is not None
     )
     if workload.batch is not None:
         step += f", batch {workload.batch}"
     limits = [verdict for verdict in (workload.verdict, workload.budget) if verdict is not None]
     for verdict in limits:
-        limit = f"{_code(verdict.limit_name)} {format_nbytes(verdict.limit)}"
+        limit = f"{code(verdict.limit_name)} {format_nbytes(verdict.limit)}"
         yield name, step, _peak(workload.estimate, verdict.measure), limit, _OUTCOMES[verdict.outcome]
     if not limits:
         yield name, step, _peak(workload.estimate, "requested" if workload.gpu == "cpu" else "device"), "", ""
@@ -98,12 +93,12 @@ def _peak(estimate: Estimate, measure: str) -> str:
 def _finding(entry: Entry) -> tuple[str, ...]:
     numbers = ":".join(str(number) for number in (entry.line, entry.column) if number is not None)
     place = f"{entry.path}:{numbers}" if numbers else entry.path
-    said = "<br>".join(_code(line) for line in entry.lines)
-    return entry.severity, _code(entry.code), _code(place), said
+    said = "<br>".join(code(line) for line in entry.lines)
+    return entry.severity, code(entry.code), code(place), said
 
 
 def _error(entry: Entry) -> str:
-    return "<p>" + "<br>".join(_code(line) for line in (*entry.lines, *entry.traceback)) + "</p>"
+    return "<p>" + "<br>".join(code(line) for line in (*entry.lines, *entry.traceback)) + "</p>"
 
 
 def _held(estimate: Estimate) -> str:
@@ -111,15 +106,15 @@ def _held(estimate: Estimate) -> str:
     return "\n".join(
         part
         for part in (
-            _table(("category", "bytes"), [(name, format_nbytes(nbytes)) for name, nbytes in categories if nbytes]),
-            _table(
+            table(("category", "bytes"), [(name, format_nbytes(nbytes)) for name, nbytes in categories if nbytes]),
+            table(
                 ("line", "bytes", "why", "source"),
                 [
                     (
-                        _code("" if line.path is None else f"{line.path}:{line.line}"),
+                        code("" if line.path is None else f"{line.path}:{line.line}"),
                         format_nbytes(line.nbytes),
-                        _code(line.why),
-                        _code(line.source or line.module),
+                        code(line.why),
+                        code(line.source or line.module),
                     )
                     for line in estimate.by_line
                 ],
@@ -132,32 +127,7 @@ def _held(estimate: Estimate) -> str:
 
 def _skipped(entry: Skipped) -> tuple[str, ...]:
     return (
-        _code(entry.path or ""),
-        _code(entry.name),
-        "<br>".join(filter(None, (_code(entry.reason), _code(entry.hint)))),
+        code(entry.path or ""),
+        code(entry.name),
+        "<br>".join(filter(None, (code(entry.reason), code(entry.hint)))),
     )
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = _ROWS) -> str:
-    """A table of cells that are HTML already, with at most so many rows; empty without any."""
-    if not rows:
-        return ""
-    lines = ["<table>", "<tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr>"]
-    lines += ["<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows[:most]]
-    rest = len(rows) - most
-    if rest > 0:
-        lines.append(f'<tr><td colspan="{len(head)}">and {rest} more</td></tr>')
-    return "\n".join([*lines, "</table>"])
-
-
-def _folded(summary: str, content: str) -> str:
-    return f"<details><summary>{summary}</summary>\n{content}\n</details>" if content else ""
-
-
-def _code(text: str) -> str:
-    """A string of the Report, on one line and with nothing in it that means anything."""
-    return f"<code>{escape(cut(one_line(text), _LONGEST))}</code>" if text else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from memlint.report.model import Confidence, Report, Severity
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_HOME = "https://pypi.org/project/torch-memlint/"
 _ROOT = "%SRCROOT%"
 _LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "info": "note", "note": "note"}
 _PROBLEMS = {"error": "error", "warning": "warning", "note": "recommendation"}
@@ -49,6 +50,7 @@ def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
     driver = {
         "name": name,
         **({"version": version} if version else {}),
+        "informationUri": _HOME,
         "rules": [_rule(code, known.get(code), [e for e in found if e.code == code]) for code in codes],
     }
     run = {
@@ -67,15 +69,15 @@ def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
 def _rule(code: str, rule: Rule | None, found: list[Entry]) -> dict[str, Any]:
     if rule is not None:
         text, level = page(rule), _LEVELS[rule.severity.value]
-        name, summary, described = rule.name, rule.summary, _section(text, "What it does") or rule.summary
+        summary, described = rule.summary, _section(text, "What it does") or rule.summary
     else:
-        name, level = code, _LEVELS[found[0].severity]
+        level = _LEVELS[found[0].severity]
         summary = text = described = _OVER_LIMIT if code == OVER_LIMIT else found[0].message
     said = [_PRECISIONS[entry.confidence] for entry in found if entry.confidence is not None]
     address = re.search(r"https?://\S+", _section(text, "References"))
     return {
         "id": code,
-        "name": name,
+        **({"name": rule.name} if rule is not None else {}),
         "shortDescription": {"text": cut(one_line(summary), _LONGEST)},
         "fullDescription": {"text": cut(one_line(described), _LONGEST)},
         "help": {"text": text, "markdown": text},

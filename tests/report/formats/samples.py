@@ -17,7 +17,7 @@ HOSTILE = (
     "--> &lt; %0A :,{0} **b** \ud7ff\ufffe"
 )
 _VOCABULARY = {
-    *("mode", "phase", "outcome", "measure", "level", "category", "effect", "evidence", "kind", "severity"),
+    *("mode", "phase", "phases", "outcome", "measure", "level", "category", "effect", "evidence", "kind", "severity"),
     *("confidence", "version", "tool"),
 }
 
@@ -44,15 +44,15 @@ class Sample(Rule):
         yield from ()
 
 
-def hostile(text: str = HOSTILE) -> Report:
-    """The sample Report with `text` in the place of every string that a file, a model or a message can hold."""
-    return Report.model_validate(_with(REPORT.model_dump(), text))
+def hostile(text: str = HOSTILE, report: Report = REPORT) -> Report:
+    """A Report with `text` in the place of every string that a file, a model or a message can hold."""
+    return Report.model_validate(_with(report.model_dump(), text))
 
 
 def _with(value: Any, text: str) -> Any:
     if isinstance(value, dict):
         return {
-            key: item if key in _VOCABULARY and isinstance(item, str) else _with(item, text)
+            key: item if key in _VOCABULARY and isinstance(item, str | list) else _with(item, text)
             for key, item in value.items()
         }
     if isinstance(value, list | tuple):

@@ -97,5 +97,5 @@ def test_a_page_stays_within_what_github_takes():
     findings = [REPORT.findings[0].model_copy(update={"message": "<&>" * 1000})] * 5000
     text = render_markdown(REPORT.model_copy(update={"findings": findings}))
     assert len(text.encode()) < 2**20
-    assert "and 4900 more" in text
-    assert "5000 findings" in text
+    assert "and 4,900 more" in text
+    assert "5,000 findings" in text

@@ -14,6 +14,7 @@ from tests.report.sample import REPORT
 FILES = {
     "json-lines": "check.jsonl",
     "concise": "concise.txt",
+    "full": "full.txt",
     "github": "github.txt",
     "gitlab": "gitlab.json",
     "sarif": "check.sarif",
@@ -43,6 +44,6 @@ def test_every_format_ends_its_last_line_whatever_it_is_given(name, report):
     text.encode()
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("concise", "github", "markdown")])
+@pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("concise", "full", "github", "markdown")])
 def test_documents_for_programs_are_ascii_so_that_no_pipe_can_spoil_them(name):
     assert render(hostile(), name, list).isascii()

@@ -1,0 +1,212 @@
+"""`memlint check`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.cli.options import CODES, FILE, registry_here, workload_options
+from memlint.cli.printing import look_of, print_errors, print_outputs, progress, write
+from memlint.errors import UsageError
+from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
+from memlint.units import format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+    from pathlib import Path
+
+    from memlint.check import Run
+    from memlint.lint.fixes import Fixed
+    from memlint.report.model import Report
+
+
+class _Check(click.Command):
+    """Takes files whose names begin with a dash: git and hooks give names as they are."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        options = {name for each in self.params for name in (*each.opts, *each.secondary_opts)}
+        return super().parse_args(context, [f"./{each}" if _is_dashed_file(each, options) else each for each in args])
+
+
+def _is_dashed_file(argument: str, options: Container[str]) -> bool:
+    return argument.startswith("-") and argument not in options and os.path.isfile(argument)  # noqa: PTH113 -- no name is too long
+
+
+@click.command(cls=_Check)
+@click.argument("paths", nargs=-1, metavar="[PATHS]...")
+@workload_options()
+@click.option("--plan", is_flag=True, help="Find changes that bring each workload below its budget, or into the GPU.")
+@click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training.")
+@click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma.")
+@click.option("--extend-select", **CODES, help="Rules to run beside those configured.")
+@click.option("--ignore", **CODES, help="Rules to leave out.")
+@click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
+@click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report.")
+@click.option("-o", "--output-file", type=FILE, help="Write the report there.")
+@click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
+@click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files.")
+@click.option("--baseline", type=FILE, help="Leave out the findings in this file.")
+@click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline.")
+@click.option("--fix", is_flag=True, help="Correct files where that changes nothing but memory, and check the result.")
+@click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
+@click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
+@click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
+@click.option("--no-cache", is_flag=True, help="Do everything anew, and keep nothing in .memlint_cache.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option("--no-exec", is_flag=True, help="Never run the code: source rules only.")
+@click.option("--affected", is_flag=True, help="PATHS are changed files: of workloads only those with a part in them.")
+@click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--init", is_flag=True, help="Print the configuration that makes every assumption explicit.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="Verdicts, errors and findings only.")
+@click.option("-v", "--verbose", is_flag=True, help="Every row, and what the code wrote.")
+def check(
+    paths: tuple[str, ...],
+    plan: bool,
+    allow_dynamics: bool,
+    output_format: str,
+    timeline: bool,
+    output_file: Path | None,
+    statistics: bool,
+    add_ignore: bool,
+    baseline: Path | None,
+    write_baseline: Path | None,
+    fix: bool,
+    unsafe_fixes: bool,
+    diff: bool,
+    no_cache: bool,
+    exit_zero: bool,
+    no_exec: bool,
+    affected: bool,
+    force_exclude: bool,
+    init: bool,
+    color: str,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> None:
+    """Estimate the memory of models, and run the rules.
+
+    PATHS are Python files, directories, file.py::Name for one class or function, or the config.json of a Hugging Face
+    model; the current directory if none is given. In a directory only workloads that are declared are analysed, in a
+    file that is named also models that memlint finds. Their code is run, in a child process: see --no-exec.
+
+    Exit status: 0 clean, 1 findings or a limit exceeded, 2 something could not be analysed.
+    """
+    from memlint import check as checking  # noqa: PLC0415
+    from memlint.report.text import render_text  # noqa: PLC0415
+
+    _refuse(
+        several=add_ignore + init + (write_baseline is not None) > 1,
+        idle=unsafe_fixes and not (fix or diff),
+        partial=baseline is not None and write_baseline is not None,
+    )
+    instead = init or add_ignore or write_baseline is not None
+    _refuse_format(output_format, statistics=statistics, timeline=timeline, no_report=instead or diff)
+    if not (paths or affected):
+        paths = (".",)
+    sweep = not (instead or quiet or (affected and not options["sweep"]))
+    how = {"execute": not no_exec, "cache": not no_cache, "affected": affected, "force_exclude": force_exclude}
+    extent = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": verbose, "timeline": timeline}
+    if fix or diff:
+        fixed = checking.corrections(paths, options, **how, unsafe=unsafe_fixes)
+        if diff:
+            write("".join(each.diff() for each in fixed), output_file, color=False)
+            click.get_current_context().exit(int(bool(fixed) and not exit_zero))
+        _write_fixed(fixed)
+    show, clear = progress("planning" if plan else "analysing")
+    try:
+        run = checking.check(paths, options, **how, **extent, init=init, baseline=baseline, sweep=sweep, on_wait=show)
+    finally:
+        clear()
+    report = run.report(statistics=statistics)
+    if verbose and output_format != "github":  # where what the code wrote would be obeyed
+        print_outputs(run.outputs)
+    if init:
+        click.echo("\n".join(run.declarations), nl=False)
+    elif add_ignore:
+        _add_comments(report, run)
+    elif write_baseline is not None:
+        _write_baseline(report, write_baseline)
+    elif output_format != "text":
+        write(render(report, output_format, lambda: registry_here(no_exec).rules), output_file, color=False)
+    else:
+        look = look_of(color, output_file, verbosity=verbose - quiet)
+        write(
+            render_text(report, look) + _correctable(run, quiet=quiet or baseline is not None),
+            output_file,
+            color=look.color,
+        )
+    if instead or output_file is not None or output_format not in WITH_ERRORS:
+        print_errors(report)
+    status = checking.exit_status(report)
+    only_findings = status == 1
+    click.get_current_context().exit(0 if only_findings and (exit_zero or instead) else status)
+
+
+def _add_comments(report: Report, run: Run) -> None:
+    from memlint.lint.adding import add_comments  # noqa: PLC0415
+
+    added = add_comments(report.findings, run.files)
+    click.echo(f"Suppressed {format_count(added.num_findings, 'finding')} in {format_count(len(added.files), 'file')}.")
+    for finding, reason in added.left:
+        click.echo(f"{finding.path}:{finding.line}: {finding.code} is left: {reason}", err=True)
+
+
+def _refuse(*, several: bool, idle: bool, partial: bool) -> None:
+    """Raise UsageError for options of `check` that make no sense together."""
+    if several:
+        raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
+    if idle:
+        raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
+    if partial:
+        raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
+
+
+def _refuse_format(output_format: str, *, statistics: bool, timeline: bool, no_report: bool) -> None:
+    """Raise UsageError for a format of `check` that the other options leave no use for."""
+    if output_format != "text" and no_report:
+        raise UsageError(
+            f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
+            "Leave --output-format out, or run memlint check a second time.",
+        )
+    if timeline and output_format != "json":
+        raise UsageError(f"{output_format} has no place for --timeline", "Add --output-format json.")
+    if statistics and output_format not in WITH_STATISTICS:
+        raise UsageError(
+            f"{output_format} lists findings and has no place for --statistics",
+            f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
+        )
+
+
+def _write_fixed(fixed: list[Fixed]) -> None:
+    for each in fixed:
+        each.write()
+        corrected = ", ".join(f"{count} x {code}" for code, count in sorted(Counter(each.codes).items()))
+        click.echo(f"corrected {each.path}: {corrected}", err=True)
+
+
+def _correctable(run: Run, *, quiet: bool) -> str:
+    """How many findings `--fix` would take away, as the last line of a report."""
+    from memlint.lint.rule import Applicability  # noqa: PLC0415
+
+    safe, unsafe = run.correctable[Applicability.SAFE], run.correctable[Applicability.UNSAFE]
+    if quiet or not safe + unsafe:
+        return ""
+    if not safe:
+        return f"{format_count(unsafe, 'finding')} can be corrected by --fix --unsafe-fixes.\n"
+    more = f", {unsafe} more by --fix --unsafe-fixes" if unsafe else ""
+    return f"{format_count(safe, 'finding')} can be corrected by --fix{more}.\n"
+
+
+def _write_baseline(report: Report, file: Path) -> None:
+    from memlint.lint.baseline import Baseline  # noqa: PLC0415
+
+    baseline = Baseline.of(report.findings, file)
+    baseline.write()
+    click.echo(f"Wrote {format_count(baseline.counts.total(), 'finding')} into {file}.")

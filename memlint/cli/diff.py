@@ -1,0 +1,79 @@
+"""`memlint diff`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.cli.options import FILE
+from memlint.cli.printing import look_of, print_error, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_PYTHON = click.Path(dir_okay=False)
+_FOR_CHECK = "memlint.arguments-of-check"
+
+
+class _WithArgumentsOfCheck(click.Command):
+    """A command that hands on what stands after `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own = args.index("--") if "--" in args else len(args)
+        ctx.meta[_FOR_CHECK] = tuple(args[own + 1 :])
+        return super().parse_args(ctx, args[:own])
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ARGUMENTS OF CHECK]"]
+
+
+@click.command(cls=_WithArgumentsOfCheck)
+@click.argument("base")
+@click.argument("head", required=False)
+@click.option("--base-python", type=_PYTHON, metavar="FILE", help="Python of the environment to analyse BASE with.")
+@click.option("--head-python", type=_PYTHON, metavar="FILE", help="Python of the environment to analyse HEAD with.")
+@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option("-o", "--output-file", type=FILE, help="Write the comparison there.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if a budget is exceeded.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Every row of what grew.")
+def diff(
+    base: str,
+    head: str | None,
+    output_format: str,
+    output_file: Path | None,
+    exit_zero: bool,
+    color: str,
+    verbose: bool,
+    **pythons: Any,
+) -> None:
+    """Say what a change does to memory: which workloads take more, and which lines hold it.
+
+    BASE and HEAD are each a report that `memlint check --output-format json` wrote, a directory, or a git revision;
+    HEAD is the working tree if it is left out. Revisions are checked out into worktrees of their own and analysed
+    there as `memlint check` does in this directory; after `--` it can be given other arguments:
+    `memlint diff main -- models/gpt2.py --batch 8`. The budgets are those of HEAD.
+
+    Exit status: 0 all budgets are kept, 1 one is exceeded, 2 something in HEAD could not be analysed.
+    """
+    from memlint.compare import command  # noqa: PLC0415
+    from memlint.compare.text import render_text  # noqa: PLC0415
+
+    ctx = click.get_current_context()
+    comparison = command.diff(
+        command.Side(base, pythons["base_python"]), command.Side(head, pythons["head_python"]), ctx.meta[_FOR_CHECK]
+    )
+    look = look_of(color, output_file, verbosity=int(verbose))
+    if output_format == "json":
+        write(comparison.model_dump_json(indent=2) + "\n", output_file, color=False)
+    elif output_format == "markdown":
+        from memlint.forge.body import render_body  # noqa: PLC0415
+
+        write(render_body(comparison), output_file, color=False)
+    else:
+        write(render_text(comparison, look), output_file, color=look.color)
+    if output_file is not None or output_format != "text":
+        for change in comparison.failed:
+            print_error(f"{change.name}: {change.head.error if change.head else ''}", "")
+    ctx.exit(0 if comparison.status == 1 and exit_zero else comparison.status)

@@ -1,0 +1,88 @@
+"""What the options of several commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.lint.registry import Registry
+
+DTYPES = ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")
+MODES = ("train", "inference")
+FILE = click.Path(dir_okay=False, path_type=Path)
+FOLDER = click.Path(file_okay=False, path_type=Path)
+EXISTING_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
+NO_LOCAL_RULES = click.option("--no-exec", is_flag=True, help="Leave out the rules in rule-paths: their code is run.")
+
+
+def by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts of an option's values."""
+    return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
+
+
+def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:
+    """Sizes by name of `--dim NAME=SIZE`; None without any."""
+    from memlint.workload.records import LARGEST_SIZE  # noqa: PLC0415
+
+    sizes = {}
+    for text in texts:
+        name, separator, size = (part.strip() for part in text.partition("="))
+        if name == "batch":
+            raise UsageError(f"--dim {text} is the batch size", "Write --batch N.")
+        if not separator or not name.isidentifier():
+            raise UsageError(f"--dim {text!r} is not a name and a size", "Write --dim seq=2048.")
+        number = int(size) if size.isdecimal() and len(size) <= len(str(LARGEST_SIZE)) else 0
+        if not 1 <= number <= LARGEST_SIZE:
+            raise UsageError(
+                f"--dim {text}: {size!r} is not a size",
+                f"Write a whole number from 1 to {LARGEST_SIZE}, as in --dim {name}=2048.",
+            )
+        sizes[name] = number
+    return sizes or None
+
+
+CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": by_comma}
+
+
+def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """What a Workload is to be, as options of a command; their help begins with `of`."""
+    options = (
+        click.option("--batch", type=click.IntRange(min=1), metavar="N", help=f"{of}Batch size."),
+        click.option(
+            "--dim",
+            "dimensions",
+            multiple=True,
+            metavar="NAME=SIZE",
+            callback=sizes_by_name,
+            help=f"{of}Another dimension, as seq=2048.",
+        ),
+        click.option(
+            "--dtype", type=click.Choice(DTYPES), help=f"{of}Type of the weights, or float32 with autocast (-amp)."
+        ),
+        click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
+        click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
+        click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
+        click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
+    )
+
+    def with_options(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return with_options
+
+
+def registry_here(no_exec: bool) -> Registry:
+    """The installed rules, and those of the project around the current directory if its code may be run."""
+    from memlint.config import find_settings  # noqa: PLC0415
+    from memlint.lint.registry import project_rules  # noqa: PLC0415
+
+    return project_rules(*find_settings(Path()), execute=not no_exec)

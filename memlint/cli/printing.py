@@ -1,0 +1,103 @@
+"""What is printed, and where: reports, progress, errors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from memlint.errors import UsageError
+from memlint.report.formats.visible import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from memlint.report.look import Look
+    from memlint.report.model import Report
+    from memlint.scaling.gather import Result, Told
+
+_PATIENCE = 1.0  # seconds before progress is shown
+
+
+def show_result(
+    result: Result[Told], render: Callable[[Told, str, Look], str], form: str, file: Path | None, color: str
+) -> NoReturn:
+    """Write what a sweep or a fit says, and what went wrong, and exit."""
+    look = look_of(color, file, verbosity=0)
+    write(render(result.told, form, look), file, color=look.color)
+    for failure in result.failures:
+        print_error(f"{failure.target}: {failure.message}", failure.hint)
+    click.get_current_context().exit(result.status)
+
+
+def look_of(color: str, output_file: Path | None, *, verbosity: int) -> Look:
+    """How text looks where it goes. NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE decide where --color does not."""
+    from memlint.report.look import Look  # noqa: PLC0415
+
+    terminal = output_file is None and sys.stdout.isatty()
+    if color == "auto" and os.environ.get("NO_COLOR"):
+        color = "never"
+    elif color == "auto" and (os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE")):
+        color = "always"
+    encoding = "utf-8" if output_file is not None else (sys.stdout.encoding or "ascii")
+    return Look(
+        color=color == "always" or (color == "auto" and terminal),
+        width=shutil.get_terminal_size((100, 24)).columns,
+        blocks=encoding.lower().replace("-", "") == "utf8",
+        verbosity=verbosity,
+    )
+
+
+def write(text: str, file: Path | None, *, color: bool) -> None:
+    """Write to a file, or to stdout with a question mark for what it cannot show. Raises UsageError."""
+    if file is None:
+        encoding = sys.stdout.encoding or "ascii"
+        click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color)
+        return
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}", "Give another --output-file.") from error
+
+
+def progress(doing: str = "analysing") -> tuple[Callable[[str, float], None], Callable[[], None]]:
+    """What shows on a terminal which target is being analysed, and what wipes it away."""
+    if not sys.stderr.isatty():
+        return lambda _target, _seconds: None, lambda: None
+
+    def show(target: str, seconds: float) -> None:
+        if seconds > _PATIENCE:
+            click.echo(f"\r\033[K{doing} {target} ({seconds:.0f} s)", err=True, nl=False)
+
+    return show, lambda: click.echo("\r\033[K", err=True, nl=False)
+
+
+def print_outputs(outputs: list[tuple[str, str, str]]) -> None:
+    """What the code of each target wrote: name of the target, stdout and stderr."""
+    for target, stdout, stderr in outputs:
+        for name, text in (("stdout", stdout), ("stderr", stderr)):
+            if text:
+                click.echo(f"--- {name} of {target}\n{text.rstrip()}", err=True)
+
+
+def print_errors(report: Report) -> None:
+    """Why each Workload without an Estimate has none."""
+    for workload in report.workloads:
+        if workload.error is not None:
+            print_error(f"{workload.target}: {workload.error.message}", workload.error.hint)
+
+
+def print_error(message: str, hint: str) -> None:
+    """One line each, in which the runner of a workflow finds no command."""
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {_inert(message)}", err=True)
+    if hint:
+        click.echo(f"  {click.style('help', fg='cyan', bold=True)}: {_inert(hint)}", err=True)
+
+
+def _inert(text: str) -> str:
+    """`text` on one line: GitHub's runner takes `::` at the beginning of a line and `##[` anywhere for a command."""
+    return one_line(text).replace("##[", "#\\x23[")

@@ -1,0 +1,111 @@
+"""`memlint report`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.cli.options import FILE, registry_here, workload_options
+from memlint.cli.printing import look_of, print_errors, progress, write
+from memlint.errors import UsageError
+from memlint.report.exports import EXPORTS, SUFFIXES, export
+from memlint.report.formats import FORMATS, render
+from memlint.report.formats.visible import one_line
+
+if TYPE_CHECKING:
+    from memlint.report.model import Report
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCES...")
+@click.option(
+    "--format", "form", type=click.Choice(("html", *EXPORTS, "text", *FORMATS)), default="html", show_default=True
+)
+@click.option("-o", "--output-file", type=FILE, help="Write it there, whatever is there now.")
+@click.option("--force", is_flag=True, help="Without -o: write over a file that is there.")
+@click.option("--workload", metavar="NAME", help="Show only this one.")
+@workload_options("Of a target: ")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+def report(
+    sources: tuple[str, ...],
+    form: str,
+    output_file: Path | None,
+    force: bool,
+    workload: str | None,
+    **options: Any,
+) -> None:
+    """Show reports as a page, or hand them to another program.
+
+    SOURCES are files that `memlint check --timeline --output-format json -o FILE` wrote, - for one from stdin, or
+    targets as check takes them, which are analysed first. Several become one report.
+
+    html makes a page that needs nothing else, memviz a snapshot for https://pytorch.org/memory_viz, perfetto a trace
+    for https://ui.perfetto.dev, speedscope a flame graph of the peak for https://www.speedscope.app. They are written
+    to a file named after the source. The other formats are those of check, and are printed.
+
+    Exit status: 0 it is written, 2 something could not be read, analysed or written.
+    """
+    from memlint.report.merge import of_workload  # noqa: PLC0415
+    from memlint.report.sources import file_name, gather  # noqa: PLC0415
+
+    file = output_file
+    if form in SUFFIXES and file is None:
+        file = Path(file_name(sources, SUFFIXES[form]))
+        if file.exists() and not force:
+            raise UsageError(f"{file} is there already", "Write over it with --force, or name another file with -o.")
+    show, clear = progress()
+    try:
+        gathered = gather(
+            sources,
+            options,
+            timeline=form in SUFFIXES,
+            sweep=form not in EXPORTS,
+            stdin=sys.stdin.buffer.read,
+            on_wait=show,
+        )
+    finally:
+        clear()
+    shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
+    if file is None or form not in SUFFIXES:
+        _write_text(shown, form, file)
+    else:
+        _write_picture(shown, form, file)
+        click.echo(f"Wrote {file}{_devices(shown) if form == 'memviz' else ''}", err=True)
+    if form in SUFFIXES or file is not None:
+        print_errors(shown)
+    click.get_current_context().exit(2 if gathered.has_failed else 0)
+
+
+def _devices(shown: Report) -> str:
+    """Which device of a snapshot is which Workload, where there are several."""
+    names = [each.name for each in shown.workloads if each.estimate is not None]
+    if len(names) == 1:
+        return ""
+    return ": " + ", ".join(f"device {device} is {one_line(name)}" for device, name in enumerate(names))
+
+
+def _write_text(shown: Report, form: str, file: Path | None) -> None:
+    if form == "text":
+        from memlint.report.text import render_text  # noqa: PLC0415
+
+        look = look_of("auto", file, verbosity=0)
+        write(render_text(shown, look), file, color=look.color)
+    else:
+        write(render(shown, form, lambda: registry_here(no_exec=True).rules), file, color=False)
+
+
+def _write_picture(shown: Report, form: str, file: Path) -> None:
+    if form == "html":
+        from memlint.report.page import render_page  # noqa: PLC0415
+
+        data = render_page(shown).encode("utf-8")
+    else:
+        data = export(shown, form)
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be written: {error.strerror}", "Name another file with -o.") from error

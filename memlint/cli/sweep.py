@@ -1,0 +1,103 @@
+"""`memlint sweep` and `memlint fit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.cli.options import DTYPES, FILE, MODES
+from memlint.cli.printing import progress, show_result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
+@click.option("--batch", default="1:512", show_default=True, metavar="SIZES", help="1,8,32, or 1:512 for 1, 2, 4, ...")
+@click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
+@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
+@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
+@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
+@click.option("-o", "--output-file", type=FILE, help="Write the table there.")
+@click.option(
+    "--executor", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is done."
+)
+@click.option("--address", metavar="HOST:PORT", help="With --executor ray: the cluster, or auto; else one is started.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+def sweep(
+    targets: tuple[str, ...],
+    batch: str,
+    dtype: str | None,
+    gpu: str | None,
+    seq: str | None,
+    dims: tuple[str, ...],
+    output_format: str,
+    output_file: Path | None,
+    executor: str,
+    address: str | None,
+    color: str,
+    **options: Any,
+) -> None:
+    """Say what every batch size takes, and which is the largest that fits.
+
+    TARGETS are as those of check. A few batch sizes are traced; the others follow from these, and are held against one
+    more trace. An interrupted sweep prints what it has.
+
+    Exit status: 0 all tables are there, 2 something could not be analysed, 130 interrupted.
+    """
+    from memlint.scaling import command  # noqa: PLC0415
+    from memlint.scaling.text import render  # noqa: PLC0415
+
+    run = command.executor_of(executor, address)
+    order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
+    show, clear = progress()
+    try:
+        result = command.sweep(targets, order, options, on_wait=show, executor=run)
+    finally:
+        clear()
+    show_result(result, render, output_format, output_file, color)
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
+@click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size to train with, in parts if need be.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
+@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
+@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option("-o", "--output-file", type=FILE, help="Write the result there.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+def fit(
+    targets: tuple[str, ...],
+    gpu: str | None,
+    output_format: str,
+    output_file: Path | None,
+    color: str,
+    **options: Any,
+) -> None:
+    """Say which batch fits into a GPU: as it is, and with changes that keep what is trained.
+
+    TARGETS are as those of check. For each way it says the largest batch, and into how many parts the batch asked for
+    has to be cut. No change of another batch size, of fewer trained parameters or of the weights' type is tried.
+
+    Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
+    """
+    from memlint.scaling import fit_command  # noqa: PLC0415
+    from memlint.scaling.fit_text import render  # noqa: PLC0415
+
+    show, clear = progress("fitting")
+    try:
+        result = fit_command.fit(targets, gpu, options, on_wait=show)
+    finally:
+        clear()
+    show_result(result, render, output_format, output_file, color)

@@ -1,0 +1,65 @@
+"""`memlint validate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlint.cli.options import DTYPES, EXISTING_FOLDER, FILE, FOLDER, MODES
+from memlint.cli.printing import look_of, print_error, progress, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@click.command()
+@click.argument("targets", nargs=-1, metavar="[TARGETS]...")
+@click.option("--suite", type=FILE, help="TOML file of workloads to measure.")
+@click.option("--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True)
+@click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Steps, after one of warm-up.")
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
+@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
+@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@click.option("--record", type=FOLDER, help="Keep measurements there, and resume.")
+@click.option("--history", is_flag=True, help="Keep the allocator's history as well.")
+@click.option("--no-compare", is_flag=True, help="Only measure.")
+@click.option("--against", type=EXISTING_FOLDER, help="Recorded measurements.")
+@click.option("--cap", is_flag=True, help="Run again with the estimate as a hard limit.")
+@click.option("--events", is_flag=True, help="Show which allocations differ, in order.")
+@click.option("--only", metavar="TEXT", multiple=True, help="Only workloads whose names have TEXT in them.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one workload.")
+@click.option("--memory-limit", metavar="SIZE", help="Host memory one workload may take.")
+@click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option("-o", "--output-file", type=FILE, help="Write the result there.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+def validate(
+    targets: tuple[str, ...], output_format: str, output_file: Path | None, color: str, **options: Any
+) -> None:
+    """Run workloads for real, and hold the estimates against what the device says.
+
+    TARGETS are as those of check. Every workload runs in a process of its own. With --record an interrupted suite
+    keeps what it has, and the same command goes on from there. With --against nothing runs: today's estimates are held
+    against recorded measurements, on any machine.
+
+    Exit status: 0 all is well, 1 an estimate is more than 1 % too low or did not hold as a limit, 2 something could not
+    be measured or estimated.
+    """
+    from memlint.validate import command  # noqa: PLC0415
+
+    show, clear = progress()
+
+    def tell(text: str) -> None:
+        clear()
+        click.echo(text, err=True)
+
+    try:
+        result = command.validate(targets, command.Options(**options), on_wait=show, tell=tell)
+    finally:
+        clear()
+    look = look_of(color, output_file, verbosity=0)
+    write(result.rendered(output_format, look), output_file, color=look.color)
+    for name, error in result.errors:
+        print_error(f"{name}: {error.message}", error.hint)
+    click.get_current_context().exit(result.status)

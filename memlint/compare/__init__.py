@@ -1,0 +1,1 @@
+"""Two Reports side by side: what changed, what grew, and whether the budgets allow it."""

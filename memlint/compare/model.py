@@ -1,0 +1,209 @@
+"""The Comparison of two Reports, which renderers and pull-request comments read.
+
+`base` is what was there before, `head` what is there now. Sizes are bytes. As in a Report fields may be added, never
+removed, within a version.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from memlint.report.model import CategoryName, Finding, Peak, Verdict
+
+State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
+"""`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed."""
+BudgetRule = Literal["max", "max-increase", "max-increase-percent"]
+BudgetOutcome = Literal["kept", "exceeded", "uncertain", "unknown"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class Side(_Record):
+    """One of the two Reports."""
+
+    label: str
+    """What was typed for it: a file, a revision or a directory."""
+    commit: str | None = None
+    """The commit that a revision stands for."""
+    tool: str
+    torch: str | None = None
+
+
+class Facts(_Record):
+    """What a Workload is on one side; fields as in the Report."""
+
+    mode: str | None = None
+    batch: int | None = None
+    dtype: str | None = None
+    optimizer: str | None = None
+    gpu: str | None = None
+    peak: Peak | None = None
+    """None where it could not be analysed."""
+    verdict: Verdict | None = None
+    """Against the GPU."""
+    error: str | None = None
+
+
+class CategoryChange(_Record):
+    """Requested bytes of one category at the peak."""
+
+    category: CategoryName
+    base: int
+    head: int
+
+
+class ModuleChange(_Record):
+    """Requested bytes of one module at the peak; repeated blocks are one, as in `h.*.attn`."""
+
+    module: str
+    """Empty for the model itself, and for what lies outside of it."""
+    base: int
+    head: int
+
+
+class LineChange(_Record):
+    """Requested bytes that one source line holds at the peak; lines are told by what is written in them."""
+
+    path: str | None
+    """In head, or in base where head has no such line; as `line`. None for what no line made."""
+    line: int | None
+    source: str
+    module: str = ""
+    why: str = ""
+    base: int
+    head: int
+
+
+class BufferChange(_Record):
+    """Buffers at the peak that are alike: of one category and kernel, made by one line for modules of one kind."""
+
+    category: CategoryName
+    op: str
+    dtype: str
+    shape: tuple[int, ...]
+    """Of the biggest in head, or in base where head has none."""
+    path: str | None
+    line: int | None
+    module: str
+    name: str = ""
+    base: int
+    head: int
+    num_base: int
+    num_head: int
+
+
+class Largest(_Record):
+    """The largest batch that surely fits, by dtype; None where none is known."""
+
+    dtype: str
+    gpu: str
+    gpu_title: str
+    base: int | None
+    head: int | None
+
+
+class BatchChange(_Record):
+    """The device peak at one batch size of the dtype of the Workload."""
+
+    batch: int
+    base: int | None
+    head: int | None
+
+
+class BudgetCheck(_Record):
+    """One limit of the budget of a Workload, and what is held against it."""
+
+    rule: BudgetRule
+    limit: float
+    """Bytes, or percent."""
+    actual: float | None
+    """None where there is nothing to compare with."""
+    outcome: BudgetOutcome
+    level: Literal["error", "warning"]
+
+
+class WorkloadChange(_Record):
+    """One Workload on both sides."""
+
+    name: str
+    target: str
+    state: State
+    measure: Literal["requested", "device"] = "device"
+    """The peak that is compared: `requested` where the host was estimated."""
+    base: Facts | None = None
+    head: Facts | None = None
+    notes: list[str] = []
+    """What makes the two sides something else than the same Workload, such as another batch size."""
+    categories: list[CategoryChange] = []
+    """Those that changed, as all lists here: what grew most first."""
+    modules: list[ModuleChange] = []
+    lines: list[LineChange] = []
+    buffers: list[BufferChange] = []
+    largest: list[Largest] = []
+    """All, changed or not."""
+    batches: list[BatchChange] = []
+    """All batch sizes that either side knows, in order."""
+    budget: list[BudgetCheck] = []
+    findings_new: list[Finding] = []
+    findings_fixed: list[Finding] = []
+
+    @property
+    def nbytes_base(self) -> int | None:
+        """The estimate of the peak that is compared."""
+        return _estimate(self.base, self.measure)
+
+    @property
+    def nbytes_head(self) -> int | None:
+        """The estimate of the peak that is compared."""
+        return _estimate(self.head, self.measure)
+
+    @property
+    def change(self) -> int | None:
+        """How the peak changed; None where one side has none."""
+        base, head = self.nbytes_base, self.nbytes_head
+        return None if base is None or head is None else head - base
+
+
+class Comparison(_Record):
+    """Everything that differs between two Reports."""
+
+    version: Literal[1] = 1
+    kind: Literal["comparison"] = "comparison"
+    tool: str
+    """`memlint` and its version, which compared."""
+    base: Side | None
+    """None where there was nothing to compare with."""
+    head: Side
+    notes: list[str] = []
+    """What limits what the comparison says, such as another version of PyTorch."""
+    workloads: list[WorkloadChange] = []
+    """As in head, then those that are gone."""
+    findings_new: list[Finding] = []
+    """Of the rules that read only the source, as is `findings_fixed`."""
+    findings_fixed: list[Finding] = []
+
+    @property
+    def failed(self) -> list[WorkloadChange]:
+        """The Workloads that head could not analyse."""
+        return [change for change in self.workloads if change.state == "failed"]
+
+    @property
+    def exceeded(self) -> list[WorkloadChange]:
+        """The Workloads with a budget that is exceeded."""
+        return [change for change in self.workloads if any(check.outcome == "exceeded" for check in change.budget)]
+
+    @property
+    def status(self) -> int:
+        """0: all is well; 1: a budget is exceeded that fails the run; 2: head could not be analysed."""
+        if self.failed:
+            return 2
+        checks = (check for change in self.workloads for check in change.budget)
+        return int(any(check.outcome == "exceeded" and check.level == "error" for check in checks))
+
+
+def _estimate(facts: Facts | None, measure: str) -> int | None:
+    return getattr(facts.peak, measure).estimate if facts is not None and facts.peak is not None else None

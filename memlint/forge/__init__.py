@@ -1,0 +1,1 @@
+"""Comments on pull and merge requests, and Reports that come from strangers."""

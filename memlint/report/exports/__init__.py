@@ -1,0 +1,43 @@
+"""Pictures of a Report for other programs to show: one module for each format."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from memlint.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memlint.report.exports.lifetimes import Lifetimes
+    from memlint.report.model import Report
+
+_RENDERERS = {
+    "memviz": "memlint.report.exports.memviz:render_memviz",
+    "perfetto": "memlint.report.exports.perfetto:render_perfetto",
+    "speedscope": "memlint.report.exports.speedscope:render_speedscope",
+}
+EXPORTS = tuple(_RENDERERS)
+"""The formats that are made of timelines."""
+SUFFIXES = {"html": ".html", "memviz": ".pickle", "perfetto": ".perfetto.json", "speedscope": ".speedscope.json"}
+"""How names of files of each format end."""
+
+
+def export(report: Report, form: str) -> bytes:
+    """The Workloads of `report` that have an Estimate, in one of EXPORTS.
+
+    Raises TargetError for a Workload without a timeline or where there is none at all, UsageError for one that the
+    format cannot show.
+    """
+    from memlint.report.exports.lifetimes import Lifetimes  # noqa: PLC0415
+
+    drawn = [Lifetimes.of(workload, form) for workload in report.workloads if workload.estimate is not None]
+    if not drawn:
+        raise TargetError(
+            f"there is no estimate that {form} could show",
+            "Name a model, as in model.py::build, or a report of one that could be analysed.",
+        )
+    module, _, name = _RENDERERS[form].partition(":")
+    renderer: Callable[[Sequence[Lifetimes]], bytes] = getattr(import_module(module), name)
+    return renderer(drawn)

@@ -1,0 +1,76 @@
+"""The Timeline of a Workload, ready to be drawn."""
+
+from __future__ import annotations
+
+import shlex
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memlint.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memlint.report.model import Site, Stretch, Timeline, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """When each Buffer opens and closes, as positions in the events."""
+
+    workload: Workload
+    timeline: Timeline
+    born: Sequence[int]
+    died: Sequence[int | None]
+    """None for a Buffer that outlives the traced steps."""
+
+    @classmethod
+    def of(cls, workload: Workload, drawn_as: str) -> Lifetimes:
+        """The lifetimes in `workload.timeline`. Raises TargetError if there is none for `drawn_as`."""
+        timeline = workload.timeline
+        if timeline is None:
+            raise TargetError(
+                f"{workload.name} has no timeline, which {drawn_as} is made of", _how_to_get_one(workload, drawn_as)
+            )
+        born = [0] * len(timeline.nbytes)
+        died: list[int | None] = [None] * len(timeline.nbytes)
+        for position, event in enumerate(timeline.events):
+            if event >= 0:
+                born[event] = position
+            else:
+                died[~event] = position
+        return cls(workload, timeline, born, died)
+
+    def site(self, buffer: int) -> Site:
+        """What made the Buffer."""
+        return self.timeline.sites[self.timeline.buffer_sites[buffer]]
+
+    def alive_at_peak(self) -> list[int]:
+        """Buffers with bytes that are open after the event of the peak, in order of birth."""
+        peak = self.timeline.peak
+        return [
+            buffer
+            for buffer, (nbytes, born, died) in enumerate(zip(self.timeline.nbytes, self.born, self.died, strict=True))
+            if nbytes and born <= peak and (died is None or died > peak)
+        ]
+
+    def part_of_step(self, position: int) -> str:
+        """In what the event at `position` happens: `backward of step 1`, or `setup`; steps count from 0."""
+        stretches = self.timeline.stretches
+        stretch = stretches[bisect_right(stretches, position, key=lambda stretch: stretch.first) - 1]
+        return "setup" if stretch.step < 0 else f"{stretch.phase} of step {stretch.step}"
+
+    def stretches(self) -> list[tuple[Stretch, int]]:
+        """The stretches, each with the position at which the next one begins."""
+        found = self.timeline.stretches
+        firsts = [*(stretch.first for stretch in found), len(self.timeline.events)]
+        return list(zip(found, firsts[1:], strict=True))
+
+
+def _how_to_get_one(workload: Workload, drawn_as: str) -> str:
+    target = shlex.quote(workload.target)
+    return (
+        f"Write the report with `memlint check {target} --timeline --output-format json -o report.json`, or type "
+        f"`memlint report {target} --format {drawn_as}`."
+    )

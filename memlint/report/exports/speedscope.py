@@ -1,0 +1,72 @@
+"""The peak as a flame graph for https://www.speedscope.app, by module and by line.
+
+The format is described by https://www.speedscope.app/file-format-schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from memlint import __version__
+from memlint.report.naming import place_text, tensor_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memlint.report.exports.lifetimes import Lifetimes
+    from memlint.report.model import Site
+
+_NO_MODULE = "(no submodule)"
+
+
+def render_speedscope(drawn: Sequence[Lifetimes]) -> bytes:
+    """One profile for each Workload: a sample for each Buffer that is alive at the peak, as heavy as its bytes."""
+    frames: dict[tuple[tuple[str, str | int], ...], int] = {}
+    profiles = [_profile(each, frames) for each in drawn]
+    document = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": f"memlint@{__version__}",
+        "name": ", ".join(profile["name"] for profile in profiles),
+        "activeProfileIndex": 0,
+        "shared": {"frames": [dict(frame) for frame in frames]},
+        "profiles": profiles,
+    }
+    return json.dumps(document).encode("ascii")
+
+
+def _profile(drawn: Lifetimes, frames: dict[tuple[tuple[str, str | int], ...], int]) -> dict[str, Any]:
+    alive = drawn.alive_at_peak()
+    weights = [drawn.timeline.nbytes[buffer] for buffer in alive]
+    samples = [[frames.setdefault(frame, len(frames)) for frame in _stack(drawn.site(buffer))] for buffer in alive]
+    return {
+        "type": "sampled",
+        "name": f"{drawn.workload.name}: requested bytes at the peak",
+        "unit": "bytes",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "samples": samples,
+        "weights": weights,
+    }
+
+
+def _stack(site: Site) -> Iterator[tuple[tuple[str, str | int], ...]]:
+    """Frames from the outside in: the modules, the line, and what lies there."""
+    for module in _modules(site) or [_NO_MODULE]:
+        yield (("name", module),)
+    if site.path is not None:
+        function = f" {site.function}" if site.function else ""
+        line = (("line", site.line),) if site.line is not None else ()
+        yield (("name", place_text(site.path, site.line) + function), ("file", site.path), *line)
+    what = site.name or site.op
+    yield (("name", f"{site.category.replace('_', ' ')} {what} {tensor_text(site.dtype, site.shape)}"),)
+
+
+def _modules(site: Site) -> list[str]:
+    """`["blocks", "blocks.0", "attention"]`: the numbers of a list of modules say nothing by themselves."""
+    owner = site.name.rpartition(" of ")[2].rpartition(".")[0]  # as in `exp_avg of blocks.0.attention.weight`
+    path = owner or site.module
+    parts: list[str] = []
+    for part in path.split(".") if path else []:
+        parts.append(f"{parts[-1]}.{part}" if part.isdigit() and parts else part)
+    return parts

@@ -1,0 +1,107 @@
+"""Batch sizes against dtypes: device bytes as a map, with the limits as lines through it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from memlint.report.model import Row, Sweep, Verdict, Workload
+
+_SHADES = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One batch size with one dtype."""
+
+    row: Row | None
+    """None where it was not asked for."""
+    shade: int
+    """From 0, next to nothing, to 9, all of the GPU; 10 is more than that."""
+    is_largest: bool
+    """Whether no larger batch surely fits."""
+    ends_gpu: bool
+    """Whether the next larger batch is the first that the GPU does not surely hold."""
+    ends_budget: bool
+    """The same of the budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Everything on one GPU with one size of each dimension but the batch."""
+
+    gpu_title: str
+    gpu_nbytes: int
+    dimensions: str
+    sweeps: list[Sweep]
+    """A column each."""
+    lines: list[tuple[int, list[Cell]]]
+    """The batch, and a cell for each sweep."""
+    largest: list[str]
+    """For each sweep the largest batch that fits."""
+
+
+def grids(workload: Workload) -> list[Grid]:
+    """The sweeps of a Workload, those that differ only in dtype side by side."""
+
+    def place(sweep: Sweep) -> tuple[str, str]:
+        return sweep.gpu_title, ", ".join(f"{name} {size}" for name, size in sweep.dimensions.items())
+
+    made = sorted((sweep for sweep in workload.sweep if sweep.rows or sweep.largest), key=place)
+    return [
+        _grid(gpu_title, dimensions, list(sweeps), workload.budget)
+        for (gpu_title, dimensions), sweeps in groupby(made, key=place)
+    ]
+
+
+def _grid(gpu_title: str, dimensions: str, sweeps: list[Sweep], budget: Verdict | None) -> Grid:
+    columns = [{row.batch: row for row in (*sweep.rows, *filter(None, [sweep.largest]))} for sweep in sweeps]
+    batches = sorted({batch for column in columns for batch in column})
+    cells = [list(_cells(sweep, column, batches, budget)) for sweep, column in zip(sweeps, columns, strict=True)]
+    return Grid(
+        gpu_title=gpu_title,
+        gpu_nbytes=sweeps[0].gpu_nbytes,
+        dimensions=dimensions,
+        sweeps=sweeps,
+        lines=[(batch, [column[number] for column in cells]) for number, batch in enumerate(batches)],
+        largest=[_largest(sweep) for sweep in sweeps],
+    )
+
+
+def _cells(sweep: Sweep, rows: dict[int, Row], batches: Sequence[int], budget: Verdict | None) -> Iterator[Cell]:
+    under_gpu = [batch for batch, row in rows.items() if row.outcome == "fits"]
+    under_budget = [batch for batch, row in rows.items() if budget is not None and _within(row, budget)]
+    for batch in batches:
+        row = rows.get(batch)
+        yield Cell(
+            row=row,
+            shade=_shade(row, sweep.gpu_nbytes),
+            is_largest=sweep.largest is not None and batch == sweep.largest.batch,
+            ends_gpu=bool(under_gpu) and batch == max(under_gpu),
+            ends_budget=bool(under_budget) and batch == max(under_budget),
+        )
+
+
+def _within(row: Row, budget: Verdict) -> bool:
+    interval = getattr(row, budget.measure)
+    return interval is not None and bool(interval.high <= budget.limit)
+
+
+def _shade(row: Row | None, limit: int) -> int:
+    if row is None or row.device is None:
+        return 0
+    if row.outcome == "does not fit":
+        return _SHADES + 1
+    return max(0, min(_SHADES, round(_SHADES * row.device.estimate / limit))) if limit > 0 else 0
+
+
+def _largest(sweep: Sweep) -> str:
+    if sweep.is_partial:
+        return "not finished"
+    if sweep.largest is None:
+        return "none"
+    return str(sweep.largest.batch) if sweep.is_limit else f"{sweep.largest.batch} or more"

@@ -1,0 +1,44 @@
+"""A Timeline in columns, with each string said once: a third of the bytes that its records take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from memlint.report.formats.visible import one_line
+from memlint.report.model import Stretch
+
+if TYPE_CHECKING:
+    from memlint.report.model import Timeline
+
+_STRINGS = ("category", "op", "dtype", "path", "module", "name")
+
+
+def packed(timeline: Timeline) -> dict[str, Any]:
+    """Columns of the sites, of the Buffers and of the stretches; a string is its position in `strings`, None is -1."""
+    strings: dict[str, int] = {}
+
+    def position(text: str | None) -> int:
+        return -1 if text is None else strings.setdefault(one_line(text), len(strings))
+
+    found = stretches(timeline)
+    sites = {name: [position(getattr(site, name)) for site in timeline.sites] for name in _STRINGS}
+    shapes = [position(", ".join(map(str, site.shape))) for site in timeline.sites]
+    lines = [-1 if site.line is None else site.line for site in timeline.sites]
+    return {
+        "sites": sites | {"shape": shapes, "line": lines},
+        "buffer_sites": timeline.buffer_sites,
+        "nbytes": timeline.nbytes,
+        "events": timeline.events,
+        "stretches": {
+            "first": [stretch.first for stretch in found],
+            "phase": [position(stretch.phase) for stretch in found],
+            "step": [stretch.step for stretch in found],
+        },
+        "peak": timeline.peak,
+        "strings": list(strings),
+    }
+
+
+def stretches(timeline: Timeline) -> list[Stretch]:
+    """Those of the Timeline; where it names none, one for all of its events."""
+    return timeline.stretches or [Stretch(first=0, phase="other", step=-1)]

@@ -1,0 +1,219 @@
+"""What is alive at the peak as nested rectangles whose areas are bytes.
+
+Places are percentages of the rectangle around, and become rules of the page's style: the page allows no styles in
+attributes. Squarified as Bruls, Huizing and van Wijk describe (2000), so that rectangles are close to squares.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from memlint.report.page.words import spaced
+from memlint.units import format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from memlint.report.model import CategoryName, Estimate
+
+_WIDTH, _HEIGHT = 1100.0, 400.0
+"""Pixels that a map has on a wide screen; shapes are chosen for it."""
+_TITLE = 18.0
+"""Pixels that the title of a group takes."""
+_SMALLEST_GROUP = (80.0, 66.0)
+"""Pixels below which a group is one tile."""
+_DEPTH = 8
+"""Levels of modules below which there is nothing to see."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Bytes to be drawn, and what to call them."""
+
+    title: str
+    detail: str
+    nbytes: int
+    target: str
+    """Id of the row that says more, or of the table."""
+    categories: Mapping[CategoryName, int] = field(default_factory=dict)
+    items: tuple[Item, ...] = ()
+    """What it consists of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """An Item and its rectangle, in percent of the one around."""
+
+    id: str
+    item: Item
+    left: float
+    top: float
+    width: float
+    height: float
+    tiles: tuple[Tile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Treemap:
+    """All that is alive at a peak, cut in one way."""
+
+    id: str
+    by: str
+    tiles: tuple[Tile, ...]
+
+
+def by_line(estimate: Estimate, name: str) -> Treemap:
+    """A tile for each source line."""
+    items = [
+        Item(
+            title=f"{PurePosixPath(line.path).name}:{line.line}" if line.path else line.why or "no line",
+            detail=line.source or line.module or ", ".join(map(spaced, line.categories)),
+            nbytes=line.nbytes,
+            target=f"{name}-{number}",
+            categories=line.categories,
+        )
+        for number, line in enumerate(estimate.by_line)
+    ]
+    return _treemap(name, "line", items, estimate)
+
+
+def by_module(estimate: Estimate, name: str) -> Treemap:
+    """Tiles nested as the modules are."""
+    root = _Module()
+    for number, row in enumerate(estimate.by_module):
+        module = root
+        for part in row.module.split(".", _DEPTH) if row.module else ():
+            module = module.parts.setdefault(part, _Module())
+        module.own.append(
+            Item(
+                title=row.module.rpartition(".")[2] or row.type or "outside of the model",
+                detail=row.type if row.module else "",
+                nbytes=row.nbytes,
+                target=f"{name}-{number}",
+                categories=row.categories,
+            )
+        )
+    items = [*root.own, *(_item(part, module) for part, module in root.parts.items())]
+    return _treemap(name, "module", items, estimate)
+
+
+def rules(treemap: Treemap) -> str:
+    """The style rules that put each tile in its place."""
+    return "\n".join(
+        f"#{tile.id}{{left:{tile.left:.3f}%;top:{tile.top:.3f}%;width:{tile.width:.3f}%;height:{tile.height:.3f}%}}"
+        for tile in _every(treemap.tiles)
+    )
+
+
+def spoken(item: Item) -> str:
+    """An Item in words."""
+    most = sorted(item.categories.items(), key=lambda pair: -pair[1])
+    held = ", ".join(f"{spaced(category)} {format_nbytes(nbytes)}" for category, nbytes in most if nbytes)
+    # It begins with what the tile shows, for those who say what they see.
+    shown = " ".join(part for part in (item.title, format_nbytes(item.nbytes), item.detail) if part)
+    return f"{shown}: {held}" if held else shown
+
+
+@dataclass(slots=True)
+class _Module:
+    own: list[Item] = field(default_factory=list)
+    parts: dict[str, _Module] = field(default_factory=dict)
+
+
+def _item(title: str, module: _Module) -> Item:
+    """A module with all that is in it, under the names of what has only one part."""
+    if not module.parts and len(module.own) == 1:
+        return replace(module.own[0], title=title)
+    if not module.own and len(module.parts) == 1:
+        ((part, inner),) = module.parts.items()
+        return _item(f"{title}.{part}", inner)
+    own = [replace(item, title="itself") for item in module.own]
+    items = [*own, *(_item(part, inner) for part, inner in module.parts.items())]
+    categories: Counter[CategoryName] = Counter()
+    for item in items:
+        categories.update(item.categories)
+    return Item(
+        title=title,
+        detail=module.own[0].detail if module.own else "",
+        nbytes=sum(item.nbytes for item in items),
+        target=items[0].target,
+        categories=categories,
+        items=tuple(items),
+    )
+
+
+def _treemap(name: str, by: str, items: list[Item], estimate: Estimate) -> Treemap:
+    rest = sum(estimate.categories.values()) - sum(item.nbytes for item in items)
+    if rest > 0 and items:
+        left = Counter(estimate.categories)
+        for item in items:
+            left.subtract(item.categories)
+        known = +left if (+left).total() == rest else {}
+        items = [*items, Item(f"listed by no {by}", ", ".join(map(spaced, known)), rest, name, known)]
+    return Treemap(name, by, _tiles(name, items, _WIDTH, _HEIGHT))
+
+
+def _tiles(name: str, items: Sequence[Item], width: float, height: float) -> tuple[Tile, ...]:
+    shown = sorted((item for item in items if item.nbytes > 0), key=lambda item: -item.nbytes)
+    tiles = []
+    for number, (item, (left, top, wide, high)) in enumerate(
+        zip(shown, _rectangles(shown, width, height), strict=True)
+    ):
+        own = f"{name}-t{number}"
+        nested = bool(item.items) and wide >= _SMALLEST_GROUP[0] and high >= _SMALLEST_GROUP[1]
+        tiles.append(
+            Tile(
+                own,
+                item,
+                100 * left / width,
+                100 * top / height,
+                100 * wide / width,
+                100 * high / height,
+                _tiles(own, item.items, wide, high - _TITLE) if nested else (),
+            )
+        )
+    return tuple(tiles)
+
+
+def _rectangles(items: Sequence[Item], width: float, height: float) -> Iterator[tuple[float, float, float, float]]:
+    """Left, top, width and height for each Item, biggest first: rows along the shorter side of what is left."""
+    scale = width * height / (sum(item.nbytes for item in items) or 1)
+    areas = [item.nbytes * scale for item in items]
+    left = top = 0.0
+    while areas:
+        side = min(width, height)
+        row = [areas[0]]
+        for area in areas[1:]:
+            if _longest([*row, area], side) > _longest(row, side):
+                break
+            row.append(area)
+        # What is left may be rounded to a sliver, for which this would be more than there is.
+        depth = min(sum(row) / side, max(width, height)) if side > 0 else 0.0
+        position = 0.0
+        for area in row:
+            length = side * area / sum(row) if sum(row) > 0 else 0.0
+            if width >= height:
+                yield left, top + position, depth, length
+            else:
+                yield left + position, top, length, depth
+            position += length
+        if width >= height:
+            left, width = left + depth, max(width - depth, 0.0)
+        else:
+            top, height = top + depth, max(height - depth, 0.0)
+        areas = areas[len(row) :]
+
+
+def _longest(row: Sequence[float], side: float) -> float:
+    """The worst ratio of sides of the rectangles that `row` makes along `side`."""
+    total = sum(row)
+    return max(side * side * max(row) / (total * total), total * total / (side * side * min(row))) if side > 0 else 0.0
+
+
+def _every(tiles: Sequence[Tile]) -> Iterator[Tile]:
+    for tile in tiles:
+        yield tile
+        yield from _every(tile.tiles)

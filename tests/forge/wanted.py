@@ -1,0 +1,23 @@
+"""What posting is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.forge.marker import marker_of
+from memlint.forge.posting import Wanted
+
+if TYPE_CHECKING:
+    from memlint.forge.marker import Order
+    from memlint.forge.posting import Behavior
+
+
+def wanted(
+    text: str = "## peak +1.4 GiB",
+    *,
+    tag: str = "default",
+    order: Order | None = None,
+    behavior: Behavior = "update",
+    is_due: bool = True,
+) -> Wanted:
+    return Wanted(text, marker_of(text, tag, order), behavior, is_due)

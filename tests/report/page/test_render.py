@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from itertools import pairwise
+from typing import Any
+
+import html5lib
+import pytest
+
+from memlint.report.model import Report, Timeline
+from memlint.report.page import render_page
+from tests.report.formats.samples import HOSTILE, hostile
+from tests.report.page.samples import made_up
+from tests.report.sample import REPORT
+
+REPORTS = {
+    "sample": REPORT,
+    "hostile": hostile(),
+    "timeline": made_up(40),
+    "hostile timeline": made_up(40, text=HOSTILE),
+    "nothing": Report(tool="memlint 0.1.0"),
+}
+
+
+def parsed(page: str) -> Any:
+    """The document as a browser reads it; anything that is not conforming HTML is an error."""
+    return html5lib.HTMLParser(html5lib.getTreeBuilder("etree"), strict=True, namespaceHTMLElements=False).parse(page)
+
+
+def texts(element: Any) -> str:
+    return " ".join(" ".join(element.itertext()).split())
+
+
+def embedded(document: Any) -> Any:
+    (data,) = [script for script in document.iter("script") if script.get("type") == "application/json"]
+    return json.loads(data.text)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_page_is_conforming_html_with_one_heading_and_no_level_left_out(name: str) -> None:
+    document = parsed(render_page(REPORTS[name]))
+
+    levels = [int(element.tag[1]) for element in document.iter() if re.fullmatch("h[1-6]", str(element.tag))]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_id_is_unique_and_every_link_and_reference_leads_somewhere(name: str) -> None:
+    document = parsed(render_page(REPORTS[name]))
+
+    ids = [element.get("id") for element in document.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    wanted = [element.get("href")[1:] for element in document.iter("a")]
+    for attribute in ("aria-labelledby", "aria-describedby", "data-said"):
+        wanted += [element.get(attribute) for element in document.iter() if element.get(attribute)]
+    assert wanted
+    assert set(wanted) <= set(ids)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_page_forbids_all_but_its_own_style_and_script(name: str) -> None:
+    document = parsed(render_page(REPORTS[name]))
+
+    (policy,) = [meta.get("content") for meta in document.iter("meta") if meta.get("http-equiv")]
+    allowed = dict(part.split(" ", 1) for part in policy.split("; "))
+    (style,) = document.iter("style")
+    (script,) = [script for script in document.iter("script") if script.get("type") is None]
+    assert allowed["default-src"] == "'none'"
+    for directive, element in (("style-src", style), ("script-src", script)):
+        digest = base64.b64encode(hashlib.sha256(element.text.encode()).digest()).decode()
+        assert allowed[directive] == f"'sha256-{digest}'"
+    assert not [element for element in document.iter() if element.get("style") or element.get("src")]
+    assert not [name for element in document.iter() for name in element.attrib if str(name).startswith("on")]
+
+
+def test_a_hostile_string_is_only_ever_text() -> None:
+    page = render_page(REPORTS["hostile timeline"])
+    document = parsed(page)
+
+    tags = {str(element.tag) for element in document.iter()}
+    assert tags == {str(element.tag) for element in parsed(render_page(REPORTS["timeline"])).iter()}
+    assert len(list(document.iter("script"))) == 2
+    assert any("<script>alert(1)</script>" in string for string in embedded(document)[0]["strings"])
+    assert not re.search(r"[\0\x1b\u202e\u2028\ufffe]", page)
+
+
+def test_a_hostile_report_has_the_elements_of_a_harmless_one() -> None:
+    def shape(report: Report) -> list[str]:
+        return sorted(str(element.tag) for element in parsed(render_page(report)).iter())
+
+    assert shape(hostile()) == shape(hostile("harmless"))
+
+
+def test_the_data_of_the_script_cannot_end_it_and_hold_the_timeline() -> None:
+    report = REPORTS["hostile timeline"]
+    page = render_page(report)
+
+    raw = page.split('<script type="application/json" id="timelines">')[1].split("</script>")[0]
+    assert not set("<>&\u2028\u2029") & set(raw)
+    (packed,) = json.loads(raw)
+    timeline = report.workloads[0].timeline
+    assert isinstance(timeline, Timeline)
+    assert packed["events"] == timeline.events
+    assert packed["nbytes"] == timeline.nbytes
+    assert packed["peak"] == timeline.peak
+
+    def text(position: int) -> str | None:
+        return None if position < 0 else packed["strings"][position]
+
+    for number, site in enumerate(timeline.sites):
+        columns = packed["sites"]
+        assert text(columns["category"][number]) == site.category
+        assert text(columns["shape"][number]) == ", ".join(map(str, site.shape))
+        assert columns["line"][number] == site.line
+    assert packed["buffer_sites"] == timeline.buffer_sites
+    stretches = packed["stretches"]
+    assert [
+        (first, text(phase), step)
+        for first, phase, step in zip(stretches["first"], stretches["phase"], stretches["step"], strict=True)
+    ] == [(stretch.first, stretch.phase, stretch.step) for stretch in timeline.stretches]
+
+
+def test_a_page_says_the_verdict_the_numbers_and_what_to_do() -> None:
+    said = texts(parsed(render_page(REPORT)))
+
+    for expected in (
+        "2 workloads, 1 limit exceeded, 1 not analysed, 2 findings",
+        "GPT2 needs 5.31 GiB",
+        "fits NVIDIA A100 80GB, 79.0 GiB",
+        "budget 5.00 GiB exceeded",
+        "5.18 GiB to 5.61 GiB",
+        "att = F.softmax(att, dim=-1)",
+        "saves 1.00 GiB of the peak",
+        "call F.scaled_dot_product_attention",
+        "idx is int64 [8, 1024] below 50257, from wte",
+        "UNet cannot be built: ValueError: channels must be divisible by 32",
+        "the running loss keeps every step's graph alive",
+        "image_size has no default",
+        "memlint 0.1.0, PyTorch 2.13.0",
+    ):
+        assert expected in said
+
+
+def test_spaces_beside_code_in_a_message_are_kept() -> None:
+    finding = REPORT.findings[0].model_copy(
+        update={"message": "The `Block` modules `a` to `b`; an odd one", "fix": "an ` odd one"}
+    )
+    said = texts(parsed(render_page(REPORT.model_copy(update={"findings": [finding]}))))
+
+    assert "The Block modules a to b ; an odd one" in said
+    assert "an ` odd one" in said
+
+
+def test_without_a_timeline_the_short_course_is_drawn_and_the_way_to_the_whole_is_said() -> None:
+    document = parsed(render_page(REPORT))
+
+    assert "memlint check models/gpt2.py::GPT2 --timeline" in texts(document)
+    assert not [figure for figure in document.iter("figure") if figure.get("data-timeline")]
+    assert [svg for svg in document.iter() if svg.get("class") == "still"]
+
+
+def test_tables_have_scopes_for_every_heading_and_names() -> None:
+    document = parsed(render_page(made_up(40)))
+
+    assert all(head.get("scope") in {"col", "row"} for head in document.iter("th"))
+    regions = [element for element in document.iter() if element.get("role") == "region"]
+    assert all(region.get("aria-label") for region in regions)
+
+
+@pytest.mark.parametrize("num_buffers", [0, 1, 2])
+def test_a_timeline_with_next_to_nothing_in_it_is_drawn(num_buffers: int) -> None:
+    parsed(render_page(made_up(num_buffers)))
+
+
+def test_an_estimate_of_no_bytes_is_drawn() -> None:
+    text = REPORT.model_dump_json()
+    empty = Report.model_validate_json(
+        re.sub(r'("(?:nbytes|low|estimate|high|limit|[a-z_]+)":)\d{4,}', r"\g<1>0", text)
+    )
+    assert empty.workloads[0].estimate is not None
+    assert empty.workloads[0].estimate.peak.device.high == 0
+
+    assert "GPT2 needs 0 B" in texts(parsed(render_page(empty)))
