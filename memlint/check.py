@@ -17,7 +17,7 @@ from memlint.report.belonging import moved
 from memlint.report.model import Baseline as KnownFindings
 from memlint.report.model import Budget, Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
-from memlint.settle import keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
+from memlint.settle import computed_first, keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
 from memlint.settle import statistics as count_findings
 from memlint.source import Source, Unreadable
 from memlint.targets import distinct, passed_over, resolve, together
@@ -82,7 +82,7 @@ class Run:
     def report(self, *, statistics: bool = False) -> Report:
         """Everything in a fixed order, with paths below the current directory written relative to it."""
         here = Path.cwd()
-        found = [Finding.model_validate(relative(finding.model_dump(), here)) for finding in self.findings]
+        found = computed_first(Finding.model_validate(relative(each.model_dump(), here)) for each in self.findings)
         found.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
         report = Report(
             tool=f"memlint {__version__}",
@@ -123,14 +123,17 @@ def check(
     `baseline` are left out; with `cache` findings of source rules and answers of workers are kept from run to run;
     with `affected` the arguments are files that were changed, and those Workloads of their projects are run that one of
     them is a part of; with `force_exclude` what the configuration excludes is left out even if it is named; `on_wait`
-    is called with the target and the seconds it has taken so far. Raises MemlintError for arguments and configuration
-    that make no sense; what goes wrong with a single target stands in the Report.
+    is called with the target and the seconds it has taken so far. Raises MemlintError for configuration and for an only
+    argument that make no sense; what goes wrong with one target of several stands in the Report.
     """
     known = _baseline(baseline) if baseline is not None else None
-    targets = _targets(arguments, options, init=init, affected=affected, force_exclude=force_exclude, cache=cache)
+    wrong: dict[str, MemlintError] = {}
+    targets = _targets(
+        arguments, options, init=init, affected=affected, force_exclude=force_exclude, cache=cache, wrong=wrong
+    )
     asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough, "timeline": timeline}
     chosen = choose(targets, execute=execute)
-    run = Run(skipped=list(passed_over(targets)))
+    run = Run(skipped=list(passed_over(targets)), workloads=[_failed(each, error) for each, error in wrong.items()])
     for target, choice in zip(targets, chosen, strict=True):
         device_named(target.settings.gpu or "cpu")
         settings = _settings(target.settings, execute=execute)
@@ -210,14 +213,23 @@ def _targets(
     force_exclude: bool,
     cache: bool,
     init: bool = False,
+    wrong: dict[str, MemlintError] | None = None,
 ) -> list[Targets]:
+    """What the arguments stand for. With `wrong` those of several that are no target go there and are not raised."""
+    resolved: list[Targets] = []
     try:
         if affected:
             from memlint.affected import resolve_affected  # noqa: PLC0415
 
             resolved = resolve_affected(arguments, options, init=init, force_exclude=force_exclude, cache=cache)
         else:
-            resolved = [resolve(each, options, init=init, force_exclude=force_exclude) for each in arguments]
+            for each in arguments:
+                try:
+                    resolved.append(resolve(each, options, init=init, force_exclude=force_exclude))
+                except TargetError as error:
+                    if wrong is None or len(arguments) == 1:
+                        raise
+                    wrong[each] = error
     except OSError as error:
         raise TargetError(f"{error.filename} cannot be read: {error.strerror}", "Is it a path?") from error
     return together(distinct(resolved))
@@ -345,7 +357,7 @@ def _failed(target: str, error: MemlintError, traceback: tuple[str, ...] = ()) -
         target=target,
         error=Error(
             kind=kind if kind in _KINDS else "internal",  # type: ignore[arg-type]
-            message=error.message.removeprefix(f"{file} "),  # which the target says already
+            message=error.message.removeprefix(f"{file} ").removeprefix(f"{target} "),  # which is said already
             hint=error.hint or "See the whole traceback with -v.",
             traceback=list(traceback),
         ),

@@ -102,8 +102,6 @@ class Settings(_Table):
     """Seconds for the Workloads of one file."""
     memory_limit: NBytes = 8 * 2**30
     """Resident bytes of the child and everything it started."""
-    rules: dict[str, dict[str, Any]] = {}
-    """Options of rules by code."""
 
     def budget_of(self, workload: str) -> Budget | None:
         """The budget that holds for the Workload of that name."""

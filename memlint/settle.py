@@ -96,6 +96,15 @@ def leave_out(known: Baseline, targets: Sequence[Targets], chosen: Sequence[Choi
     )
 
 
+def computed_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings without what a rule said of the text of a line where it has computed bytes of a traced step."""
+    found = list(findings)
+    computed = {(each.path, each.line, each.code) for each in found if each.confidence != "heuristic"}
+    return [
+        each for each in found if each.confidence != "heuristic" or (each.path, each.line, each.code) not in computed
+    ]
+
+
 def once_per_rule(findings: Iterable[Finding]) -> list[Finding]:
     """One finding for each rule that failed, however often it did."""
     first: dict[str, int] = {}

@@ -288,6 +288,52 @@ def test_what_makes_no_sense_is_one_clear_message_and_exit_status_2(project, arg
     assert "Traceback" not in result.output
 
 
+def test_of_several_targets_those_that_are_missing_cost_the_others_nothing(project):
+    project.write("model.py", workloads=[FITS])
+    result = project.memlint(
+        "check", "gone.py", "model.py", "lost.py::Net", "-o", "report.json", "--output-format", "json"
+    )
+    assert result.exit_code == 2
+    assert "error: gone.py: does not exist" in result.stderr
+    assert "error: lost.py::Net: " in result.stderr
+    workloads = read_report(project.directory / "report.json").workloads
+    assert [each.error.kind if each.error else each.name for each in workloads] == ["target", "target", FITS["name"]]
+    alone = project.memlint("check", "gone.py", "lost.py")
+    assert alone.exit_code == 2
+    assert "2 targets could not be analysed." in alone.stdout
+
+
+def test_what_was_computed_on_a_line_stands_for_what_its_text_looked_like(project):
+    text = """
+    import torch
+
+    def fit(model, loader, optimizer):
+        losses = []
+        for x in loader:
+            loss = model(x).sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss)
+        return losses
+    """
+    computed = {**FINDING, "path": str(project.directory / "loop.py"), "line": 10, "column": 1, "code": "MEM402"}
+    project.write("loop.py", text)
+    (guess,) = project.report("loop.py").findings
+    assert (guess.code, guess.line, guess.confidence) == ("MEM402", 10, "heuristic")
+    project.write("loop.py", text, workloads=[FITS], findings=[computed])
+    assert [(each.line, each.confidence) for each in project.report("loop.py").findings] == [
+        (10, FINDING["confidence"])
+    ]
+    project.write("loop.py", text, workloads=[FITS], findings=[{**computed, "line": 7}])
+    assert [each.line for each in project.report("loop.py").findings] == [7, 10]
+
+
+def test_options_that_do_nothing_by_themselves_are_refused(project):
+    result = project.memlint("check", "--allow-dynamics")
+    assert result.exit_code == 2
+    assert "--allow-dynamics does nothing by itself" in result.stderr
+
+
 def test_a_mistake_in_the_configuration_is_one_clear_message(project):
     project.write("memlint.toml", "bach = 3\n")
     result = project.memlint("check")
@@ -432,7 +478,6 @@ def test_findings_of_source_and_of_traced_steps_are_left_out_by_file(project):
         'extend-select = ["MEM440"]',
         'ignore = ["MEM440"]',
         '[per-file-ignores]\n"a.py" = ["MEM440"]',
-        "[rules.MEM440]\nlimit = 1",
     ],
 )
 def test_an_unknown_code_anywhere_in_the_configuration_is_an_error_with_the_closest_one(project, text):

@@ -61,8 +61,8 @@ class State:
     """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
     last_host = False
     """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
-    host_numbers: Callable[..., Any] | None = None
-    """On the host: called with kernel and arguments, gives what Python numbers among them hold while it runs."""
+    host_scratch: Callable[..., Any] | None = None
+    """On the host: called with kernel and arguments, gives what the kernel holds for itself while it runs."""
     calls: Any = None
     """Where the calls of kernels are recorded, if anywhere: see `memlint.scaling.calls`."""
     assume: Callable[[str], None] = staticmethod(lambda _text: None)

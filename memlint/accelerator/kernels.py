@@ -160,7 +160,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     for observer in observers:
         observer.started(kernel)
     tensors: list[Tensor] = []
-    numbers = State.host_numbers(kernel, args) if State.host_numbers is not None else None
+    beside = State.host_scratch(kernel, args) if State.host_scratch is not None else None
     given = args
     try:
         if kernel.strict_tensors:
@@ -205,7 +205,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     if outputs and real_device_of(outputs[0]).type == NAME and outputs[0].layout is torch.strided:
         State.last_host = entry_of(outputs[0]).host
     follow(kernel, args, kwargs, tensors, outputs)
-    del numbers
+    del beside
     for observer in observers:
         observer.finished(tensors, outputs)
     return result

@@ -46,7 +46,7 @@ def virtual_device(device: Device) -> Iterator[Ledger]:
     ledger = Ledger()
     State.device, State.cuda, State.ledger = device, device.is_cuda, ledger
     State.workspaces = Workspaces(device) if device.is_cuda else None
-    State.host_numbers = None if device.is_cuda else cpu_kernels.HostNumbers()
+    State.host_scratch = None if device.is_cuda else cpu_kernels.HostScratch()
     replaced: list[tuple[Any, str, Any]] = []
     multithreading = torch.autograd.is_multithreading_enabled()
     torch.autograd.set_multithreading_enabled(False)
@@ -70,7 +70,7 @@ def virtual_device(device: Device) -> Iterator[Ledger]:
         exits.close()
         autocast.clear_cache()
         torch.autograd.set_multithreading_enabled(multithreading)
-        State.device, State.cuda, State.ledger, State.host_numbers = None, True, Ledger(), None
+        State.device, State.cuda, State.ledger, State.host_scratch = None, True, Ledger(), None
         State.workspaces = None
 
 

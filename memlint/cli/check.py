@@ -103,7 +103,8 @@ def check(
 
     _refuse(
         several=add_ignore + init + (write_baseline is not None) > 1,
-        idle=unsafe_fixes and not (fix or diff),
+        unfixed=unsafe_fixes and not (fix or diff),
+        unplanned=allow_dynamics and not plan,
         partial=baseline is not None and write_baseline is not None,
     )
     instead = init or add_ignore or write_baseline is not None
@@ -158,12 +159,14 @@ def _add_comments(report: Report, run: Run) -> None:
         click.echo(f"{finding.path}:{finding.line}: {finding.code} is left: {reason}", err=True)
 
 
-def _refuse(*, several: bool, idle: bool, partial: bool) -> None:
+def _refuse(*, several: bool, unfixed: bool, unplanned: bool, partial: bool) -> None:
     """Raise UsageError for options of `check` that make no sense together."""
     if several:
         raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
-    if idle:
+    if unfixed:
         raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
+    if unplanned:
+        raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
     if partial:
         raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
 

@@ -51,9 +51,9 @@ def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tupl
 CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": by_comma}
 
 
-def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """What a Workload is to be, as options of a command; their help begins with `of`."""
-    options = (
+def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """What step a Workload is to take, as options of a command; their help begins with `of`."""
+    return _all_of(
         click.option("--batch", type=click.IntRange(min=1), metavar="N", help=f"{of}Batch size."),
         click.option(
             "--dim",
@@ -68,10 +68,19 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
         ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
+    )
+
+
+def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """What a Workload is to be and to fit into, as options of a command; their help begins with `of`."""
+    return _all_of(
+        step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
     )
 
+
+def _all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Callable[..., Callable[..., None]]:
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
             command = option(command)

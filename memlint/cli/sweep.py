@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlint.cli.options import DTYPES, FILE, MODES
+from memlint.cli.options import FILE, MODES, step_options
 from memlint.cli.printing import progress, show_result
 
 if TYPE_CHECKING:
@@ -68,10 +68,7 @@ def sweep(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size to train with, in parts if need be.")
-@click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
-@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
-@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@step_options()
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlint.cli.options import DTYPES, EXISTING_FOLDER, FILE, FOLDER, MODES
+from memlint.cli.options import EXISTING_FOLDER, FILE, FOLDER, step_options
 from memlint.cli.printing import look_of, print_error, progress, write
 
 if TYPE_CHECKING:
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 @click.option("--suite", type=FILE, help="TOML file of workloads to measure.")
 @click.option("--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True)
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Steps, after one of warm-up.")
-@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Batch size.")
-@click.option("--dtype", type=click.Choice(DTYPES), help="Type of the weights, or float32 with autocast (-amp).")
-@click.option("--mode", type=click.Choice(MODES), help="What a step is.")
-@click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
+@step_options()
 @click.option("--record", type=FOLDER, help="Keep measurements there, and resume.")
 @click.option("--history", is_flag=True, help="Keep the allocator's history as well.")
 @click.option("--no-compare", is_flag=True, help="Only measure.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from memlint.compare.wording import check_text, headline, percent, signed
 from memlint.report.formats.blocks import code, folded, table
+from memlint.report.naming import place_text
 from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
@@ -157,10 +158,7 @@ def _grown(change: WorkloadChange) -> str:
             ),
             table(
                 ("change", "base", "head", "module"),
-                [
-                    (*_amounts(each.base, each.head), code(each.module) or "no submodule")
-                    for each in change.modules
-                ],
+                [(*_amounts(each.base, each.head), code(each.module) or "no submodule") for each in change.modules],
                 most=_FEW,
             ),
         )
@@ -174,7 +172,7 @@ def _categories(change: WorkloadChange) -> str:
 
 
 def _line(line: LineChange) -> tuple[str, ...]:
-    place = code(f"{line.path}:{line.line}") if line.path else ""
+    place = code(place_text(line.path, line.line)) if line.path else ""
     where = place if line.head else f"{place} in base"
     return *_amounts(line.base, line.head), where, code(line.why), code(line.source or line.module)
 
@@ -186,7 +184,7 @@ def _amounts(base: int, head: int) -> tuple[str, str, str]:
 def _findings(findings: Sequence[Finding]) -> str:
     rows = []
     for finding in findings:
-        place = f"{finding.path}:{finding.line}" if finding.path else finding.workload or ""
+        place = place_text(finding.path, finding.line) if finding.path else finding.workload or ""
         saving = finding.peak_change is not None and finding.peak_change < 0
         saves = f"<br>saves {format_nbytes(-(finding.peak_change or 0))} of the peak" if saving else ""
         help_text = f"<br>{code('help: ' + finding.fix)}" if finding.fix else ""

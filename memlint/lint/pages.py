@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint.errors import UsageError
 from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.registry import CODE, GROUP, load_rules
 from memlint.lint.rule import kind_of
@@ -25,6 +26,7 @@ _SUPPRESSION = (
     "around it."
 )
 
+_PACKAGE = "memlint_rules"
 DIRECTORY = Path(__file__).parents[2] / "docs" / "rules"
 
 
@@ -73,13 +75,16 @@ def looks_at(rule: Rule) -> str:
 
 
 def built_in_pages() -> dict[str, str]:
-    """Make every page that belongs into `docs/rules`: file names and texts."""
+    """Make every page that belongs into `docs/rules`: file names and texts. Raises UsageError without the rules."""
     rules = _built_in()
     return {"README.md": index(rules), **{f"{rule.code}.md": page(rule) for rule in rules}}
 
 
 def _built_in() -> tuple[Rule, ...]:
-    return load_rules([plugin for plugin in entry_points(group=GROUP) if plugin.value == "memlint_rules"]).rules
+    plugins = [plugin for plugin in entry_points(group=GROUP) if plugin.value == _PACKAGE]
+    if not plugins:
+        raise UsageError("the built-in rules are not installed, so there is nothing to write", "pip install -e .")
+    return load_rules(plugins).rules
 
 
 def _cases(cases: Iterable[Case]) -> str:

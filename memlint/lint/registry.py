@@ -57,9 +57,6 @@ class Registry:
 
     def chosen(self, settings: Settings) -> tuple[Rule, ...]:
         """Choose the rules that `settings` ask for; raises UsageError for codes that no rule has."""
-        for code in settings.rules:
-            if not any(rule.code == code for rule in self.rules) and self.complete:
-                raise unknown(code, self.rules, "rules")
         return select_rules(
             self.rules, settings.select, settings.ignore, settings.extend_select, complete=self.complete
         )

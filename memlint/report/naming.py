@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -18,9 +19,16 @@ MEASURES: dict[Measure, str] = {
 """The four peaks, and what to compare each with."""
 
 
+_ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+"""Where packages are installed: long, and of interest to nobody who reads a table."""
+
+
 def place_text(path: str | None, line: int | None = None) -> str:
-    """`path:line`, as editors and terminals know it; empty for what no line of the program made."""
-    return "" if path is None else path if line is None else f"{path}:{line}"
+    """`path:line`; empty for what no line of the program made. Installed packages begin with their own name."""
+    if path is None:
+        return ""
+    short = _ENVIRONMENT.sub("", path)
+    return short if line is None else f"{short}:{line}"
 
 
 def tensor_text(dtype: str, shape: Sequence[int]) -> str:

@@ -50,6 +50,7 @@ class Options:
     events: bool = False
     only: tuple[str, ...] = ()
     batch: int | None = None
+    dimensions: dict[str, int] | None = None
     dtype: str | None = None
     mode: str | None = None
     optimizer: str | None = None
@@ -58,7 +59,7 @@ class Options:
 
     def settings(self) -> dict[str, object]:
         """Those that are keys of Settings."""
-        names = ("batch", "dtype", "mode", "optimizer", "timeout", "memory_limit")
+        names = ("batch", "dimensions", "dtype", "mode", "optimizer", "timeout", "memory_limit")
         return {name: getattr(self, name) for name in names}
 
 

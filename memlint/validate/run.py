@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from memlint.validate.host import CpuMeasurement
 
-_OVERRIDES = ("batch", "dtype", "mode", "optimizer")
+_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
 
 
 def describe(request: Request) -> Result:

@@ -51,7 +51,8 @@ class DenseShouldBeSparse(Rule):
     ## Known limits
 
     The number of elements is an upper bound from shapes; matrices that are sparse by their values alone are not
-    recognised. Parameters are left out. Not every operation has a sparse kernel, and some have no backward.
+    recognised. Parameters are left out, and so is what holds nothing but zeros, such as an example input. Not every
+    operation has a sparse kernel, and some have no backward.
 
     ## References
 
@@ -134,6 +135,17 @@ def memlint_workload():
     return GraphConvolution(), {"features": torch.randn(4096, 16), "edges": edges}
 """,
         ),
+        Case(
+            title="Zeros that stand for an input",
+            source="""\
+import torch
+from torch import nn
+
+
+def memlint_workload():
+    return nn.Linear(4096, 16), {"input": torch.zeros(1024, 4096)}
+""",
+        ),
     )
 
     def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
@@ -173,7 +185,7 @@ def _operands(trace: Trace) -> Iterator[tuple[Buffer, Node]]:
             buffer = trace.buffers[geometry.buffer] if geometry.buffer >= 0 else None
             if (
                 buffer is not None
-                and buffer.nonzeros is not None
+                and buffer.nonzeros  # without any it stands for what comes later: an example input, a first state
                 and buffer.category is not Category.PARAMETER
                 and prod(buffer.shape) >= MIN_NUMEL
                 and prod(geometry.shape) == prod(buffer.shape)

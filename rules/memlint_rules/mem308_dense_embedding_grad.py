@@ -11,7 +11,7 @@ from memlint.memory.timeline import live, resize
 from memlint.trace.records import Category, Phase
 from memlint.units import format_nbytes
 from memlint_rules.flow import most_alive, numel
-from memlint_rules.parameters import gradients_read_by_loop
+from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -162,14 +162,7 @@ def memlint_workload():
         gradients = [buffer for buffer in trace.buffers if _is_dense_gradient(buffer, table, lookups)]
         if not gradients or touched > MAX_TOUCHED * rows:
             return
-        temporaries = [
-            buffer
-            for buffer in trace.buffers
-            if buffer.category is Category.TEMPORARY
-            and buffer.phase is Phase.OPTIMIZER
-            and buffer.shape == table.shape
-            and _is_made_from(trace, buffer, table)
-        ]
+        temporaries = temporaries_of(trace, table)
         row = table.nbytes // rows
         sizes = {buffer.id: touched * (row + _INDEX_NBYTES) for buffer in (*gradients, *temporaries)}
         nbytes = most_alive(timeline, [buffer.id for buffer in gradients])
@@ -192,19 +185,6 @@ def memlint_workload():
 def _num_touched(lookups: list[Node], step: int) -> int:
     """Indices looked up in that step, an upper bound on the rows."""
     return sum(max(numel(g) for g in node.inputs if "int" in g.dtype) for node in lookups if node.step == step)
-
-
-def _is_made_from(trace: Trace, temporary: Buffer, table: Buffer) -> bool:
-    """Whether the optimizer made it from the table, its gradient or its state, and not from a table of the same shape.
-
-    Kernels on lists make the i-th output from the i-th tensor of each list.
-    """
-    node = trace.nodes[temporary.node]
-    position = next((i for i, g in enumerate(node.outputs) if g.buffer == temporary.id), 0)
-    sources = (
-        trace.buffers[g.buffer].name for g in node.inputs[position :: max(len(node.outputs), 1)] if g.buffer >= 0
-    )
-    return any(name == table.name or name.endswith(f" of {table.name}") for name in sources)
 
 
 def _is_dense_gradient(buffer: Buffer, table: Buffer, lookups: list[Node]) -> bool:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from memlint.source import Source
 
 
-
 class PredictionsStayOnDevice(Rule):
     """A loop over a data set collects the model's outputs on the GPU.
 

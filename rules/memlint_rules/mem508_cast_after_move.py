@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _METHODS = frozenset({"cuda", "to", "half", "bfloat16", "eval", "train", "requires_grad_"})
 _WORDS = frozenset({"half", "bfloat16", "float16", "dtype"})
 _CAST = re.compile(r"\.\s*((half|bfloat16)\(\s*\)|to\(\s*(dtype\s*=\s*)?[\w.]*(float16|half|dtype)\s*\))")
-_CAST_OF_CALL = re.compile(
-    r"\.(cuda|to|eval|train|requires_grad_)\([^()]*(\([^()]*\)[^()]*)*\)[\s\\]*" + _CAST.pattern
-)
+_CAST_OF_CALL = re.compile(r"\.(cuda|to|eval|train|requires_grad_)\([^()]*(\([^()]*\)[^()]*)*\)[\s\\]*" + _CAST.pattern)
 _HALF = re.compile(r"torch\.(bfloat16|float16|half)|([\w.]+\.)?\w*dtype")
 _DEVICE = re.compile(r"""(f?['"])cuda.*|torch\.device\(f?['"]cuda.*|([\w.]+\.)?_?(device|dev|gpu|rank|local_rank)""")
 _TEST = re.compile(r"test|setUp")

@@ -3,6 +3,7 @@
 import pytest
 
 from memlint.errors import UsageError
+from memlint.lint import pages
 from memlint.lint.pages import DIRECTORY, built_in_pages, rule_page
 from memlint.lint.registry import CODE
 from memlint.lint.rule import HEADINGS
@@ -16,6 +17,15 @@ def test_the_pages_in_docs_are_those_of_the_rules():
         if file.name in pages or CODE.fullmatch(file.stem)
     }
     assert written == pages, "run: python -m memlint.lint.pages"
+
+
+def test_without_the_rules_no_page_is_written_or_removed(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "entry_points", lambda **_: [])
+    monkeypatch.setattr(pages, "DIRECTORY", tmp_path)
+    (tmp_path / "MEM101.md").write_text("a page")
+    with pytest.raises(UsageError, match="not installed"):
+        pages.main()
+    assert (tmp_path / "MEM101.md").read_text() == "a page"
 
 
 def test_a_page_has_every_heading_in_order_and_the_cases():

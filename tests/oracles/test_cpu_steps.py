@@ -6,17 +6,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, alive_at, live, peak_event
 from memlint.trace.recorder import trace_program
 from tests.oracles.measure import CpuMeasurement, measure_cpu_step, measure_memtracker_without_computing
-from tests.oracles.programs import OPTIMIZERS, PROGRAMS
+from tests.oracles.programs import OPTIMIZERS, PROGRAMS, TrainingProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from tests.oracles.programs import TrainingProgram
+    from collections.abc import Callable, Iterable, Mapping
 
 Sizes = dict[str, int]
 
@@ -117,6 +117,42 @@ def lacking_from(some: Iterable[Held], others: Iterable[Held]) -> list[Held]:
 def test_the_requested_peak_is_equal_to_the_byte(case: Case) -> None:
     comparison = compare(case)
     assert comparison.predicted == comparison.real, str(comparison)
+
+
+class Product(nn.Module):
+    """A product whose first operand has no fastest dimension, and so small a weight that its copy is the peak."""
+
+    def __init__(self, multiply: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.multiply = multiply
+        self.weight = nn.Parameter(torch.zeros(4, 256, 3))
+        self.bias = nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.multiply(x[..., ::2], self.weight, self.bias)
+
+
+PRODUCTS: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "mm": lambda x, weight, _bias: x[0] @ weight[0],
+    "addmm": lambda x, weight, bias: torch.addmm(bias, x[0], weight[0]),
+    "mv": lambda x, weight, _bias: torch.mv(x[0], weight[0, :, 0]),
+    "bmm": lambda x, weight, _bias: torch.bmm(x, weight),
+    "transposed": lambda x, weight, _bias: x[0].t() @ x[0] @ weight[0],
+    "expanded": lambda x, weight, _bias: x[:1, 0, :1].expand(512, 256) @ weight[0],
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_copies_of_operands_of_a_product_are_equal_to_the_byte(name: str) -> None:
+    def make() -> TrainingProgram:
+        return TrainingProgram(
+            lambda: Product(PRODUCTS[name]),
+            lambda device: {"x": torch.randn(4, 512, 512, device=device)},
+            lambda model, inputs: ((product := model(inputs["x"])), product.sum()),
+        )
+
+    measured = measure_cpu_step(make()).peak_nbytes
+    assert max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace))) == measured
 
 
 CONVOLUTIONS = [

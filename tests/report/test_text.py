@@ -112,3 +112,12 @@ def test_an_estimate_without_a_place_is_no_trouble():
 def test_what_was_left_out_is_one_line_a_file_and_in_full_with_verbose():
     assert "  models/gpt2.py: Block, Attention (see why with -v)\n" in render_text(REPORT, Look())
     assert "  models/gpt2.py: Block: it is a part of GPT2\n" in render_text(REPORT, Look(verbosity=1))
+
+
+@pytest.mark.parametrize("folder", ["/home/me/.venv/lib/python3.11/site-packages/", ".venv/lib/dist-packages/", ""])
+def test_lines_of_installed_packages_begin_with_the_package(folder):
+    line = ESTIMATE.by_line[0].model_copy(
+        update={"path": f"{folder}transformers/models/gpt2/modeling_gpt2.py", "line": 695}
+    )
+    text = render_text(one(estimate=ESTIMATE.model_copy(update={"by_line": [line]})), Look(width=100))
+    assert re.search(r" x  transformers/models/gpt2/modeling_gpt2\.py:695 ", text)

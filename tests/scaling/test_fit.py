@@ -161,6 +161,9 @@ def test_from_the_command_line(folder: Path) -> None:
     (found,) = json.loads(result.stdout)["fits"]
     assert (found["gpu"], found["batch"]) == ("t4", 2)
     assert str(folder) not in result.stdout
+    refused = CliRunner().invoke(main, ["fit", "model.py::normed", "--gpu", "t4", "--dim", "seq=2"])
+    assert refused.exit_code == 2
+    assert "normed has no dimension seq" in refused.stderr
 
 
 ROW = Row(batch=14, device=Interval(low=1, estimate=22 << 30, high=23 << 30), outcome="fits")

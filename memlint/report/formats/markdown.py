@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from memlint.report.formats.blocks import code, folded, table
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, failed
+from memlint.report.naming import place_text
 from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _held(estimate: Estimate) -> str:
                 ("line", "bytes", "why", "source"),
                 [
                     (
-                        code("" if line.path is None else f"{line.path}:{line.line}"),
+                        code(place_text(line.path, line.line)),
                         format_nbytes(line.nbytes),
                         code(line.why),
                         code(line.source or line.module),
