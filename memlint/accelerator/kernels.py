@@ -172,26 +172,11 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
             cacheable &= _describe((value,), key, tensors)
         if State.calls is not None:
             State.calls.with_arguments(kernel, given, kwargs, key if cacheable else None, tensors)
-        for t in tensors:
-            if real_device_of(t).type == NAME:
-                State.last_host = entry_of(t).host
-                break
         if kernel.reads_at_index:
             index_range.refuse_out_of_range(kernel.packet, args)
-        steps = kernel.temporaries(*args, **kwargs) if kernel.temporaries is not None and _on_gpu(tensors) else None
-        if steps is not None:
-            next(steps)
-        if kernel.explicit is not None:
-            result = kernel.explicit(*args, **kwargs)
-        else:
+        if kernel.explicit is None:
             check_devices(kernel, tensors)
-            if kernel.in_place and len(tensors) == 1:
-                result = tensors[0] if kernel.num_returns else None  # without operands nothing changes shape
-            else:
-                shapes = _infer(kernel, key if cacheable else None, args, kwargs)
-                result = _write(kernel, args, kwargs, shapes) if kernel.written else materialize(shapes)
-        if steps is not None:
-            next(steps, None)
+        result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
     except BaseException:
         for observer in observers:
             observer.failed()
@@ -208,6 +193,47 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     del beside
     for observer in observers:
         observer.finished(tensors, outputs)
+    return result
+
+
+def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out an op on the virtual device for what it takes alone: nobody observes it, and no values are known."""
+    beside = State.host_scratch(kernel, args) if State.host_scratch is not None else None
+    if kernel.strict_tensors:
+        args = _with_tensors(kernel, args)
+    tensors: list[Tensor] = []
+    key: list[Any] | None = None
+    if kernel.explicit is None:
+        key = [kernel]
+        if not _describe((*args, *kwargs.values()), key, tensors):
+            key = None
+    else:
+        _collect((*args, *kwargs.values()), tensors)
+    result = _take(kernel, args, kwargs, tensors, key)
+    del beside
+    return result
+
+
+def _take(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor], key: list[Any] | None
+) -> Any:
+    """Open and close all storages that a kernel does; its results. `tensors` are those among its arguments."""
+    for t in tensors:
+        if real_device_of(t).type == NAME:
+            State.last_host = entry_of(t).host
+            break
+    steps = kernel.temporaries(*args, **kwargs) if kernel.temporaries is not None and _on_gpu(tensors) else None
+    if steps is not None:
+        next(steps)
+    if kernel.explicit is not None:
+        result = kernel.explicit(*args, **kwargs)
+    elif kernel.in_place and len(tensors) == 1:
+        result = tensors[0] if kernel.num_returns else None  # without operands nothing changes shape
+    else:
+        shapes = _infer(kernel, key, args, kwargs)
+        result = _write(kernel, args, kwargs, shapes) if kernel.written else materialize(shapes)
+    if steps is not None:
+        next(steps, None)
     return result
 
 

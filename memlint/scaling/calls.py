@@ -173,7 +173,7 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
         args, kwargs = call.arguments(numbers)
         start = len(scratch.events)
         State.placement = call.placement
-        kept = kernels.run(call.kernel, args, kwargs)  # its storages are open as long as something holds it
+        kept = kernels.run_alone(call.kernel, args, kwargs)  # its storages are open as long as something holds it
         events = scratch.events[start:]
         scratch.freeze()
         del kept
