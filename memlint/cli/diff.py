@@ -5,23 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
+from memlint.cli.check import check
 from memlint.cli.options import FILE
 from memlint.cli.printing import look_of, print_error, write
+from memlint.compare.arguments import Arguments
+from memlint.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _PYTHON = click.Path(dir_okay=False)
 _FOR_CHECK = "memlint.arguments-of-check"
+_NOT_FOR_CHECK = (
+    "output_file",
+    "output_format",
+    "exit_zero",
+    "init",
+    "add_ignore",
+    "write_baseline",
+    "fix",
+    "diff",
+)
+"""Options of check that memlint diff gives itself, or that would change files."""
 
 
 class _WithArgumentsOfCheck(click.Command):
-    """A command that hands on what stands after `--`."""
+    """A command that hands on what stands after `--`. Raises UsageError where `memlint check` does not take it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
-        ctx.meta[_FOR_CHECK] = tuple(args[own + 1 :])
+        words = args[own + 1 :]
+        given = check.make_context("memlint check", words.copy())
+        for name in _NOT_FOR_CHECK:
+            if given.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} cannot be given to the two runs of memlint check", "Leave it out.")
+        ctx.meta[_FOR_CHECK] = Arguments(tuple(words), given.params["paths"])
         return super().parse_args(ctx, args[:own])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
+_OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")
+"""What git tells a hook of the commit that is being made: a checkout would write into its index."""
+_SUBMODULE = "160000"
+"""How git marks the commit of a submodule among the files of a tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,10 @@ class Checkout:
     commit: str | None = None
     original: Path | None = None
     """Of a revision the repository that it was taken from, from which nothing should be imported."""
+    root: Path | None = None
+    """Of a revision where the top of that repository stands here."""
+    missing: tuple[str, ...] = ()
+    """Submodules whose commits are not on this machine: their folders are empty."""
 
 
 def commit_of(revision: str) -> str:
@@ -35,11 +44,9 @@ def commit_of(revision: str) -> str:
     found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if found.returncode == 0:
         return found.stdout.strip()
-    if _git("rev-parse", "--git-dir").returncode:
-        raise UsageError(
-            f"{revision} is not a file or a directory, and this is no git repository",
-            "Give a directory, a report that `memlint check --output-format json` wrote, or a git revision.",
-        )
+    repository = _git("rev-parse", "--git-dir")
+    if repository.returncode:
+        raise _no_repository(revision, repository.stderr)
     if _git("rev-parse", "--verify", "--quiet", "HEAD").returncode:
         raise UsageError(f"{revision} is not in this repository: it has no commit yet", "Commit something first.")
     if _git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
@@ -51,35 +58,90 @@ def commit_of(revision: str) -> str:
     raise UsageError(f"{revision} is not a file, a directory or a revision of this repository", hint)
 
 
+def _no_repository(revision: str, said: str) -> UsageError:
+    if not said or "not a git repository" in said:
+        return UsageError(
+            f"{revision} is not a file or a directory, and this is no git repository",
+            "Give a directory, a report that `memlint check --output-format json` wrote, or a git revision.",
+        )
+    reason, *advice = [line.strip() for line in said.splitlines() if line.strip()]
+    return UsageError(f"git says of {revision}: {reason.removeprefix('fatal: ')}", " ".join(advice))
+
+
 @contextmanager
 def checkout(revision: str) -> Iterator[Checkout]:
     """The files of a revision in a worktree of their own, at the place below its root that we are at below ours.
 
-    Raises UsageError where there is no such revision, TargetError where it cannot be checked out.
+    Submodules stand in it as far as their commits are on this machine. Raises UsageError where there is no such
+    revision, TargetError where it cannot be checked out.
     """
     commit = commit_of(revision)
     root = Path(_git("rev-parse", "--show-toplevel").stdout.strip())
     below = _git("rev-parse", "--show-prefix").stdout.strip()
     with tempfile.TemporaryDirectory(prefix="memlint-diff-", ignore_cleanup_errors=True) as folder:
         place = Path(folder).resolve() / root.name
+        worktrees: list[tuple[Path | None, Path]] = []
         try:
-            made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit)
-            if made.returncode:
-                raise TargetError(
-                    f"{revision} cannot be checked out: {made.stderr.strip()}", "Try `git worktree prune`."
-                )
+            said = _add(None, commit, place, worktrees)
+            if said:
+                raise TargetError(f"{revision} cannot be checked out: {said}", "Try `git worktree prune`.")
+            missing = tuple(_add_submodules(root, commit, place, worktrees))
             directory = place / below
             if not directory.is_dir():
                 raise TargetError(
                     f"{revision} has no {below.rstrip('/')}", "Run memlint diff in a directory that both sides have."
                 )
-            yield Checkout(directory, commit, root)
+            yield Checkout(directory, commit, root, place, missing)
         finally:
-            _git("worktree", "remove", "--force", str(place))
+            for repository, worktree in reversed(worktrees):
+                _git("worktree", "remove", "--force", str(worktree), inside=repository)
 
 
-def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]]) -> str:
+    """Put the files of a commit at `place`; why not, if git does not. What is to be removed goes to `worktrees`.
+
+    The repository is that of the submodule in a folder, or None for the one that we are in.
+    """
+    worktrees.append((repository, place))
+    made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
+    return made.stderr.strip() if made.returncode else ""
+
+
+def _add_submodules(
+    root: Path, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]], parent: str = ""
+) -> Iterator[str]:
+    """Put the submodules of a commit of the repository at `root` where they belong, from their clones here.
+
+    Yields those that are not there.
+    """
+    if not (place / ".gitmodules").is_file():
+        return
+    listed = _git("ls-tree", "-r", "-z", "--full-tree", commit, inside=root if parent else None).stdout
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, _kind, revision = about.split()
+        if mode != _SUBMODULE:
+            continue
+        clone = root / path
+        if not (clone / ".git").exists() or _add(clone, revision, place / path, worktrees):
+            yield f"{parent}{path}"
+        else:
+            yield from _add_submodules(clone, revision, place / path, worktrees, f"{parent}{path}/")
+
+
+def _git(*arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run git, in English, in this directory or inside of the submodule in another."""
+    left_out = _OF_A_COMMIT if inside is None else (*_OF_A_COMMIT, "GIT_DIR", "GIT_WORK_TREE")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
     try:
-        return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=inside,
+            env={**kept, "LC_ALL": "C"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
     except FileNotFoundError as error:
         raise UsageError("git is not installed", "Install it, or give report files or directories.") from error

@@ -21,8 +21,8 @@ from memlint.errors import UsageError, WorkerError
 from memlint.worker import ray_task
 from memlint.worker.answer import Answer, unanswered
 from memlint.worker.packing import pack
-from memlint.worker.parent import terminations_raise
 from memlint.worker.remote import received, sent
+from memlint.worker.terminations import terminations_raise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

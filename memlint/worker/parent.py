@@ -7,21 +7,21 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING
 
 from memlint.worker.answer import interrupted, read_answer, stopped
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.environment import child_environment
 from memlint.worker.family import Family
 from memlint.worker.protocol import ANALYSE
+from memlint.worker.terminations import terminations_raise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from memlint.worker.answer import Answer, Limit, Limits
     from memlint.worker.family import Child
@@ -132,21 +132,3 @@ def _ask_for_stack(child: Child, exchange: Path) -> None:
     deadline = time.monotonic() + _STACK_PATIENCE
     while time.monotonic() < deadline and not (exchange / STACK).stat().st_size:
         time.sleep(0.02)
-
-
-@contextmanager
-def terminations_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left."""
-    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
-        yield
-        return
-
-    def leave(number: int, _frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

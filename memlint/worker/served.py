@@ -16,8 +16,9 @@ from memlint.worker.answer import Answer, unanswered
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.environment import child_environment
 from memlint.worker.family import Family
-from memlint.worker.parent import command, terminations_raise
+from memlint.worker.parent import command
 from memlint.worker.supervisors import INTERVAL, PATIENCE, signals_wait
+from memlint.worker.terminations import terminations_raise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

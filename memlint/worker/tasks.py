@@ -10,9 +10,9 @@ import psutil
 
 from memlint.worker import served
 from memlint.worker.answer import Answer, Limits, unanswered
-from memlint.worker.parent import terminations_raise
 from memlint.worker.protocol import ANALYSE
 from memlint.worker.supervisors import Supervisors, answer_of, ask_child
+from memlint.worker.terminations import terminations_raise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
