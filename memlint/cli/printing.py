@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from memlint.errors import UsageError
-from memlint.report.formats.visible import one_line
+from memlint.report.formats.visible import inert, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def progress(doing: str = "analysing") -> tuple[Callable[[str, float], None], Ca
 
     def show(target: str, seconds: float) -> None:
         if seconds > _PATIENCE:
-            click.echo(f"\r\033[K{doing} {target} ({seconds:.0f} s)", err=True, nl=False)
+            click.echo(f"\r\033[K{doing} {one_line(target)} ({seconds:.0f} s)", err=True, nl=False)
 
     return show, lambda: click.echo("\r\033[K", err=True, nl=False)
 
@@ -81,7 +81,7 @@ def print_outputs(outputs: list[tuple[str, str, str]]) -> None:
     for target, stdout, stderr in outputs:
         for name, text in (("stdout", stdout), ("stderr", stderr)):
             if text:
-                click.echo(f"--- {name} of {target}\n{text.rstrip()}", err=True)
+                click.echo(f"--- {name} of {one_line(target)}\n{text.rstrip()}", err=True)
 
 
 def print_errors(report: Report) -> None:
@@ -93,11 +93,6 @@ def print_errors(report: Report) -> None:
 
 def print_error(message: str, hint: str) -> None:
     """One line each, in which the runner of a workflow finds no command."""
-    click.echo(f"{click.style('error', fg='red', bold=True)}: {_inert(message)}", err=True)
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {inert(one_line(message))}", err=True)
     if hint:
-        click.echo(f"  {click.style('help', fg='cyan', bold=True)}: {_inert(hint)}", err=True)
-
-
-def _inert(text: str) -> str:
-    """`text` on one line: GitHub's runner takes `::` at the beginning of a line and `##[` anywhere for a command."""
-    return one_line(text).replace("##[", "#\\x23[")
+        click.echo(f"  {click.style('help', fg='cyan', bold=True)}: {inert(one_line(hint))}", err=True)

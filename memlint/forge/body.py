@@ -35,44 +35,62 @@ _CUT = "<p>Details are left out, because the comment would be too long: see the 
 def render_body(comparison: Comparison, *, limit: int = LIMIT) -> str:
     """Markdown of at most `limit` characters that ends with a newline.
 
-    Where it would be longer the folded details go first, from the last to the first, then rows of the tables, then all
-    but the heading.
+    Where it would be longer the folded details go first, from the last to the first, then rows of the tables from
+    their ends, then all but the heading.
     """
-    for rows in (_ROWS, _ROWS // 2, _ROWS // 4, _ROWS // 8, 1):
-        top, foot = list(_top(comparison, rows)), _foot(comparison)
-        room = limit - len(_joined([*top, _CUT, foot]))
-        if room >= 0:
-            return _joined([*top, *_that_fit(_details(comparison), room), foot])
-    return f"### memlint: {headline(comparison)}\n"[:limit]
+    heading, foot = f"### memlint: {headline(comparison)}", _foot(comparison)
+    room = limit - len(_joined([heading, _CUT, foot]))
+    if room < 0:
+        return f"{heading}\n"[:limit]
+    blocks = (*_tables(comparison), *([detail] for detail in _details(comparison)))
+    return _joined([heading, *_that_fit(blocks, room), foot])
 
 
 def _joined(blocks: Sequence[str]) -> str:
     return _BETWEEN.join(block for block in blocks if block) + "\n"
 
 
-def _that_fit(blocks: Iterable[str], room: int) -> Iterator[str]:
-    """The first blocks that together take no more than `room`, and _CUT if there are others."""
-    for block in blocks:
-        room -= len(block) + len(_BETWEEN)
-        if room < 0:
+def _that_fit(blocks: Iterable[Iterable[str]], room: int) -> Iterator[str]:
+    """The first blocks that together take no more than `room`, and _CUT if there are others.
+
+    A block is given in all its forms, the longest first: the first that fits is taken.
+    """
+    for forms in blocks:
+        fitting = next((form for form in forms if _nchars(form) <= room), None)
+        if fitting is None:
             yield _CUT
             return
-        yield block
+        room -= _nchars(fitting)
+        yield fitting
 
 
-def _top(comparison: Comparison, rows: int) -> Iterator[str]:
-    told = [change for change in comparison.workloads if _is_told(change)]
-    yield f"### memlint: {headline(comparison)}"
-    yield table(
-        ("workload", "step", "base", "head", "change", "largest batch", "budget"),
-        [_row(change) for change in told],
-        most=rows,
-    )
+def _nchars(block: str) -> int:
+    return len(block) + len(_BETWEEN) if block else 0
+
+
+def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
+    """The table of what has changed and the folded one of what has not, each with ever fewer rows."""
+    told = sorted(filter(_is_told, comparison.workloads), key=_rank)
     quiet = [change for change in comparison.workloads if not _is_told(change)]
-    yield folded(
-        f"{format_count(len(quiet), 'workload')} unchanged",
-        table(("workload", "step", "peak", "budget"), [_quiet_row(change) for change in quiet], most=rows),
+    rows, quiet_rows = [_row(change) for change in told], [_quiet_row(change) for change in quiet]
+    yield (
+        table(("workload", "step", "base", "head", "change", "largest batch", "budget"), rows, most=most)
+        for most in range(_ROWS, -1, -1)
     )
+    yield (
+        folded(
+            f"{format_count(len(quiet), 'workload')} unchanged",
+            table(("workload", "step", "peak", "budget"), quiet_rows, most=most),
+        )
+        for most in range(_ROWS, -1, -1)
+    )
+
+
+def _rank(change: WorkloadChange) -> tuple[bool, bool, int]:
+    """What is to be seen first, and cut last: not analysed, budget exceeded, then the largest change of the peak."""
+    exceeded = any(check.outcome == "exceeded" for check in change.budget)
+    nbytes = abs((change.nbytes_head or 0) - (change.nbytes_base or 0))  # all of the peak of one that is new
+    return change.state != "failed", not exceeded, -nbytes
 
 
 def _is_told(change: WorkloadChange) -> bool:
@@ -120,10 +138,12 @@ def _peak(change: WorkloadChange) -> str:
 
 
 def _batches(change: WorkloadChange) -> str:
+    several = len({each.gpu for each in change.largest}) > 1
     told = []
     for each in change.largest:
         base, head = ("none" if batch is None else str(batch) for batch in (each.base, each.head))
-        told.append(f"{code(each.dtype)} {head if base == head else f'{base} to {head}'}")
+        gpu = f" on {code(each.gpu)}" if several else ""
+        told.append(f"{code(each.dtype)}{gpu} {head if base == head else f'{base} to {head}'}")
     return "<br>".join(told)
 
 
@@ -172,8 +192,8 @@ def _categories(change: WorkloadChange) -> str:
 
 
 def _line(line: LineChange) -> tuple[str, ...]:
-    place = code(place_text(line.path, line.line)) if line.path else ""
-    where = place if line.head else f"{place} in base"
+    place = f"{code(place_text(line.path, line.line))}{'' if line.head else ' in base'}"
+    where = place if line.path else "no line"
     return *_amounts(line.base, line.head), where, code(line.why), code(line.source or line.module)
 
 

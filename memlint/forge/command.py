@@ -171,7 +171,9 @@ def _no_token(name: ForgeName, here: Surroundings) -> ForgeError:
 
 
 def _read(patterns: Sequence[str]) -> Report:
-    return merged([read_report(path) for pattern in patterns for path in _files(pattern)])
+    # A file that several patterns match is one report.
+    files = {path.resolve(): path for pattern in patterns for path in _files(pattern)}
+    return merged([read_report(path) for path in files.values()])
 
 
 def _files(pattern: str) -> list[Path]:

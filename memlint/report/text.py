@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from memlint.report.course_text import course_lines
-from memlint.report.formats.visible import one_line
+from memlint.report.formats.log import for_log
 from memlint.report.look import Paint, cut, table
 from memlint.report.naming import MEASURES, place_text, tensor_text
 from memlint.report.plan_text import plan_lines, what_if_lines
@@ -49,7 +49,7 @@ _WIDE = 120  # columns from which shapes are shown
 
 def render_text(report: Report, look: Look) -> str:
     """The Report as text that ends with a newline; empty if there is nothing to say."""
-    paint = Paint(look)
+    report, paint = for_log(report), Paint(look)
     blocks = [
         *("\n".join(_workload(workload, paint)) for workload in report.workloads),
         *_findings(report, paint),
@@ -97,10 +97,10 @@ def _assumptions(workload: Workload, paint: Paint) -> Iterator[str]:
 
 
 def _error(target: str, error: Error, paint: Paint) -> Iterator[str]:
-    yield f"{paint('error', 'red', bold=True)}: {paint(target, bold=True)}: {one_line(error.message)}"
+    yield f"{paint('error', 'red', bold=True)}: {paint(target, bold=True)}: {error.message}"
     yield from (f"    {line}" for line in error.traceback)
     if error.hint:
-        yield f"  {paint('help', 'cyan', bold=True)}: {one_line(error.hint)}"
+        yield f"  {paint('help', 'cyan', bold=True)}: {error.hint}"
 
 
 def _headline(workload: Workload, estimate: Estimate, paint: Paint) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from memlint.compare.compare import compare
 from memlint.forge.body import render_body
-from memlint.report.model import Budget, Interval
+from memlint.report.model import Budget, Interval, LineBytes
 from tests.compare.samples import GIB, MIB, failed, finding, line, report, sweep, workload
 from tests.report.formats.samples import HOSTILE, hostile
 
@@ -82,6 +82,64 @@ def test_a_comment_stays_within_the_limit_and_loses_its_details_first(limit):
     if limit == 60_000:
         assert "What changed in <code>w149</code>" in text  # the biggest change is the last to go
         assert "Details are left out" in text
+
+
+def names(text: str) -> list[str]:
+    """The workloads of the table of what has changed, from the top."""
+    return re.findall(r"^<tr><td><code>(\w+)", text.partition("</table>")[0], re.MULTILINE)
+
+
+def test_what_failed_comes_first_then_what_exceeds_its_budget_then_the_largest_changes():
+    told = ("small", GIB + MIB), ("shrunk", GIB - 3 * MIB), ("over", GIB + 2 * MIB), ("large", GIB + 5 * MIB)
+    same = workload("same", GIB)
+    base = report(*(workload(name, GIB) for name, _ in told), workload("broken", GIB), same)
+    head = report(
+        *(workload(name, nbytes) for name, nbytes in told),
+        workload("new", 4 * MIB),
+        failed("broken"),
+        same,
+        over=Budget(max_increase=MIB),
+    )
+    assert names(body(base, head)) == ["broken", "over", "large", "new", "shrunk", "small"]
+
+
+@pytest.mark.parametrize("limit", [60_000, 6_000, 1_500])
+def test_no_number_of_small_changes_hides_what_failed_and_what_exceeds_its_budget(limit):
+    many = [f"w{n}" for n in range(300)]
+    base = report(*(workload(name, GIB) for name in [*many, "over", "broken"]))
+    head = report(
+        *(workload(name, 2 * GIB) for name in many),
+        workload("over", GIB + 2 * MIB),
+        failed("broken"),
+        over=Budget(max_increase=MIB),
+    )
+    assert names(body(base, head, limit=limit))[:2] == ["broken", "over"]
+
+
+@pytest.mark.parametrize("length", [1, 60, 300])
+def test_as_many_rows_are_shown_as_there_is_room_for(length):
+    many = [f"w{n:03}" + "&" * length for n in range(200)]
+    base = report(*(workload(name, GIB) for name in many))
+    text = body(base, report(*(workload(name, GIB + MIB) for name in many)))
+    row = max(len(line) for line in text.splitlines())
+    assert len(names(text)) == 100 or len(text) > 60_000 - 2 * row
+
+
+def test_batches_on_different_gpus_name_their_gpu():
+    before, after = sweep({8: GIB}, 69), sweep({8: GIB}, 36).model_copy(update={"gpu": "h100-80gb"})
+    text = body(report(workload("gpt", sweeps=[before])), report(workload("gpt", sweeps=[after], gpu="h100-80gb")))
+    assert "<code>bf16-amp</code> on <code>h100-80gb</code> none to 36" in text
+    assert "<code>bf16-amp</code> on <code>a100-80gb</code> 69 to none" in text
+    assert "</code> on <code>" not in body(BASE, HEAD)
+
+
+def test_bytes_that_no_line_made_are_said_to_have_none():
+    def sides(nbytes):
+        return report(workload("gpt", nbytes, lines=[LineBytes(path=None, line=None, nbytes=nbytes, num_buffers=1)]))
+
+    assert "<td><b>+1.00 GiB</b></td><td>1.00 GiB</td><td>2.00 GiB</td><td>no line</td>" in body(
+        sides(GIB), sides(2 * GIB)
+    )
 
 
 class Elements(HTMLParser):

@@ -65,7 +65,11 @@ class Job:
         self.environment |= {"GITHUB_RUN_ID": str(number), "GITHUB_RUN_ATTEMPT": str(attempt)}
 
     def comment(self, *arguments: str, forge: str = "github", base: bool = True) -> Result:
-        sides = ["--head", str(self.folder / "head.json"), *(["--base", str(self.folder / "base.json")] if base else [])]
+        sides = [
+            "--head",
+            str(self.folder / "head.json"),
+            *(["--base", str(self.folder / "base.json")] if base else []),
+        ]
         return CliRunner(env=self.environment).invoke(main, ["comment", forge, *sides, *arguments])
 
 
@@ -87,7 +91,9 @@ def test_a_pull_request_gets_its_comment_and_the_job_its_summary(job: Job, githu
     [body] = github.bodies()
     assert body.startswith("### memlint: peak GPU memory +1.50 GiB in 1 of 2 workloads")
     assert "aaaaaaaaaaaa" in body
-    assert job.summary.read_text().strip() == body.replace("\r\n", "\n").partition("\n\n<!-- memlint comment")[0].strip()
+    assert (
+        job.summary.read_text().strip() == body.replace("\r\n", "\n").partition("\n\n<!-- memlint comment")[0].strip()
+    )
 
 
 def test_each_push_brings_the_comment_up_to_date_and_only_a_push_does(job: Job, github: FakeGitHub) -> None:
@@ -115,6 +121,15 @@ def test_a_dry_run_prints_the_comment_and_needs_neither_token_nor_network(offlin
     assert result.stdout.startswith("### memlint: peak GPU memory +1.50 GiB")
     assert "<!--" not in result.stdout
     assert not offline.summary.exists()
+
+
+def test_a_report_that_several_patterns_match_counts_once(offline: Job) -> None:
+    plain = offline.comment("--dry-run").stdout
+    again = offline.comment(
+        "--dry-run", "--head", str(offline.folder / "hea*.json"), "--head", str(offline.folder / "." / "head.json")
+    )
+
+    assert again.stdout == plain
 
 
 def test_the_markdown_goes_into_a_file_as_well(job: Job, tmp_path: Path, github: FakeGitHub) -> None:
@@ -151,7 +166,10 @@ def test_what_is_printed_into_a_log_of_github_is_no_command(job: Job, github: Fa
     ("fault", "said"),
     [
         (Fault("POST", 404, "Not Found"), "GitHub does not find acme/models#7: Not Found (status 404)"),
-        (Fault("POST", 422, "Validation Failed", errors=[{"code": "x", "message": "Body is too long"}]), "Body is too long"),
+        (
+            Fault("POST", 422, "Validation Failed", errors=[{"code": "x", "message": "Body is too long"}]),
+            "Body is too long",
+        ),
         (Fault("GET", 401, "Bad credentials"), "GitHub does not know the token: Bad credentials (status 401)"),
         (Fault("POST", 403, "rate limit", {"retry-after": "3600"}), "the next attempt would be in 3600 seconds"),
     ],
@@ -366,7 +384,9 @@ def test_a_pipeline_of_a_fork_has_no_token_and_does_not_fail(offline: Job) -> No
     assert "### memlint: peak GPU memory +1.50 GiB" in result.stdout
 
 
-def pull(number: int, sha: str = "a" * 40, repository: str | None = "fork/models", state: str = "open") -> dict[str, Any]:
+def pull(
+    number: int, sha: str = "a" * 40, repository: str | None = "fork/models", state: str = "open"
+) -> dict[str, Any]:
     owner = (repository or "fork/").partition("/")[0]
     here = {"full_name": repository} if repository else None
     return {"number": number, "state": state, "head": {"sha": sha, "label": f"{owner}:topic", "repo": here}}

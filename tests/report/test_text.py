@@ -10,6 +10,7 @@ import pytest
 from memlint.report.look import Look
 from memlint.report.model import Report
 from memlint.report.text import render_text
+from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import ESTIMATE, REPORT
 
 GOLDEN = Path(__file__).parent / "check.txt"
@@ -121,3 +122,23 @@ def test_lines_of_installed_packages_begin_with_the_package(folder):
     )
     text = render_text(one(estimate=ESTIMATE.model_copy(update={"by_line": [line]})), Look(width=100))
     assert re.search(r" x  transformers/models/gpt2/modeling_gpt2\.py:695 ", text)
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "::error::x", "  ::error::x", "x\n::error::x", "##[add-mask]x", "\x1b[2Jx", "x\u2028y\ry\x85y"]
+)
+@pytest.mark.parametrize("verbosity", [-1, 0, 1])
+def test_no_string_of_a_report_makes_a_line_or_a_command_of_its_own(text, verbosity):
+    look = Look(verbosity=verbosity, width=200)
+    lines = render_text(hostile(text), look).split("\n")
+    assert len(lines) == len(render_text(hostile("x"), look).split("\n"))
+    assert all(line.isprintable() for line in lines)
+    assert not any(line.lstrip().startswith("::") or "##[" in line for line in lines)
+
+
+def test_the_spaces_in_the_name_of_a_file_stay():
+    finding = REPORT.findings[0].model_copy(update={"path": "my  models/gpt2.py"})
+    report = one(target="my  models/gpt2.py::GPT2").model_copy(update={"findings": [finding]})
+    lines = render_text(report, Look()).splitlines()
+    assert lines[0].startswith("my  models/gpt2.py::GPT2 needs")
+    assert any(line.startswith("my  models/gpt2.py:61:15: MEM107") for line in lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.report.formats.entries import entries
-from memlint.report.formats.visible import visible
+from memlint.report.formats.visible import inert, visible
 
 if TYPE_CHECKING:
     from memlint.report.formats.entries import Entry
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def render_concise(report: Report) -> str:
     """A line for each error, exceeded limit and finding; empty without any."""
-    return "".join(f"{_place(entry)}: {entry.code} {entry.message}\n" for entry in entries(report))
+    return "".join(inert(f"{_place(entry)}: {entry.code} {entry.message}") + "\n" for entry in entries(report))
 
 
 def _place(entry: Entry) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.report.formats.entries import entries
-from memlint.report.formats.visible import one_line, visible
+from memlint.report.formats.visible import inert, one_line, visible
 from memlint.units import format_count
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def render_full(report: Report) -> str:
     if not found:
         return ""
     sources = {path: _lines(path) for path in {entry.path for entry in found}}
-    blocks = ["\n".join(_block(entry, sources[entry.path])) for entry in found]
+    blocks = ["\n".join(map(inert, _block(entry, sources[entry.path]))) for entry in found]
     severities = sorted(("error", "warning", "info", "note").index(entry.severity) for entry in found)
     counts = ((("error", "warning", "info", "note")[kind], len(list(group))) for kind, group in groupby(severities))
     told = ", ".join(f"{count} info" if name == "info" else format_count(count, name) for name, count in counts)
@@ -49,7 +49,6 @@ def _lines(path: str) -> Sequence[str]:
 def _block(entry: Entry, source: Sequence[str]) -> Iterator[str]:
     last = min((entry.line or 0) + _AROUND, len(source))
     gutter = " " * len(str(last if entry.line and entry.line <= len(source) else entry.line or ""))
-    # A line that began with a stranger's text could be a command to the runner of a workflow.
     yield f"{entry.severity}[{entry.code}]: {entry.message}"
     numbers = "".join(f":{number}" for number in (entry.line, entry.column) if number is not None)
     yield f"{gutter}--> {visible(entry.path)}{numbers}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.report.formats.entries import entries
+from memlint.report.formats.visible import visible
 
 if TYPE_CHECKING:
     from memlint.report.formats.entries import Entry
@@ -39,6 +40,8 @@ def _command(entry: Entry) -> str:
         "col": entry.column,
         "title": f"{entry.code} ({entry.workload})" if entry.workload else entry.code,
     }
-    given = ",".join(f"{key}={escape_property(str(value))}" for key, value in properties.items() if value is not None)
+    given = ",".join(
+        f"{key}={escape_property(visible(str(value)))}" for key, value in properties.items() if value is not None
+    )
     text = escape_data("\n".join(entry.lines))
     return f"::{_COMMANDS[entry.severity]} {given}::{text}"

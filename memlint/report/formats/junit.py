@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
 from memlint.report.belonging import belonging
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entry_of, exceeded, failed, target_file
+from memlint.report.formats.visible import one_line, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from memlint.report.model import Report, Skipped, Workload
 
 _SOURCE = "source rules"
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to write."""
 
 
 def render_junit(report: Report) -> str:
@@ -25,7 +23,7 @@ def render_junit(report: Report) -> str:
     root = ET.Element("testsuites", name="memlint")
     found = belonging(report)
     for workload, findings in zip(report.workloads, found.of_workloads, strict=True):
-        suite = ET.SubElement(root, "testsuite", name=_xml(workload.name))
+        suite = ET.SubElement(root, "testsuite", name=one_line(workload.name))
         _step(suite, workload)
         file = target_file(workload)
         _findings(suite, (entry_of(finding, file) for finding in findings))
@@ -63,30 +61,26 @@ def _findings(suite: ET.Element, found: Iterable[Entry]) -> None:
 
 def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
     """A case of a file, or without one of the source rules."""
-    place = {"classname": _xml(file), "file": _xml(file)} if file else {"classname": _SOURCE}
-    return ET.SubElement(suite, "testcase", {"name": _xml(name), **place})
+    place = {"classname": visible(file), "file": visible(file)} if file else {"classname": _SOURCE}
+    return ET.SubElement(suite, "testcase", {"name": one_line(name), **place})
 
 
 def _complain(case: ET.Element, entry: Entry) -> None:
     told = ("info", "note") if entry.code != OVER_LIMIT else ("warning",)
     if entry.severity in told:  # and fails nothing
-        ET.SubElement(case, "system-out").text = _xml("\n".join(entry.lines))
+        ET.SubElement(case, "system-out").text = "\n".join(entry.lines)
         return
     tag = "error" if entry.code == NOT_ANALYSED else "failure"
-    complaint = ET.SubElement(case, tag, message=_xml(entry.message), type=_xml(entry.code))
-    complaint.text = _xml("\n".join((*entry.traceback, *entry.lines)))
+    complaint = ET.SubElement(case, tag, message=entry.message, type=entry.code)
+    complaint.text = "\n".join((*entry.traceback, *entry.lines))
 
 
 def _skip(suite: ET.Element, skipped: Skipped) -> None:
     case = _case(suite, skipped.path or "", skipped.name or skipped.path or "not analysed")
-    ET.SubElement(case, "skipped", message=_xml(skipped.reason))
+    ET.SubElement(case, "skipped", message=one_line(skipped.reason))
 
 
 def _count(suite: ET.Element) -> None:
     suite.set("tests", str(len(suite)))
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
-
-
-def _xml(text: str) -> str:
-    return _NO_XML.sub("", text)

@@ -112,7 +112,7 @@ def _held(estimate: Estimate) -> str:
                 ("line", "bytes", "why", "source"),
                 [
                     (
-                        code(place_text(line.path, line.line)),
+                        code(place_text(line.path, line.line)) or "no line",
                         format_nbytes(line.nbytes),
                         code(line.why),
                         code(line.source or line.module),

@@ -1,4 +1,7 @@
-"""Strings of a Report made fit for one line: what shows nothing, or moves the cursor, is shown as an escape."""
+"""Strings of a Report made fit for one line: what shows nothing, or moves the cursor, is shown as an escape.
+
+In a log there is more to it: the runner of GitHub's workflows reads every line, and obeys those that are commands.
+"""
 
 from __future__ import annotations
 
@@ -19,3 +22,13 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """`text` with one space for each stretch of spaces and line breaks, and the rest visible."""
     return visible(" ".join(text.split()))
+
+
+def inert(text: str) -> str:
+    """`text`, on one line already, with an escape where the runner of a workflow would find a command.
+
+    It takes `##[` anywhere in a line for one, and `::` at its beginning, behind spaces as well.
+    """
+    text = text.replace("##[", "#\\x23[")
+    start = len(text) - len(text.lstrip())
+    return f"{text[:start]}\\x3a{text[start + 1 :]}" if text.startswith(":", start) else text

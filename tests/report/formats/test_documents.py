@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -12,6 +11,7 @@ from memlint.report.formats.gitlab import render_gitlab
 from memlint.report.formats.junit import render_junit
 from memlint.report.formats.rdjson import render_rdjson
 from memlint.report.formats.sarif import render_sarif
+from memlint.report.formats.visible import one_line, visible
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import REPORT
@@ -120,9 +120,12 @@ def test_nothing_to_say_is_one_case_that_passed():
     assert [len(case) for case in suite] == [0]
 
 
-def test_junit_gives_back_every_string_less_what_xml_cannot_write():
+def test_junit_shows_every_string_on_one_line_and_as_an_escape_what_xml_cannot_write():
     root = ET.fromstring(render_junit(hostile()))
-    written = re.sub("[\0\x1b\ufffe]", "", HOSTILE)
-    assert [suite.get("name") for suite in root][:2] == [written, written]
-    assert {case.get("file") for case in root.iter("testcase")} == {written, written.partition("::")[0]}
+    assert [suite.get("name") for suite in root][:2] == [one_line(HOSTILE)] * 2
+    files = {visible(path) for path in (HOSTILE, HOSTILE.partition("::")[0])}
+    assert {case.get("file") for case in root.iter("testcase")} == files
+    texts = [value for element in root.iter() for value in element.attrib.values()]
+    assert all(text.isprintable() for text in texts)
+    assert "\\x1b[31m" in root.find(".//skipped").get("message")
     assert "<script>alert(1)</script>" in root.find(".//failure").get("message")

@@ -11,6 +11,7 @@ from memlint.report.formats.concise import render_concise
 from memlint.report.formats.entries import entries
 from memlint.report.formats.github import escape_data, escape_property, render_github
 from memlint.report.formats.json_lines import render_json_lines
+from memlint.report.formats.visible import inert
 from memlint.report.json import render_json
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, hostile
@@ -61,17 +62,38 @@ def test_a_finding_in_a_model_without_a_file_of_the_user_stands_at_the_target():
     assert lines[-1] == "models/gpt2.py: MEM107 attention keeps its weights for backward"
 
 
+def is_obeyed(line: str) -> bool:
+    """Whether GitHub's runner takes a line of a log for a command."""
+    return line.lstrip().startswith("::") or "##[" in line
+
+
 @pytest.mark.parametrize(
-    "text", [HOSTILE, "::error::x", "  ::error::x", "\n::error::x", "\x1b[2J", "x\u2028::error::x"]
+    ("text", "shown"),
+    [
+        ("##[add-mask]x", "#\\x23[add-mask]x"),
+        ("a ##[add-mask]x", "a #\\x23[add-mask]x"),
+        ("::error::x", "\\x3a:error::x"),
+        ("  ::error::x", "  \\x3a:error::x"),
+        ("a::error::x", "a::error::x"),
+        ("### a [b]", "### a [b]"),
+    ],
+)
+def test_what_the_runner_would_obey_is_shown_with_an_escape(text, shown):
+    assert inert(text) == shown
+    assert not is_obeyed(shown)
+
+
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "##[add-mask]x", "::error::x", "  ::error::x", "\n::error::x", "\x1b[2J", "x\u2028::error::x"]
 )
 @pytest.mark.parametrize("render", [render_concise, render_github])
 def test_a_complaint_is_one_line_that_hides_and_commands_nothing(render, text):
     report = hostile(text)
     lines = re.split(r"[\r\n]", render(report))
     assert len(lines) - 1 == len(entries(report))
+    assert all(line.isprintable() for line in lines)
     if render is render_concise:
-        assert all(line.isprintable() for line in lines)
-        assert not any(line.lstrip().startswith("::") for line in lines)
+        assert not any(is_obeyed(line) for line in lines)
     else:
         assert all(re.match(r"::(error|warning|notice) file=", line) for line in lines[:-1])
 
@@ -113,7 +135,7 @@ def test_the_runner_reads_back_what_was_meant():
     assert text.splitlines()[2] == "help: call F.scaled_dot_product_attention"
 
 
-@pytest.mark.parametrize("path", ["a,line=1.py", "a::error::b.py", "100%25.py", "a\nb.py", "a b:c.py"])
+@pytest.mark.parametrize("path", ["a,line=1.py", "a::error::b.py", "100%25.py", "a  b:c.py"])
 def test_the_runner_reads_back_every_file_name(path):
     finding = REPORT.findings[1].model_copy(update={"path": path})
     line = render_github(Report(tool="memlint 0", findings=[finding])).removesuffix("\n")
