@@ -11,7 +11,7 @@ from github import Auth, Github, GithubException
 from github.GithubException import BadAttributeException
 from github.GithubObject import GithubObject
 
-from memlint.forge.protocol import Comment, ForgeError, root_of
+from memlint.forge.protocol import Comment, ForgeError, not_the_api, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -25,6 +25,7 @@ ACTIONS = "github-actions[bot]"
 _TIMEOUT = 20
 _BETWEEN_WRITES = 1.0
 """Seconds, as GitHub's documentation asks for."""
+_RIGHT_URL = "that of GitHub is https://api.github.com, that of GitHub Enterprise Server ends with /api/v3."
 _NOT_GITHUB = (AssertionError, AttributeError, BadAttributeException, KeyError, RuntimeError, TypeError, ValueError)
 """What PyGithub raises for answers that are not GitHub's: another server's page, a redirection to another host."""
 
@@ -125,15 +126,12 @@ class GitHub:
         try:
             yield
         except GithubException as error:
-            raise _error(error, self._place) from error
+            raise _error(error, self._place, self._github.requester.base_url) from error
         except requests.RequestException as error:
             raise ForgeError("unavailable", f"GitHub gave no answer: {root_of(error)}") from error
         except _NOT_GITHUB as error:
-            raise ForgeError(
-                "unavailable",
-                f"what answers at {self._github.requester.base_url} is not GitHub's API",
-                "--api-url of GitHub Enterprise Server ends with /api/v3.",
-            ) from error
+            came = "it sends something else than GitHub's JSON"
+            raise not_the_api(self.name, self._github.requester.base_url, came, _RIGHT_URL) from error
 
 
 def _comment(comment: IssueComment) -> Comment:
@@ -157,12 +155,17 @@ def _name(login: object) -> str:
     return login
 
 
-def _error(error: GithubException, place: str) -> ForgeError:
+def _error(error: GithubException, place: str, url: str) -> ForgeError:
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     said = _said(error)
     text = f"{said} (status {error.status})" if said else f"status {error.status}"
     if _is_limited(error.status, said, headers):
         return ForgeError("limited", f"GitHub limits how much may be asked: {text}", seconds=_seconds_to_wait(headers))
+    if error.status >= 500 or error.status == 408:
+        return ForgeError("unavailable", f"GitHub fails: {text}")
+    if not (isinstance(error.data, dict) and error.data.keys() & {"message", "errors"}):
+        kind = headers.get("content-type", "something without a type")
+        return not_the_api("GitHub", url, f"it sends {kind} with status {error.status}", _RIGHT_URL)
     if error.status == 401:
         return ForgeError("invalid", f"GitHub does not know the token: {text}", "Set GITHUB_TOKEN to a valid token.")
     if error.status == 403 or "FORBIDDEN" in _types(error):
@@ -175,8 +178,6 @@ def _error(error: GithubException, place: str) -> ForgeError:
         return ForgeError(
             "not found", f"GitHub does not find {place}: {text}", "It does not exist, or the token cannot see it."
         )
-    if error.status >= 500 or error.status == 408:
-        return ForgeError("unavailable", f"GitHub fails: {text}")
     return ForgeError("invalid", f"GitHub refuses the comment on {place}: {text}")
 
 

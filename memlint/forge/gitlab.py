@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import requests
 from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
-from memlint.forge.protocol import Comment, ForgeError, root_of
+from memlint.forge.protocol import Comment, ForgeError, not_the_api, root_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _TIMEOUT = 20
 _ONCE: dict[str, Any] = {"obey_rate_limit": False}
 """Nothing is sent again on its own: posting looks first whether it was carried out."""
+_RIGHT_URL = "write the address of the server, as in https://gitlab.example.com."
 _NOT_GITLAB = (AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -98,11 +100,17 @@ class GitLab:
         try:
             yield
         except GitlabError as error:
-            raise _error(error, self._place, self._headers) from error
+            if error.response_code is None or _is_page(error):
+                raise self._not_gitlab() from error
+            raise _error(error, error.response_code, self._place, self._headers) from error
         except requests.RequestException as error:
             raise ForgeError("unavailable", f"GitLab gave no answer: {root_of(error)}") from error
         except _NOT_GITLAB as error:
-            raise ForgeError("unavailable", f"what answers at {self._gitlab.url} is not GitLab's API") from error
+            raise self._not_gitlab() from error
+
+    def _not_gitlab(self) -> ForgeError:
+        kind = self._headers.get("Content-Type", "something without a type")
+        return not_the_api(self.name, self._gitlab.url, f"it sends {kind} that is not GitLab's", _RIGHT_URL)
 
 
 def _comment(note: Mapping[str, Any]) -> Comment:
@@ -111,10 +119,17 @@ def _comment(note: Mapping[str, Any]) -> Comment:
     return Comment(id=note["id"], body=note.get("body") or "", author=(note.get("author") or {}).get("username") or "")
 
 
-def _error(error: GitlabError, place: str, headers: Mapping[str, str]) -> ForgeError:
-    status = error.response_code
-    if status is None:
-        return ForgeError("unavailable", f"what answers is not GitLab's API: {error.error_message}")
+def _is_page(error: GitlabError) -> bool:
+    """Whether a refusal is no JSON, which GitLab's always is but where it is overloaded."""
+    if error.response_code in (408, 429) or (error.response_code or 0) >= 500:
+        return False
+    try:
+        return not isinstance(json.loads(error.response_body or b""), dict)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _error(error: GitlabError, status: int, place: str, headers: Mapping[str, str]) -> ForgeError:
     said: Any = error.error_message
     if isinstance(said, bytes):
         said = said.decode(errors="replace")

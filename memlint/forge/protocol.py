@@ -63,6 +63,15 @@ class Forge(Protocol):
         """Fold a comment away as outdated."""
 
 
+def not_the_api(forge: str, url: str, came: str, hint: str) -> ForgeError:
+    """For an answer that is none of the forge's: another server's page, a redirection to another host.
+
+    It will not be another one after a while.
+    """
+    message = f"what answers at {url} is not {forge}'s API: {came}"
+    return ForgeError("invalid", message, f"--api-url may be wrong: {hint}")
+
+
 def root_of(error: BaseException) -> str:
     """What is wrong at the bottom, without the layers that passed it on."""
     while (cause := error.__cause__ or error.__context__) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,10 @@ FORK = "Resource not accessible by integration"
 def give(fake: FakeGitHub, what: Wanted, wait: Callable[[float], None] = lambda _seconds: None) -> Outcome:
     forge = GitHub(fake.url, TOKEN, fake.repository, fake.number, between_writes=0.0)
     return post(forge, what, wait=wait)
+
+
+def never(_seconds: float) -> None:
+    pytest.fail("waiting does not help")
 
 
 def texts(fake: FakeGitHub) -> list[str]:
@@ -362,8 +367,34 @@ def test_an_answer_that_is_not_githubs_is_told(httpserver: Any, answer: str) -> 
     httpserver.expect_request("/repos/acme/models/issues/7/comments").respond_with_data(answer)
     forge = GitHub(httpserver.url_for("/").rstrip("/"), TOKEN, "acme/models", 7, between_writes=0.0)
 
-    with pytest.raises(ForgeError, match="is not GitHub's API"):
-        post(forge, wanted(), wait=lambda _seconds: None)
+    with pytest.raises(ForgeError, match="is not GitHub's API: it sends something else than GitHub's JSON") as caught:
+        post(forge, wanted(), wait=never)
+
+    assert "--api-url may be wrong" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("page", ["<html>not here</html>", "", '{"error": "no"}'])
+def test_a_refusal_that_is_not_githubs_is_told_at_once(httpserver: Any, status: int, page: str) -> None:
+    httpserver.expect_request(re.compile(".*")).respond_with_data(page, status, content_type="text/html")
+    forge = GitHub(httpserver.url_for("/").rstrip("/"), TOKEN, "acme/models", 7, between_writes=0.0)
+
+    with pytest.raises(ForgeError, match=rf"is not GitHub's API: it sends text/html with status {status}") as caught:
+        post(forge, wanted(), wait=never)
+
+    assert caught.value.trouble == "invalid"
+    assert "--api-url may be wrong" in caught.value.hint
+
+
+def test_a_page_with_which_a_server_fails_is_waited_out(httpserver: Any) -> None:
+    httpserver.expect_request(re.compile(".*")).respond_with_data("<html>unicorn</html>", 502)
+    forge = GitHub(httpserver.url_for("/").rstrip("/"), TOKEN, "acme/models", 7, between_writes=0.0)
+    waits: list[float] = []
+
+    with pytest.raises(ForgeError, match=r"GitHub fails: status 502"):
+        post(forge, wanted(), wait=waits.append)
+
+    assert len(waits) == 5
 
 
 def test_enterprise_server_is_spoken_to_below_its_path(enterprise: FakeGitHub) -> None:

@@ -193,5 +193,29 @@ def test_an_answer_that_is_not_gitlabs_is_told(httpserver: Any, answer: str) -> 
         answer, content_type="application/json"
     )
 
-    with pytest.raises(ForgeError, match=r"is not GitLab's API|Failed to parse"):
-        post(GitLab(httpserver.url_for("/").rstrip("/"), TOKEN, "42", 7), wanted(), wait=lambda _seconds: None)
+    with pytest.raises(
+        ForgeError, match=r"is not GitLab's API: it sends application/json that is not GitLab's"
+    ) as caught:
+        post(GitLab(httpserver.url_for("/").rstrip("/"), TOKEN, "42", 7), wanted(), wait=never)
+
+    assert "--api-url may be wrong" in caught.value.hint
+
+
+@pytest.mark.parametrize("status", [200, 401, 403, 404])
+def test_a_page_is_told_at_once(httpserver: HTTPServer, status: int) -> None:
+    httpserver.expect_request(re.compile(".*")).respond_with_data("<html>x</html>", status, content_type="text/html")
+
+    with pytest.raises(ForgeError, match=r"is not GitLab's API: it sends text/html") as caught:
+        post(GitLab(httpserver.url_for("/").rstrip("/"), TOKEN, "42", 7), wanted(), wait=never)
+
+    assert caught.value.trouble == "invalid"
+
+
+def test_a_page_with_which_a_server_fails_is_waited_out(httpserver: HTTPServer) -> None:
+    httpserver.expect_request(re.compile(".*")).respond_with_data("<html>whoops</html>", 502)
+    waits: list[float] = []
+
+    with pytest.raises(ForgeError, match=r"GitLab fails"):
+        post(GitLab(httpserver.url_for("/").rstrip("/"), TOKEN, "42", 7), wanted(), wait=waits.append)
+
+    assert len(waits) == 5
