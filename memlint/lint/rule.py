@@ -149,10 +149,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The Python variable that keeps a Buffer alive, and the line its function was at."""
+    """The Python variable that alone keeps a Buffer alive, and the line its function was at."""
 
     variable: str
+    """As it is written: `outputs.logits`."""
     frame: Frame
+    names: tuple[str, ...]
+    """What a `del` has to take for the Buffer to go: `outputs`, or more names for the same."""
 
 
 class Context(Protocol):
@@ -174,7 +177,7 @@ class Context(Protocol):
         """Say what the changes do together and what they cost; None where one does not apply."""
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
-        """Which variables hold these Buffers at the peak; Buffers that no variable holds are missing."""
+        """Which variables alone hold these Buffers at the peak; what something else holds as well is missing."""
 
     @property
     def long_run(self) -> LongRun:

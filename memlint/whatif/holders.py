@@ -1,33 +1,77 @@
-"""Who holds a Buffer: the step runs again until its peak, and the variables of the running functions are searched."""
+"""Who holds a Buffer: the step runs again until its peak, and there the variables of the program let go of it.
+
+That a variable leads to a storage does not mean that the storage goes with it: autograd, a function further out or a
+library may hold it too. So the variables found are bound to None, and what counts is which storages that ends.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
+import memlint
 from memlint.accelerator import kernels
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
 from memlint.lint.rule import Holder
 from memlint.trace.recorder import Program, trace_program
 from memlint.trace.records import Frame
+from memlint.worker.frames import is_users
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from memlint.cuda.devices import Device
 
 _DEPTH = 3
 """How far into containers and objects a variable is searched."""
 _ITEMS = 1000
+_OWN = Path(memlint.__file__).parent
+"""Where the training loop is that stands for the user's."""
 
 
 class _Reached(BaseException):
     """The peak is reached; nothing after it matters. No handler of user code catches it."""
+
+
+_Key: TypeAlias = tuple[int, str]
+
+
+class _Name(NamedTuple):
+    """What a `del` takes: a local variable, or an attribute of the object that one is."""
+
+    place: FrameType | dict[str, Any]
+    """The function, or the attributes of the object."""
+    name: str
+    written: str
+
+    @property
+    def key(self) -> _Key:
+        """The same however many variables lead to the object."""
+        return id(self.place), self.name
+
+    def unbind(self) -> None:
+        """Let go of the value. The program cannot run on."""
+        if isinstance(self.place, FrameType):
+            self.place.f_locals[self.name] = None
+            if sys.version_info < (3, 13):  # where f_locals is a copy
+                ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(self.place), ctypes.c_int(0))
+        else:
+            self.place[self.name] = None
+
+
+class _Way(NamedTuple):
+    """How a function comes to a Buffer."""
+
+    path: str
+    """As it is written, `outputs.logits[0]`."""
+    name: _Name
+    frame: FrameType
 
 
 class _Search:
@@ -37,6 +81,7 @@ class _Search:
         self.event = event
         self.wanted = frozenset(wanted)
         self.found: dict[int, Holder] = {}
+        self.over = False
 
     def started(self, kernel: kernels.Kernel) -> None:
         """Nothing is decided before a kernel has run."""
@@ -46,18 +91,62 @@ class _Search:
 
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
         """Look around if the peak is behind."""
-        if len(State.ledger.events) > self.event:
-            self._look_around()
+        if len(State.ledger.events) > self.event and not self.over:
+            self.over = True
+            self._look_around(sys._getframe(2))
             raise _Reached
 
-    def _look_around(self) -> None:
-        frame: FrameType | None = sys._getframe(3)
-        while frame is not None:
-            for variable, value in frame.f_locals.items():
-                for path, number in _numbers(value, variable, _DEPTH, set()):
-                    if number in self.wanted:
-                        self.found.setdefault(number, Holder(path, _frame(frame)))
-            frame = frame.f_back
+    def _look_around(self, innermost: FrameType) -> None:
+        ways: defaultdict[int, dict[_Key, _Way]] = defaultdict(dict)
+        for frame in _editable(innermost):
+            for number, way in _ways(frame, self.wanted):
+                ways[number].setdefault(way.name.key, way)
+        alone = {number: [*found.values()] for number, found in ways.items() if _are_of_one_function(found.values())}
+        before = len(State.ledger.events)
+        for found in alone.values():
+            for way in found:
+                way.name.unbind()
+        for event in State.ledger.events[before:]:
+            if ~event in alone:
+                self.found[~event] = _holder(alone[~event])
+
+
+def _editable(frame: FrameType | None) -> Iterator[FrameType]:
+    """The running functions that the user wrote, and memlint's own, from this one outwards."""
+    while frame is not None:
+        if is_users(frame.f_code.co_filename) or _is_own(frame):
+            yield frame
+        frame = frame.f_back
+
+
+def _is_own(frame: FrameType) -> bool:
+    return _OWN in Path(frame.f_code.co_filename).parents
+
+
+def _ways(frame: FrameType, wanted: Collection[int]) -> Iterator[tuple[int, _Way]]:
+    """The Buffers among `wanted` that variables of the function lead to."""
+    for variable, value in frame.f_locals.items():
+        local = _Name(frame, variable, variable)
+        if _has_attributes(value):
+            for attribute, item in list(vars(value).items())[:_ITEMS]:
+                name = _Name(vars(value), attribute, f"{variable}.{attribute}")
+                for path, number in _numbers(item, name.written, _DEPTH - 1, {id(value)}):
+                    if number in wanted:
+                        yield number, _Way(path, name, frame)
+        else:
+            for path, number in _numbers(value, variable, _DEPTH, set()):
+                if number in wanted:
+                    yield number, _Way(path, local, frame)
+
+
+def _are_of_one_function(ways: Iterable[_Way]) -> bool:
+    """Whether one function can let go: what it was given, the function that called it holds as well."""
+    return len({0 if _is_own(way.frame) else id(way.frame) for way in ways}) == 1
+
+
+def _holder(ways: list[_Way]) -> Holder:
+    first = ways[0]
+    return Holder(first.path, _frame(first.frame), tuple(way.name.written for way in ways))
 
 
 def _frame(frame: FrameType) -> Frame:
@@ -74,7 +163,7 @@ def _numbers(  # noqa: C901  (one case for each kind of object)
     if isinstance(value, torch.Tensor):
         if is_virtual(value):
             yield from ((path, entry_of(part).number) for part in parts_of(value))
-    elif depth == 0 or isinstance(value, (torch.nn.Module, torch.optim.Optimizer, str, bytes, int, type)):
+    elif depth == 0:
         return
     elif isinstance(value, Mapping):
         for key, item in list(value.items())[:_ITEMS]:
@@ -84,19 +173,33 @@ def _numbers(  # noqa: C901  (one case for each kind of object)
     elif isinstance(value, (list, tuple, set)):
         for index, item in enumerate(list(value)[:_ITEMS]):
             yield from _numbers(item, f"{path}[{index}]", depth - 1, seen)
-    elif hasattr(value, "__dict__") and type(value).__module__ not in ("builtins", "types"):
+    elif _has_attributes(value):
         for name, item in list(vars(value).items())[:_ITEMS]:
             yield from _numbers(item, f"{path}.{name}", depth - 1, seen)
 
 
+def _has_attributes(value: Any) -> bool:
+    """Whether it is an object whose attributes are the program's. What a model keeps it keeps on purpose."""
+    return (
+        hasattr(value, "__dict__")
+        and type(value).__module__ not in ("builtins", "types")
+        and not isinstance(value, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type))
+        and not isinstance(value, (Mapping, list, tuple, set, str, bytes, int))
+    )
+
+
 def find_holders(program: Program, device: Device, event: int, buffer_ids: Collection[int]) -> dict[int, Holder]:
-    """Who holds which of `buffer_ids` at `event` of a fresh `program`'s trace, the innermost function first."""
+    """Who alone holds which of `buffer_ids` at `event` of a fresh `program`'s trace.
+
+    Missing is what stays when the variables of one function of the user's let go of it.
+    """
     search = _Search(event, buffer_ids)
     kernels.observers.append(search)
     try:
         trace_program(program, device)
-    except _Reached:
-        pass
+    except BaseException:  # clean-up of the program's may fail over a variable that is None now
+        if not search.over:
+            raise
     finally:
         kernels.observers.remove(search)
     return search.found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -34,7 +33,8 @@ class DeadAtPeakReference(Rule):
     ## What it does
 
     Looks at the moment of the peak for storages whose last kernel has run, and that are alive only because a Python
-    variable still refers to them. It names the variable and the line its function was at.
+    variable still refers to them: the step is run again until there, and they have to be gone once the variable lets
+    go. It names the variable and the line its function was at.
 
     ## Why it costs memory
 
@@ -53,9 +53,12 @@ class DeadAtPeakReference(Rule):
     ## Known limits
 
     Only variables in functions that are active at the peak are found, among them the items of tuples, lists, dicts and
-    model outputs; what an attribute of a long-lived object keeps is not. A tensor that is read only after the step, for
-    a metric, is reported: copy what the metric needs and let the rest go. Inputs, gradients and storages below 1 MiB
-    are left out, and in traces of more than 6,000 kernels what is too little for more than a note.
+    model outputs; what an attribute of a module keeps is not. What a `del` in one function of yours does not free is
+    left out: tensors that autograd holds as well, as in the backward of a `torch.autograd.Function` those of
+    `ctx.saved_tensors`, arguments that the caller holds too, and variables of installed packages. A tensor that is read
+    only after the step, for a metric, is reported: copy what the metric needs and let the rest go. Inputs, gradients
+    and storages below 1 MiB are left out, and in traces of more than 6,000 kernels what is too little for more than a
+    note.
 
     ## References
 
@@ -115,6 +118,39 @@ def memlint_workload():
     return Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}
 """,
         ),
+        Case(
+            title="Autograd holds what was saved until the backward returns, whatever it deletes",
+            source="""\
+import torch
+from torch import nn
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        s = torch.sigmoid(x)
+        ctx.save_for_backward(x, s)
+        return x * s
+
+    @staticmethod
+    def backward(ctx, g):
+        x, s = ctx.saved_tensors
+        return g * (s + x * s * (1 - s))
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 4096), nn.Linear(4096, 256)
+
+    def forward(self, x):
+        return self.down(Swish.apply(self.up(x))).mean()
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(2048, 256)}
+""",
+        ),
     )
 
     def check(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
@@ -153,7 +189,7 @@ def memlint_workload():
                 fix="In training return only the loss, or in the loop take only what is needed, "
                 "`loss = model(**batch).loss`, or `del` the rest before `backward()`."
                 if own_loop
-                else f"Write `del {_variable_name(holder)}` after its last use, or bind the name to what replaces it.",
+                else f"Write `del {', '.join(holder.names)}` after the last use, or bind the name to what replaces it.",
             )
 
 
@@ -181,8 +217,3 @@ def _in_own_loop(holder: Holder, group: list[Held], biggest: Buffer) -> str:
         f"(`{holder.variable}`), so a loop that binds the output keeps {format_nbytes(_nbytes(group))} through "
         "`backward()` that nothing reads again."
     )
-
-
-def _variable_name(holder: Holder) -> str:
-    """Take `outputs` out of `outputs.logits[0]`."""
-    return re.split(r"[.\[]", holder.variable, maxsplit=1)[0]

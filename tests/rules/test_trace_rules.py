@@ -181,7 +181,9 @@ def dead(trace, **options):
 
 def test_the_variable_its_line_and_the_exact_saving_are_named():
     trace, kept = held_logits()
-    (finding,) = dead(trace, holders=dict.fromkeys(kept, Holder("outputs.logits", at(40, function="train_step"))))
+    (finding,) = dead(
+        trace, holders=dict.fromkeys(kept, Holder("outputs.logits", at(40, function="train_step"), ("outputs",)))
+    )
     assert finding.nbytes == 32 * MIB
     assert finding.peak_change == -32 * MIB
     assert finding.confidence is Confidence.EXACT_LIFETIME
@@ -200,7 +202,7 @@ def test_what_no_variable_holds_is_not_reported():
 def test_what_memlints_own_loop_holds_is_reported_where_the_program_made_it():
     trace, kept = held_logits()
     own = at(99, path=memlint.__file__.replace("__init__.py", "workload/program.py"), function="step")
-    (finding,) = dead(trace, holders=dict.fromkeys(kept, Holder("output['logits']", own)))
+    (finding,) = dead(trace, holders=dict.fromkeys(kept, Holder("output['logits']", own, ("output",))))
     assert (finding.path, finding.line) == ("/home/user/model.py", 12)
     assert "part of what the model returns (`output['logits']`)" in finding.message
     assert "return only the loss" in finding.fix
@@ -214,7 +216,7 @@ def test_tensors_of_one_variable_are_one_finding():
     script.kernel("aten.add.Tensor", reads=pair)
     script.kernel("aten.mm.default")
     script.make(8 * MIB)
-    (finding,) = dead(script.trace(), holders=dict.fromkeys(pair, Holder("outputs", at(40))))
+    (finding,) = dead(script.trace(), holders=dict.fromkeys(pair, Holder("outputs", at(40), ("outputs",))))
     assert finding.nbytes == 12 * MIB
     assert finding.peak_change == -12 * MIB
     assert finding.severity is Severity.NOTE
@@ -227,7 +229,7 @@ def test_scalars_and_counters_are_not_worth_a_word():
     loss = script.make(1000, frame=at(5))
     script.kernel("aten.mm.default")
     script.make(8 * MIB)
-    assert dead(script.trace(), holders={loss: Holder("loss", at(40))}) == []
+    assert dead(script.trace(), holders={loss: Holder("loss", at(40), ("loss",))}) == []
 
 
 # MEM204

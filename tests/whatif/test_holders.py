@@ -153,14 +153,91 @@ def test_an_attribute_of_the_program_is_found() -> None:
     assert found.variable == "program.last"
 
 
-def test_the_innermost_function_comes_first() -> None:
+def test_what_the_caller_holds_too_no_function_can_let_go_of() -> None:
     def inner(argument: torch.Tensor) -> None:
         peak()
 
     def keep(program: Any, made: torch.Tensor) -> None:
         inner(made)
 
-    assert holder(keep).variable == "argument"
+    assert holder(keep) is None
+
+
+def test_an_argument_that_the_caller_gave_away_is_the_functions_own() -> None:
+    def inner(argument: torch.Tensor) -> None:
+        peak()
+
+    def keep(program: Any, made: torch.Tensor) -> None:
+        last = [made]
+        del made
+        inner(last.pop())
+
+    assert holder(keep).names == ("argument",)
+
+
+def test_all_names_that_have_to_go_are_given() -> None:
+    def keep(program: Any, made: torch.Tensor) -> None:
+        outputs = {"logits": made}
+        peak()
+        del outputs
+
+    assert holder(keep).names == ("made", "outputs")
+
+
+def test_of_an_object_the_attribute_is_given() -> None:
+    def keep(program: Any, made: torch.Tensor) -> None:
+        program.last = [made]
+        del made
+        peak()
+        del program.last
+
+    assert holder(keep).names == ("program.last",)
+
+
+class Halved(torch.autograd.Function):
+    """Its backward makes the peak over what the forward saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x + 0)
+        return x[:1] / 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (saved,) = ctx.saved_tensors
+        size = saved.shape
+        peak()
+        return gradient.expand(size) / 2
+
+
+def test_what_autograd_holds_besides_the_variable_does_not_go_with_it() -> None:
+    def keep(program: Any, made: torch.Tensor) -> None:
+        big = made + program.weight.sum()
+        del made
+        y = Halved.apply(big).sum()
+        del big
+        y.backward()
+
+    assert holder(keep) is None
+
+
+def test_variables_of_installed_packages_are_nobodys_to_delete() -> None:
+    source = "def keep(program, made):\n    kept = made\n    del made\n    peak()\n"
+    scope: dict[str, Any] = {"peak": peak}
+    exec(compile(source, "/env/lib/python3.13/site-packages/library/module.py", "exec"), scope)
+    assert holder(scope["keep"]) is None
+    exec(compile(source, __file__, "exec"), scope)
+    assert holder(scope["keep"]).variable == "kept"
+
+
+def test_clean_up_that_fails_over_a_variable_that_is_gone_does_not_matter() -> None:
+    def keep(program: Any, made: torch.Tensor) -> None:
+        try:
+            peak()
+        finally:
+            made.sum()
+
+    assert holder(keep).variable == "made"
 
 
 def test_what_only_autograd_holds_has_no_variable() -> None:
