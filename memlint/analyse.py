@@ -46,6 +46,7 @@ from memlint.workload.rendering import render_declaration
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from memlint.config import Budget
     from memlint.memory.growth import LongRun
     from memlint.whatif.changes import Change
     from memlint.workload.program import Program
@@ -66,12 +67,12 @@ def analyse(request: Request) -> Result:
     workloads, findings, declarations = [], [], []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     for workload in found.workloads:
-        try:
-            analysis = Analysis.of(workload, root, _budget(request, workload), thorough=request.thorough)
-        except MemlintError as error:
-            workloads.append(_failed(workload, error))
-            continue
         budget = settings.budget_of(workload.name)
+        try:
+            analysis = Analysis.of(workload, root, budget.max if budget else None, thorough=request.thorough)
+        except MemlintError as error:
+            workloads.append(_failed(workload, budget, error))
+            continue
         lenient = budget is not None and budget.level == "warning"
         found_here = (*trace_findings(analysis, rules), *step_findings(analysis, rules))
         findings += [_finding(f, workload.name, len(workloads), lenient) for f in found_here]
@@ -116,11 +117,6 @@ def _frames(trace: Trace) -> set[Frame]:
     """The lines that made something in a Trace."""
     frames = {*(node.frame for node in trace.nodes), *(buffer.frame for buffer in trace.buffers)}
     return {frame for frame in frames if frame is not None}
-
-
-def _budget(request: Request, workload: Workload) -> int | None:
-    budget = request.settings.budget_of(workload.name)
-    return budget.max if budget is not None else None
 
 
 @dataclass
@@ -203,12 +199,12 @@ class Analysis:
         traced = (change for change in changes if not isinstance(change, DropReference))
         return find_holders(Changed(self.rebuild(), *traced), self.device, event, buffer_ids)
 
-    def described(self, budget: Any) -> report.Workload:
+    def described(self, budget: Budget | None) -> report.Workload:
         """The Workload with its Estimate, its assumptions and whether it fits."""
         workload, peak = self.workload, self.estimate
         texts = [*self.program.assumptions, *self.trace.assumptions]
         return report.Workload(
-            **_identity(workload),
+            **_identity(workload, budget),
             assumptions=[
                 report.Assumption(
                     text=a.text, path=a.frame.path if a.frame else None, line=a.frame.line if a.frame else None
@@ -328,7 +324,7 @@ def _errors_named() -> Iterator[None]:
         ) from error
 
 
-def _identity(workload: Workload) -> dict[str, Any]:
+def _identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
     return {
         "name": workload.name,
         "target": workload.target,
@@ -339,13 +335,14 @@ def _identity(workload: Workload) -> dict[str, Any]:
         "gpu": workload.gpu,
         "allocator": workload.allocator,
         "origin": workload.origin,
+        "allowed": report.Budget.model_validate(budget.model_dump()) if budget else None,
     }
 
 
-def _failed(workload: Workload, error: MemlintError) -> report.Workload:
+def _failed(workload: Workload, budget: Budget | None, error: MemlintError) -> report.Workload:
     kind: Any = type(error).__name__.removesuffix("Error").lower()
     return report.Workload(
-        **_identity(workload),
+        **_identity(workload, budget),
         error=report.Error(kind=kind, message=error.message, hint=error.hint, traceback=user_lines(error)),
     )
 

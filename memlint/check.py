@@ -15,7 +15,7 @@ from memlint.errors import MemlintError, TargetError
 from memlint.lint.suppression import unsuppressed
 from memlint.report.belonging import moved
 from memlint.report.model import Baseline as KnownFindings
-from memlint.report.model import Budget, Error, Finding, Report, Settings, Skipped, Sweep, Workload
+from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
 from memlint.settle import computed_first, keep_needed_comments, leave_out, once_per_rule, reported, unused_in_traces
 from memlint.settle import statistics as count_findings
@@ -136,8 +136,7 @@ def check(
     run = Run(skipped=list(passed_over(targets)), workloads=[_failed(each, error) for each, error in wrong.items()])
     for target, choice in zip(targets, chosen, strict=True):
         device_named(target.settings.gpu or "cpu")
-        settings = _settings(target.settings, execute=execute)
-        run.settings = settings.model_copy(update={"budgets": run.settings.budgets | settings.budgets})
+        run.settings = _settings(target.settings, execute=execute)
         _lint(target, choice, run, cache=cache)
     requests = [request for target in targets for request in target.requests]
     unreadable = {workload.target for workload in run.workloads}
@@ -373,7 +372,6 @@ def _settings(settings: config.Settings, *, execute: bool) -> Settings:
         optimizer=settings.optimizer,
         gpu=settings.gpu,
         budget=budget.max if budget else None,
-        budgets={name: Budget.model_validate(given.model_dump()) for name, given in settings.budget.items()},
         select=list(settings.select),
         extend_select=list(settings.extend_select),
         ignore=list(settings.ignore),

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memlint import __version__
 from memlint.compare import budgets, growth
+from memlint.compare.failures import failures, file_of, is_in, is_target, is_unreadable
 from memlint.compare.match import paired
 from memlint.compare.model import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
 from memlint.report.belonging import belonging
 from memlint.report.formats.entries import without_numbers
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 
-    from memlint.report.model import Budget, Finding, Report, Sweep, Workload
+    from memlint.report.model import Finding, Report, Sweep, Workload
 
 _COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu")
 
@@ -28,7 +29,11 @@ def compare(
     base_commit: str | None = None,
     head_commit: str | None = None,
 ) -> Comparison:
-    """What differs between two Reports; without `base` everything is new. The budgets are those in `head`."""
+    """What differs between two Reports; without `base` everything is new. The budgets are those in `head`.
+
+    Where a target could not be loaded on one side, its error is that of each Workload that the other side found in it.
+    """
+    lost_base, lost_head = failures(base) if base else [], failures(head)
     pairs = paired(
         _analysed(base) if base else [],
         _analysed(head),
@@ -37,14 +42,14 @@ def compare(
         lambda each: (each.workload.name, each.workload.target),
         lambda each: each.workload.name,
     )
-    changes = [_change(before, after, head.settings.budgets) for before, after in pairs]
-    new, fixed = _new_and_fixed(belonging(base).of_source if base else [], belonging(head).of_source)
+    one_sided = {file_of(each) for each in lost_base} ^ {file_of(each) for each in lost_head} if base else set()
+    new, fixed = _new_and_fixed(*(_of_others(report, one_sided) if report else [] for report in (base, head)))
     return Comparison(
         tool=f"memlint {__version__}",
         base=_side(base, base_label, base_commit) if base else None,
         head=_side(head, head_label, head_commit),
         notes=list(_notes(base, head)),
-        workloads=changes,
+        workloads=[_change(pair) for pair in _explained(pairs, lost_base, lost_head)],
         findings_new=new,
         findings_fixed=fixed,
     )
@@ -62,7 +67,10 @@ def _notes(base: Report | None, head: Report) -> Iterator[str]:
         yield f"base was analysed by {base.tool}, head by {head.tool}: estimates may differ for that reason"
     if None not in (base.torch, head.torch) and base.torch != head.torch:
         yield f"base ran on PyTorch {base.torch}, head on {head.torch}: estimates may differ for that reason"
-    if not base.workloads and not head.workloads:
+    not_run = [name for name, report in (("base", base), ("head", head)) if report.settings.no_exec]
+    if not_run:
+        yield f"no workload of {' or '.join(not_run)} was run, because of --no-exec"
+    elif not base.workloads and not head.workloads:
         yield "neither side has a workload: declare one, or name a file with models in it"
 
 
@@ -71,19 +79,48 @@ class _Analysed(NamedTuple):
     findings: Sequence[Finding]
 
 
+_Pair = tuple[_Analysed | None, _Analysed | None]
+
+
 def _analysed(report: Report) -> list[_Analysed]:
     return [_Analysed(*each) for each in zip(report.workloads, belonging(report).of_workloads, strict=True)]
 
 
-def _change(
-    analysed_before: _Analysed | None, analysed_after: _Analysed | None, allowed: Mapping[str, Budget]
-) -> WorkloadChange:
+def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
+    """What rules that read only the source found in other files than these, and which files could not be read."""
+    return [each for each in belonging(report).of_source if each.path not in files or is_unreadable(each)]
+
+
+def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:
+    """The pairs, where a Workload without a match is paired with the target that was lost and that it is in.
+
+    Such a target is then no more told by itself.
+    """
+    base_only = [before.workload for before, after in pairs if before and not after]
+    head_only = [after.workload for before, after in pairs if after and not before]
+    for before, after in pairs:
+        explained = before or _cause(after, lost_base), after or _cause(before, lost_head)
+        if None not in explained or not _is_cause(before or after, head_only if before else base_only):
+            yield explained
+
+
+def _cause(analysed: _Analysed | None, lost: Iterable[Workload]) -> _Analysed | None:
+    return next((_Analysed(each, []) for each in lost if analysed and is_in(analysed.workload, each)), None)
+
+
+def _is_cause(analysed: _Analysed | None, others: Iterable[Workload]) -> bool:
+    return analysed is not None and is_target(analysed.workload) and any(is_in(o, analysed.workload) for o in others)
+
+
+def _change(pair: _Pair) -> WorkloadChange:
+    analysed_before, analysed_after = pair
     before, findings_base = analysed_before or (None, [])
     after, findings_head = analysed_after or (None, [])
-    told = after or before
+    told = before if before and (after is None or is_target(after)) else after
     assert told is not None
-    new, fixed = _new_and_fixed(findings_base, findings_head)
     base, head = _facts(before), _facts(after)
+    is_known = not any(facts is not None and facts.error is not None for facts in (base, head))
+    new, fixed = _new_and_fixed(findings_base, findings_head) if is_known else ([], [])
     measure: Literal["requested", "device"] = "requested" if told.gpu == "cpu" else "device"
     peaks = (before.estimate if before else None), (after.estimate if after else None)
     both = peaks if peaks[0] is not None and peaks[1] is not None else None
@@ -102,7 +139,7 @@ def _change(
         buffers=growth.buffers(*both) if both else [],  # type: ignore[arg-type]
         largest=largest,
         batches=_batches(before, after),
-        budget=budgets.checks(allowed.get(told.name) or allowed.get("*"), base, head, measure),
+        budget=budgets.checks(after.allowed if after else None, base, head, measure),
         findings_new=new,
         findings_fixed=fixed,
     )

@@ -91,8 +91,13 @@ class _Alike:
 
     @property
     def what(self) -> tuple[str, ...]:
-        buffer = self.biggest
-        return (buffer.category, buffer.op, buffer.dtype, pattern(buffer.module), pattern(buffer.name))
+        return _kind(self.biggest)
+
+
+def _kind(buffer: AliveBuffer) -> tuple[str, ...]:
+    """What has a name is the same whichever kernel made it."""
+    op = "" if buffer.name else buffer.op
+    return (buffer.category, op, buffer.dtype, pattern(buffer.module), pattern(buffer.name))
 
 
 def buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
@@ -120,8 +125,7 @@ def _alike(estimate: Estimate, least: int) -> list[_Alike]:
     for buffer in estimate.at_peak:
         if buffer.nbytes > least:
             place = ("", 0) if buffer.name else (buffer.path, buffer.line)
-            kind = (buffer.category, buffer.op, buffer.dtype, pattern(buffer.module), pattern(buffer.name))
-            groups[kind + place].append(buffer)
+            groups[_kind(buffer) + place].append(buffer)
     found = []
     for group in groups.values():
         biggest = max(group, key=lambda buffer: buffer.nbytes)

@@ -13,7 +13,10 @@ from pydantic import BaseModel, ConfigDict
 from memlint.report.model import CategoryName, Finding, Peak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
-"""`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed."""
+"""`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
+
+The error of the side stands in its Facts.
+"""
 BudgetRule = Literal["max", "max-increase", "max-increase-percent"]
 BudgetOutcome = Literal["kept", "exceeded", "uncertain", "unknown"]
 
@@ -46,6 +49,7 @@ class Facts(_Record):
     verdict: Verdict | None = None
     """Against the GPU."""
     error: str | None = None
+    """Why it could not be analysed: its own error, or that of the target that it is in."""
 
 
 class CategoryChange(_Record):
@@ -79,7 +83,10 @@ class LineChange(_Record):
 
 
 class BufferChange(_Record):
-    """Buffers at the peak that are alike: of one category and kernel, made by one line for modules of one kind."""
+    """Buffers at the peak that are alike: of one category, made by one line for modules of one kind, by one kernel.
+
+    Of those with a name neither the line nor the kernel matters.
+    """
 
     category: CategoryName
     op: str
@@ -149,6 +156,7 @@ class WorkloadChange(_Record):
     """All batch sizes that either side knows, in order."""
     budget: list[BudgetCheck] = []
     findings_new: list[Finding] = []
+    """None where one side could not be analysed, as in `findings_fixed`."""
     findings_fixed: list[Finding] = []
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.compare.wording import check_text, headline, percent, signed
+from memlint.compare.wording import check_text, headline, only_side, percent, signed
 from memlint.report.formats.visible import one_line
 from memlint.report.look import Paint, cut, table
 from memlint.report.naming import MEASURES, place_text, tensor_text
@@ -13,12 +13,13 @@ from memlint.units import format_count, format_nbytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.compare.model import BudgetCheck, Comparison, Facts, Largest, Side, WorkloadChange
+    from memlint.compare.model import BudgetCheck, Comparison, Facts, Side, WorkloadChange
     from memlint.report.look import Look
     from memlint.report.model import Finding
 
 _FEW = 3
 """Of the kinds of Buffers and modules without -v: lines say most."""
+_NO_LINE = "no line"
 
 
 def render_text(comparison: Comparison, look: Look) -> str:
@@ -49,17 +50,20 @@ def _side(side: Side) -> str:
 
 def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
     yield _headline(change, paint)
-    told = change.head or change.base
-    assert told is not None
-    yield paint(f"  {_step(told)}", dim=True)
+    step = next((step for facts in (change.head, change.base) if facts and (step := _step(facts))), "")
+    if step:
+        yield paint(f"  {step}", dim=True)
     yield from (f"  {one_line(note)}" for note in change.notes)
     if change.head is not None and change.head.error is not None:
         yield f"  {paint('error', 'red', bold=True)}: {one_line(change.head.error)}"
+    elif change.base is not None and change.base.error is not None:
+        reason = change.base.error.partition("\n")[0]  # base is history: what it was is enough
+        yield f"  {paint('error in base', 'yellow', bold=True)}: {one_line(reason)}"
     yield from (_check(check, paint) for check in change.budget)
     if change.base is not None and change.head is not None and None not in (change.base.peak, change.head.peak):
         yield from _peaks(change.base, change.head, change.measure)
         yield from _grown(change, paint)
-    yield from _largest(change.largest, paint)
+    yield from _largest(change, paint)
     yield from _findings(change.findings_new, change.findings_fixed, paint, "  ")
 
 
@@ -71,11 +75,10 @@ def _headline(change: WorkloadChange, paint: Paint) -> str:
         color = "red" if head > base else "green"
         more = paint(" ".join(filter(None, (signed(head - base), percent(base, head)))), color, bold=True)
         return f"{paint(name, bold=True)}  {size}  {more if base != head else 'unchanged'}"
-    said = {"failed": "could not be analysed", "recovered": "could not be analysed in base"}.get(
-        change.state, change.state
-    )
+    said = {"failed": "not analysed", "recovered": "not analysed in base"}.get(change.state, change.state)
+    where = " in base" if change.state == "failed" else ""
     known = head if head is not None else base
-    return f"{paint(name, bold=True)}  {said}" + (f", {format_nbytes(known)}" if known is not None else "")
+    return f"{paint(name, bold=True)}  {said}" + (f", {format_nbytes(known)}{where}" if known is not None else "")
 
 
 def _step(facts: Facts) -> str:
@@ -112,7 +115,7 @@ def _grown(change: WorkloadChange, paint: Paint) -> Iterator[str]:
             [
                 (
                     _amount(each),
-                    place_text(each.path, each.line) + ("" if each.head else " in base"),
+                    (place_text(each.path, each.line) or _NO_LINE) + ("" if each.head else " in base"),
                     each.why,
                     each.source or each.module,
                 )
@@ -129,7 +132,7 @@ def _grown(change: WorkloadChange, paint: Paint) -> Iterator[str]:
                     f"{each.num_base} -> {each.num_head} x",
                     tensor_text(each.dtype, each.shape),
                     each.category.replace("_", " "),
-                    each.name or place_text(each.path, each.line),
+                    each.name or place_text(each.path, each.line) or _NO_LINE,
                     each.op,
                 )
                 for each in change.buffers
@@ -152,15 +155,18 @@ def _amount(change: object) -> str:
     return signed(change.head - change.base)  # type: ignore[attr-defined]
 
 
-def _largest(largest: Sequence[Largest], paint: Paint) -> Iterator[str]:
-    if largest:
+def _largest(change: WorkloadChange, paint: Paint) -> Iterator[str]:
+    if change.largest:
         yield from ("", paint("  Largest batch that fits", bold=True))
+        only = only_side(change)
         rows = []
-        for each in largest:
+        for each in change.largest:
             before, after = (str(batch) if batch is not None else "none known" for batch in (each.base, each.head))
-            rows.append(
-                (f"  {each.dtype}", one_line(each.gpu_title), before if before == after else f"{before} -> {after}")
-            )
+            if only:
+                said = f"{before if each.head is None else after} ({only})"
+            else:
+                said = before if before == after else f"{before} -> {after}"
+            rows.append((f"  {each.dtype}", one_line(each.gpu_title), said))
         yield from table(rows, ("left", "left", "left"))
 
 

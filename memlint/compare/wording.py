@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from memlint.units import format_count, format_nbytes
@@ -11,15 +12,19 @@ if TYPE_CHECKING:
 
 
 def headline(comparison: Comparison) -> str:
-    """The verdict in one line: budgets first, then the peaks, then what else changed."""
+    """The verdict in one line: budgets first, then what failed, then the peaks, then what else changed."""
     workloads = [change for change in comparison.workloads if change.state != "removed"]
     exceeded = {level: _exceeded(comparison, level) for level in ("error", "warning")}
+    states = Counter(change.state for change in comparison.workloads)
     new = len(comparison.findings_new) + sum(len(change.findings_new) for change in comparison.workloads)
     parts = [
         f"budget exceeded in {_of(exceeded['error'], workloads)}" if exceeded["error"] else "",
         f"budget exceeded in {_of(exceeded['warning'], workloads)} (warning)" if exceeded["warning"] else "",
         f"{format_count(len(comparison.failed), 'workload')} not analysed" if comparison.failed else "",
+        f"{format_count(states['recovered'], 'workload')} not analysed in base" if states["recovered"] else "",
         _peaks(comparison, workloads),
+        format_count(states["new"], "new workload") if states["new"] and comparison.base is not None else "",
+        f"{format_count(states['removed'], 'workload')} removed" if states["removed"] else "",
         format_count(new, "new finding") if new else "",
     ]
     return ", ".join(part for part in parts if part)
@@ -44,11 +49,18 @@ def _peaks(comparison: Comparison, workloads: list[WorkloadChange]) -> str:
         return f"peak memory unchanged in {format_count(len(compared), 'workload')}"
     if comparison.base is None and workloads:
         return f"{format_count(len(workloads), 'workload')}, nothing to compare with"
-    return "" if workloads else "no workloads"
+    return "" if comparison.workloads else "no workloads to compare"
 
 
 def _of(number: int, workloads: list[WorkloadChange]) -> str:
     return f"{number} of {format_count(len(workloads), 'workload')}"
+
+
+def only_side(change: WorkloadChange) -> str:
+    """`new`, `removed`, `base` or `head`: the side that alone has what was estimated; empty where both have it."""
+    if change.change is not None:
+        return ""
+    return {"failed": "base", "recovered": "head"}.get(change.state, change.state)
 
 
 def signed(nbytes: int) -> str:
@@ -65,7 +77,7 @@ def check_text(check: BudgetCheck) -> str:
     """One limit of a budget, and what is held against it: `max 24.0 GiB exceeded (45.0 GiB)`."""
     in_percent = check.rule == "max-increase-percent"
     limit = f"{check.limit:g}%" if in_percent else format_nbytes(int(check.limit))
-    said = {"uncertain": "may be exceeded", "unknown": "cannot be told without a base"}.get(
+    said = {"uncertain": "may be exceeded", "unknown": "cannot be told without a peak in base"}.get(
         check.outcome, check.outcome
     )
     if check.actual is None:

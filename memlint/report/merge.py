@@ -17,21 +17,18 @@ if TYPE_CHECKING:
 def merged(reports: Sequence[Report]) -> Report:
     """One Report of everything in `reports`, of which there is at least one, in their order.
 
-    What several of them say alike about code is said once. Settings that differ are left out but for the budgets, of
-    which the first for a Workload counts, and so is what counts findings of a single run: its baseline and its
-    statistics.
+    What several of them say alike about code is said once. Settings that differ are left out, and so is what counts
+    findings of a single run: its baseline and its statistics.
     """
     if len(reports) == 1:
         return reports[0]
     settings = reports[0].settings
-    if any(report.settings != settings for report in reports):
-        budgets = [report.settings.budgets for report in reversed(reports)]
-        settings = Settings(budgets={name: budget for each in budgets for name, budget in each.items()})
+    is_shared = all(report.settings == settings for report in reports)
     firsts = accumulate((len(report.workloads) for report in reports), initial=0)
     return Report(
         tool=_all(report.tool for report in reports) or "memlint",
         torch=_all(report.torch for report in reports),
-        settings=settings,
+        settings=settings if is_shared else Settings(),
         workloads=[workload for report in reports for workload in report.workloads],
         findings=list(
             dict.fromkeys(

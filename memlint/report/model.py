@@ -320,6 +320,16 @@ class Sweep(_Record):
     hint: str = ""
 
 
+class Budget(_Record):
+    """What a Workload may take, by itself and against an earlier Report; None where that is not limited."""
+
+    max: NonNegativeInt | None = None
+    max_increase: int | None = None
+    max_increase_percent: float | None = None
+    level: Literal["error", "warning"] = "error"
+    """Whether exceeding it fails the run."""
+
+
 class Workload(_Record):
     """One Workload and its Estimate, or the error that stood in the way."""
 
@@ -342,8 +352,10 @@ class Workload(_Record):
     """Where it was asked for."""
     verdict: Verdict | None = None
     """Against the GPU."""
+    allowed: Budget | None = None
+    """What its configuration allows it; None where that says nothing."""
     budget: Verdict | None = None
-    """Against the budget, where one was given."""
+    """Against the most that it is allowed."""
     sweep: Several[Sweep] = []
     """Batch sizes around this one, with its dtype and another."""
     what_ifs: Several[Change] = []
@@ -412,16 +424,6 @@ class CodeCount(_Record):
     count: NonNegativeInt
 
 
-class Budget(_Record):
-    """What a Workload may take, by itself and against an earlier Report; None where that is not limited."""
-
-    max: NonNegativeInt | None = None
-    max_increase: int | None = None
-    max_increase_percent: float | None = None
-    level: Literal["error", "warning"] = "error"
-    """Whether exceeding it fails the run."""
-
-
 class Settings(_Record):
     """What was asked for, on the command line or in the configuration; None where it was left to memlint."""
 
@@ -432,8 +434,6 @@ class Settings(_Record):
     gpu: str | None = None
     budget: NonNegativeInt | None = None
     """What Workloads may take that have no budget of their own."""
-    budgets: dict[str, Budget] = {}
-    """By name of the Workload; `*` stands for those that have none."""
     select: Several[str] = []
     extend_select: Several[str] = []
     ignore: Several[str] = []

@@ -15,7 +15,6 @@ from memlint.report.model import (
     Peak,
     Report,
     Row,
-    Settings,
     Sweep,
     Workload,
 )
@@ -24,7 +23,7 @@ from tests.report.sample import GIB, MIB, exactly
 if TYPE_CHECKING:
     from memlint.report.model import Interval
 
-__all__ = ["GIB", "MIB", "buffer", "exactly", "failed", "finding", "line", "report", "sweep", "workload"]
+__all__ = ["GIB", "MIB", "buffer", "exactly", "failed", "finding", "line", "lost", "report", "sweep", "workload"]
 
 
 def line(nbytes: int, number: int, source: str = "y = f(x)", path: str = "model.py", module: str = "h.*") -> LineBytes:
@@ -72,11 +71,17 @@ def workload(
         by_module=[ModuleBytes(module=m, nbytes=n, num_buffers=1) for m, n in (modules or {}).items()],
     )
     known: dict[str, Any] = {"mode": "train", "batch": 8, "dtype": "bf16-amp", "optimizer": "adamw", "gpu": "a100-80gb"}
-    return Workload(name=name, target=f"{name}.py::build", estimate=estimate, sweep=sweeps or [], **{**known, **facts})
+    known["target"] = f"{name}.py::build"
+    return Workload(name=name, estimate=estimate, sweep=sweeps or [], **{**known, **facts})
 
 
 def failed(name: str = "gpt", message: str = "gpt.py raised ValueError") -> Workload:
     return Workload(name=name, target=f"{name}.py::build", error=Error(kind="workload", message=message))
+
+
+def lost(target: str = "gpt.py", message: str = "cannot be imported: ImportError: no kernels") -> Workload:
+    """What a Report holds of a target that could not be loaded."""
+    return Workload(name=target, target=target, error=Error(kind="target", message=message))
 
 
 def sweep(rows: dict[int, int], largest: int | None, dtype: str = "bf16-amp") -> Sweep:
@@ -118,10 +123,13 @@ def finding(
 def report(
     *workloads: Workload, findings: list[Finding] | None = None, torch: str = "2.13.0", **budgets: Budget
 ) -> Report:
+    """`budgets` are those of the workloads of these names; `any` is that of the others."""
     return Report(
         tool="memlint 0.1.0",
         torch=torch,
-        settings=Settings(budgets={name.replace("any", "*"): budget for name, budget in budgets.items()}),
-        workloads=list(workloads),
+        workloads=[
+            each.model_copy(update={"allowed": budgets.get(each.name) or budgets.get("any") or each.allowed})
+            for each in workloads
+        ],
         findings=findings or [],
     )

@@ -5,8 +5,9 @@ import pytest
 from memlint.compare.compare import compare
 from memlint.compare.model import Comparison
 from memlint.compare.wording import headline
-from memlint.report.model import Budget, Interval
-from tests.compare.samples import GIB, MIB, exactly, failed, finding, report, sweep, workload
+from memlint.report.merge import merged
+from memlint.report.model import Budget, Interval, Settings
+from tests.compare.samples import GIB, MIB, exactly, failed, finding, lost, report, sweep, workload
 
 
 def only(base, head, **kinds):
@@ -126,6 +127,20 @@ def test_a_budget_of_its_own_goes_before_that_for_all():
     assert [change.budget[0].outcome for change in told.workloads] == ["exceeded", "kept"]
 
 
+def test_workloads_of_one_name_keep_the_budgets_of_their_projects():
+    a = workload("lin", 8 * GIB, target="a/m.py::lin", allowed=Budget(max=GIB))
+    b = workload("lin", 8 * GIB, target="b/m.py::lin", allowed=Budget(max=9 * GIB))
+    told = compare(report(a, b), report(a, b))
+    assert [change.budget[0].outcome for change in told.workloads] == ["exceeded", "kept"]
+    assert told.status == 1
+    (first, second) = compare(report(b), merged([report(b), report(a, torch="2.12.0")])).workloads
+    assert [change.budget[0].outcome for change in (first, second)] == ["kept", "exceeded"]
+
+
+def test_a_budget_that_only_base_has_is_no_more():
+    assert only(workload(allowed=Budget(max=GIB)), workload()).budget == []
+
+
 def test_the_host_is_held_against_what_tensors_ask_for():
     change = only(workload(gpu="cpu"), workload(gpu="cpu", device=9 * GIB))
     assert change.measure == "requested"
@@ -136,6 +151,73 @@ def test_head_that_cannot_be_analysed_is_a_failure_and_base_is_none():
     assert compare(report(failed()), report(workload())).status == 0
 
 
+def test_a_target_lost_in_base_is_why_its_workloads_are_not_there():
+    told = compare(report(lost("gpt.py"), workload("unet")), report(workload("gpt"), workload("mlp"), workload("unet")))
+    states = {change.name: change.state for change in told.workloads}
+    assert states == {"gpt": "recovered", "mlp": "new", "unet": "unchanged"}
+    assert told.workloads[0].base.error == "cannot be imported: ImportError: no kernels"
+    assert told.status == 0
+
+
+@pytest.mark.parametrize("target", ["net.py", "net.py::Net"])
+def test_a_target_lost_in_head_is_a_failure_of_each_workload_that_was_in_it(target):
+    a, b = workload("a", target="net.py::Net"), workload("b", target="net.py::Net", gpu="cpu")
+    told = compare(report(a, b), report(lost(target)))
+    assert [(each.name, each.target, each.state, each.measure) for each in told.workloads] == [
+        ("a", "net.py::Net", "failed", "device"),
+        ("b", "net.py::Net", "failed", "requested"),
+    ]
+    assert {each.head.error for each in told.workloads} == {"cannot be imported: ImportError: no kernels"}
+    assert told.status == 2
+
+
+def test_a_lost_target_without_known_workloads_is_told_by_itself():
+    assert [(each.name, each.state) for each in compare(report(), report(lost())).workloads] == [("gpt.py", "failed")]
+    assert [(each.name, each.state) for each in compare(report(lost()), report()).workloads] == [("gpt.py", "removed")]
+    assert [(each.name, each.state) for each in compare(report(lost()), report(lost())).workloads] == [
+        ("gpt.py", "failed")
+    ]
+
+
+def test_a_file_that_is_no_python_in_head_is_a_failure_of_its_workloads():
+    """A directory is searched for workloads without it: its finding is all that says so."""
+    no_python = finding("The file is not valid Python: invalid syntax.", path="gpt.py", code="MEM001")
+    told = compare(report(workload("gpt")), report(findings=[no_python]))
+    assert [(each.name, each.state, each.head.error) for each in told.workloads] == [
+        ("gpt", "failed", "The file is not valid Python: invalid syntax.")
+    ]
+    assert told.findings_new == [no_python]
+    assert told.status == 2
+
+
+@pytest.mark.parametrize("gone", [failed(), lost()])
+def test_what_one_side_could_not_analyse_has_no_findings_that_are_new_or_fixed(gone):
+    known = report(
+        workload("gpt"),
+        findings=[finding("scores in memory", workload="gpt"), finding("a loop", path="gpt.py", code="MEM404")],
+    )
+    same = [finding("a loop", path="gpt.py", code="MEM404")] if gone.name != gone.target else []
+    for told in (compare(known, report(gone, findings=same)), compare(report(gone, findings=same), known)):
+        assert not told.findings_new
+        assert not told.findings_fixed
+        assert not told.workloads[0].findings_new
+        assert not told.workloads[0].findings_fixed
+
+
+def test_findings_of_a_file_that_fails_on_both_sides_are_compared():
+    told = compare(report(lost()), report(lost(), findings=[finding("a loop", path="gpt.py", code="MEM404")]))
+    assert [each.code for each in told.findings_new] == ["MEM404"]
+
+
+def test_that_nothing_was_run_is_said_and_not_that_nothing_is_declared():
+    quiet = report().model_copy(update={"settings": Settings(no_exec=True)})
+    assert compare(quiet, quiet).notes == ["no workload of base or head was run, because of --no-exec"]
+    assert compare(quiet, report(workload())).notes == ["no workload of base was run, because of --no-exec"]
+    assert compare(report(), report()).notes == [
+        "neither side has a workload: declare one, or name a file with models in it"
+    ]
+
+
 def test_a_comparison_survives_json():
     told = compare(
         report(workload(sweeps=[sweep({8: GIB}, 69)], categories={"activation": GIB})),
@@ -144,6 +226,10 @@ def test_a_comparison_survives_json():
         ),
     )
     assert Comparison.model_validate_json(told.model_dump_json()) == told
+
+
+NOT_IN_BASE = "1 workload not analysed in base"
+UNCHANGED = "{}, peak memory unchanged in 1 workload"
 
 
 @pytest.mark.parametrize(
@@ -161,8 +247,18 @@ def test_a_comparison_survives_json():
         ),
         ([workload("a")], [workload("a")], "peak memory unchanged in 1 workload"),
         ([workload("a")], [failed("a")], "1 workload not analysed"),
-        ([], [], "no workloads"),
-        ([workload("a")], [], "no workloads"),
+        ([failed("a")], [workload("a")], "1 workload not analysed in base"),
+        ([workload("a"), workload("b")], [lost("a.py"), workload("b")], UNCHANGED.format("1 workload not analysed")),
+        ([lost("a.py"), workload("b")], [workload("a"), workload("b")], UNCHANGED.format(NOT_IN_BASE)),
+        ([], [], "no workloads to compare"),
+        ([workload("a")], [], "1 workload removed"),
+        ([], [workload("a"), workload("b")], "2 new workloads"),
+        ([workload("a")], [workload("b")], "1 new workload, 1 workload removed"),
+        (
+            [workload("a"), workload("b")],
+            [workload("a", 9 * GIB), workload("c")],
+            "peak GPU memory +1.00 GiB in 1 of 2 workloads, 1 new workload, 1 workload removed",
+        ),
     ],
 )
 def test_the_headline_has_the_numbers(base, head, said):

@@ -85,6 +85,22 @@ def test_named_buffers_are_told_by_their_names():
     assert (told.name, told.base, told.head) == ("wte.weight", GIB, 2 * GIB)
 
 
+def test_what_has_a_name_is_the_same_whichever_kernel_made_it():
+    made = buffer(GIB, 1, "up", "up.weight")
+    before = workload(buffers=[made, buffer(GIB, 2, "a")])
+    after = workload(buffers=[made.model_copy(update={"op": "aten.uniform_.default"}), buffer(GIB, 2, "a")])
+    assert changes(before, after).buffers == []
+
+
+def test_what_has_no_name_is_told_by_its_kernel():
+    made = buffer(GIB, 1)
+    before, after = workload(buffers=[made]), workload(buffers=[made.model_copy(update={"op": "aten.bmm.default"})])
+    assert [(told.op, told.num_base, told.num_head) for told in changes(before, after).buffers] == [
+        ("aten.bmm.default", 0, 1),
+        ("aten.mm.default", 1, 0),
+    ]
+
+
 def test_buffers_that_one_report_has_no_room_for_are_not_called_new():
     """The base lists two of its hundred Buffers; the smaller ones of head may well have been there."""
     before = workload(buffers=[buffer(8 * MIB, 1, "a"), buffer(4 * MIB, 2, "b")], num_at_peak=100)

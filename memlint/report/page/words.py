@@ -9,7 +9,7 @@ from memlint.report.naming import MEASURES
 from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
-    from memlint.report.model import Budget, Change, Estimate, Report, Verdict, Workload
+    from memlint.report.model import Change, Estimate, Report, Verdict, Workload
     from memlint.report.naming import Measure
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
@@ -127,21 +127,9 @@ def settings(asked: Settings) -> list[tuple[str, str]]:
                 continue
             case "budget", nbytes:
                 text = format_nbytes(nbytes)
-            case "budgets", budgets:
-                text = "; ".join(f"{of}: {_allowed(budget)}" for of, budget in budgets.items())
             case _, list(values):
                 text = ", ".join(values)
             case _, value:
                 text = str(value)
         said.append((name.replace("_", "-"), text))
     return said
-
-
-def _allowed(budget: Budget) -> str:
-    limits = (
-        f"at most {format_nbytes(budget.max)}" if budget.max is not None else "",
-        f"at most {format_nbytes(budget.max_increase)} more" if budget.max_increase is not None else "",
-        f"at most {budget.max_increase_percent:g}% more" if budget.max_increase_percent is not None else "",
-        "a warning" if budget.level == "warning" else "",
-    )
-    return ", ".join(limit for limit in limits if limit)
