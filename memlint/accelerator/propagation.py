@@ -35,6 +35,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 _OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
 """In-place ops whose result does not depend on what was there."""
+_SCATTER = "aten.scatter_.src"
 _KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_",))
 """Ops that write a flag which stays as it is in a healthy run."""
 _MOVES_VALUES = frozenset(
@@ -183,6 +184,8 @@ def _overwritten(kernel: Kernel) -> frozenset[int | str]:
     """Positions and names of the arguments whose content does not matter to the kernel."""
     if kernel.packet == "_copy_from":
         return frozenset((1, "dst"))
+    if kernel.name == _SCATTER:
+        return frozenset((0, "self"))  # where it writes everywhere
     if kernel.packet in _OVERWRITES or kernel.op._overloadname.endswith("out"):
         return frozenset(place for written in kernel.written for place in written)
     return frozenset()
@@ -191,6 +194,8 @@ def _overwritten(kernel: Kernel) -> frozenset[int | str]:
 def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
     """Carry the op out on known operands and remember the result; false where that cannot be done."""
     args, kwargs = arguments
+    if kernel.name == _SCATTER and content(args[0]) is None and not _is_permutation(*args[:3]):
+        return False
     blank = _overwritten(kernel)
     try:
         host_args = [_on_host(value, blank=index in blank) for index, value in enumerate(args)]
@@ -209,6 +214,14 @@ def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
         else:
             forget(t)
     return True
+
+
+def _is_permutation(target: Tensor, dim: int, index: Tensor) -> bool:
+    """Whether writing at `index` along `dim` is known to reach every element of `target`."""
+    known = content(index)
+    if known is None or not known.dim() or known.shape != target.shape:
+        return False
+    return bool((known.sort(dim)[0].diff(dim=dim) == 1).all())
 
 
 def _on_host(value: Any, *, blank: bool) -> Any:

@@ -19,7 +19,9 @@ from memlint.cuda import (
     facade,
     hidden,
     kernels,
+    packing,
     queries,
+    recurrent,
     saving,
 )
 from memlint.cuda.workspaces import Workspaces
@@ -75,7 +77,18 @@ def virtual_device(device: Device) -> Iterator[Ledger]:
 
 
 _MISSING = object()
-_REGISTER = (registration, kernels, convolution, attention, encoder, hidden, sparse_kernels, sparse_products)
+_REGISTER = (
+    registration,
+    kernels,
+    convolution,
+    attention,
+    encoder,
+    hidden,
+    packing,
+    recurrent,
+    sparse_kernels,
+    sparse_products,
+)
 """Modules that are imported for the kernels they register."""
 
 sparse.register()

@@ -452,3 +452,15 @@ def test_a_view_that_reinterprets_bytes_is_read_as_such(gpu: Ledger) -> None:
     assert torch.zeros(4, dtype=torch.uint8, device="cuda").view(torch.float32).tolist() == [0.0]
     big = torch.ones(1 << 20, device="cuda").view(torch.int32)
     assert values.uniform_value(big) in (None, 1065353216)
+
+
+def test_what_a_permutation_writes_over_is_known(gpu: Ledger, assumptions: list[str]) -> None:
+    order = torch.tensor([2, 0, 3, 1], device="cuda")
+    inverse = torch.empty_like(order).scatter_(0, order, torch.arange(4, device="cuda"))
+    assert inverse.tolist() == [1, 3, 0, 2]
+    assert not assumptions
+
+
+def test_what_a_scatter_leaves_as_it_was_is_not_known(gpu: Ledger) -> None:
+    some = torch.empty(4, device="cuda").scatter_(0, torch.tensor([2, 0, 2, 1], device="cuda"), torch.ones(4).cuda())
+    assert values.content(some) is None
