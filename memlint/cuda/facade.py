@@ -211,6 +211,7 @@ def _factory(name: str) -> Callable[..., Any]:
     def make(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             return function(*args, **kwargs)
+        kwargs.pop("pin_memory", None)  # only a driver can pin
         device = kwargs.get("device")
         if device is None:
             device = _context_device()
@@ -224,7 +225,6 @@ def _factory(name: str) -> Callable[..., Any]:
         else:
             return function(*args, **kwargs)
         kwargs["device"] = DEVICE
-        kwargs.pop("pin_memory", None)
         kwargs.pop("generator", None)
         with _placed(on_host=on_host):
             return function(*args, **kwargs)
@@ -237,6 +237,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def make(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(tensor)
@@ -248,7 +249,6 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(tensor, *args, **kwargs)
         if not on_gpu and not virtual and not _is_big(function, (tensor, *args), kwargs):
             return function(tensor, *args, **kwargs)
-        kwargs.pop("pin_memory", None)
         with _placed(on_host=not on_gpu):
             return function(tensor, *args, device=DEVICE, **kwargs)
 
@@ -256,7 +256,7 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    keywords = {k: v for k, v in kwargs.items() if k not in ("device", "generator", "pin_memory")}
+    keywords = {k: v for k, v in kwargs.items() if k not in ("device", "generator")}
     with torch._C.DisableTorchFunction():
         try:
             shape = function(*args, device="meta", **keywords)
@@ -270,13 +270,13 @@ def _from_data(name: str) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(data) if isinstance(data, torch.Tensor) else _context_device()
         if device is not None and not is_gpu(device) and not _is_host(device):
             return function(data, *args, device=device, **kwargs)
         requires_grad = kwargs.pop("requires_grad", False)
-        kwargs.pop("pin_memory", None)
         if isinstance(data, torch.Tensor) and real_device_of(data).type == NAME:
             made = data.detach().clone() if name == "tensor" else data
             made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
@@ -302,6 +302,7 @@ def _sparse_from_parts(name: str) -> Callable[..., Any]:
         positional = min(len(args), num_parts - len(named)) if len(args) + len(named) >= num_parts else 0
         parts = [*args[:positional], *(kwargs[k] for k in named)]
         values_part = kwargs.get("values", args[num_parts - 1] if positional == num_parts else None)
+        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(values_part) if isinstance(values_part, torch.Tensor) else _context_device()
@@ -502,6 +503,7 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (tensor, "data", property(_data.__get__, _set_data)),
         (torch.nn.Parameter, "__new__", staticmethod(_parameter_new)),
         (UninitializedParameter, "__new__", staticmethod(_lazy_parameter_new)),
+        (torch.UntypedStorage, "pin_memory", lambda s, *_, **__: s),
         (torch.UntypedStorage, "resize_", _resize_storage),
         (torch.UntypedStorage, "data_ptr", _storage_data_ptr),
         (tensor, "data_ptr", _data_ptr),

@@ -207,6 +207,40 @@ def test_requires_grad_dtype_and_layout_arguments_are_kept(gpu: Ledger) -> None:
     assert torch.ones(2, device="cuda", pin_memory=False).tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("numbers", [4, 1 << 19])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: torch.empty(n, pin_memory=True),
+        lambda n: torch.zeros((n,), pin_memory=True, dtype=torch.half),
+        lambda n: torch.empty(n, pin_memory=True, device="cpu"),
+        lambda n: torch.empty_strided((n,), (1,), pin_memory=True),
+        lambda n: torch.rand(n, device="cuda").new_empty(n, device="cpu", pin_memory=True),
+        lambda n: torch.zeros(n).new_zeros(n, pin_memory=True),
+        lambda n: torch.zeros_like(torch.rand(n), pin_memory=True),
+        lambda n: torch.empty_like(torch.rand(n, device="cuda"), device="cpu", pin_memory=True),
+        lambda n: torch.tensor([1.0] * n, pin_memory=True),
+    ],
+)
+def test_pinned_tensors_of_any_size_are_the_hosts(
+    gpu: Ledger, make: Callable[[int], torch.Tensor], numbers: int
+) -> None:
+    pinned = make(numbers)
+    assert (str(pinned.device), pinned.shape) == ("cpu", (numbers,))
+    before = len(gpu.events)
+    assert_on_gpu(pinned.cuda(non_blocking=True))
+    assert len(gpu.events) > before
+
+
+def test_activations_are_saved_in_pinned_host_memory(gpu: Ledger) -> None:
+    x = torch.rand(8, 64, device="cuda", requires_grad=True)
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        y = x.exp()
+    y.sum().backward()
+    assert x.grad is not None
+    assert_on_gpu(x.grad)
+
+
 # --- moving ----------------------------------------------------------------------------------------------------------
 
 
