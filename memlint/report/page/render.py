@@ -138,7 +138,6 @@ def _template() -> Template:
         "change": words.change,
         "share": words.share,
         "step": words.step,
-        "label": words.label,
         "verdict": words.verdict,
         "kept": words.kept,
         "place": place_text,

@@ -58,11 +58,6 @@ def summary(report: Report) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def label(workload: Workload) -> str:
-    """Name of a Workload, with its target where that says more."""
-    return workload.target if workload.name in workload.target else f"{workload.name} ({workload.target})"
-
-
 def step(workload: Workload) -> str:
     """What is simulated, in the order in which one would type it."""
     facts = (

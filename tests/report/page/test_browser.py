@@ -399,7 +399,7 @@ def test_pictures_of_real_models_can_be_made_and_are_small(browser: Browser, tmp
 
 @pytest.mark.parametrize("width", [1280, 400])
 def test_nothing_reaches_beyond_the_screen(browser: Browser, file: Path, width: int) -> None:
-    for report in (analysed("unet"), REPORT, hostile()):
+    for report in (analysed("unet"), REPORT, hostile(), hostile("x" * 300)):
         with opened(browser, report, file, viewport={"width": width, "height": 800}) as page:
             assert page.evaluate("document.documentElement.scrollWidth") == width
 

@@ -146,6 +146,16 @@ def test_a_page_says_the_verdict_the_numbers_and_what_to_do() -> None:
         assert expected in said
 
 
+def test_the_index_calls_a_workload_what_its_section_does_and_names_the_target_of_both() -> None:
+    net = REPORT.workloads[0].model_copy(update={"name": "net", "target": "net.py::Network"})
+    document = parsed(render_page(REPORT.model_copy(update={"workloads": [net, REPORT.workloads[1]]})))
+
+    (row,) = [head for head in document.iter("th") if head.find("a") is not None and head.find("a").text == "net"]
+    section = next(each for each in document.iter("article") if f"#{each.get('id')}" == row.find("a").get("href"))
+    assert texts(next(section.iter("h2"))).startswith("net needs")
+    assert row.find("span").text == "net.py::Network"
+
+
 def test_spaces_beside_code_in_a_message_are_kept() -> None:
     finding = REPORT.findings[0].model_copy(
         update={"message": "The `Block` modules `a` to `b`; an odd one", "fix": "an ` odd one"}
