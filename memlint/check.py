@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from memlint.worker.protocol import ANALYSE
 from memlint.workload.target import SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memlint import config
     from memlint.lint import rule
@@ -164,6 +165,8 @@ def check(
     if not execute and any(target.settings.rule_paths for target in targets):
         run.skipped.append(Skipped(reason="the rules in rule-paths were not loaded, because of --no-exec"))
     _tell_empty(run)
+    if run.complete:
+        run.skipped += _idle_budgets(arguments, targets, run)
     if known is not None:
         leave_out(known, targets, chosen, run)
     return run
@@ -196,7 +199,7 @@ def corrections(
 
 
 def exit_status(report: Report) -> int:
-    """0: clean; 1: a finding above a note, or a limit exceeded; 2: a target that could not be analysed."""
+    """0: clean; 1: a warning, an error or a limit exceeded; 2: a target that could not be analysed."""
     if any(workload.error is not None for workload in report.workloads):
         return 2
     verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
@@ -346,6 +349,20 @@ def _tell_empty(run: Run) -> None:
         reasons = "; ".join(entry.reason for entry in left_out)
         message = f"no model in it can be built: {reasons}" if left_out else "no torch.nn.Module found"
         run.workloads.append(_failed(request.target, TargetError(message, hint)))
+
+
+def _idle_budgets(arguments: Sequence[str], targets: Sequence[Targets], run: Run) -> Iterator[Skipped]:
+    """Budgets of projects that were analysed as a whole and have no Workload of that name."""
+    whole = {Path(each).resolve() for each in arguments if Path(each).is_dir()}
+    names = [workload.name for workload in run.workloads]
+    budgets = {name for each in targets if each.root in whole for name in each.settings.budget}
+    for name in sorted(budgets - {"*", *names}):
+        close = get_close_matches(name, names, n=1)
+        yield Skipped(
+            name=f"budget {name}",
+            reason="no workload that was analysed has this name",
+            hint=f"Did you mean {close[0]!r}?" if close else "Name a workload that is declared, or write '*' for all.",
+        )
 
 
 def _failed(target: str, error: MemlintError, traceback: tuple[str, ...] = ()) -> Workload:

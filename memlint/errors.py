@@ -45,3 +45,7 @@ class WorkerError(MemlintError):
 
 class RuleError(MemlintError):
     """A rule or a plugin is broken."""
+
+
+GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
+"""The hint where a file is a script that does its work, or ends the process, when it is imported."""

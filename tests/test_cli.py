@@ -303,6 +303,18 @@ def test_of_several_targets_those_that_are_missing_cost_the_others_nothing(proje
     assert "2 targets could not be analysed." in alone.stdout
 
 
+def test_a_budget_of_no_workload_is_said_where_all_of_the_project_was_analysed(project):
+    project.write("memlint.toml", '[budget.gpt]\nmax = "1GiB"\n[budget."*"]\nmax = "1TiB"\n')
+    project.write("model.py", "import memlint\n@memlint.workload\ndef w(): ...", workloads=[{**FITS, "name": "gtp"}])
+    result = project.memlint("check", ".")
+    assert "budget gpt: no workload that was analysed has this name" in result.stdout
+    assert "Did you mean 'gtp'?" in result.stdout
+    assert "budget gpt" not in project.memlint("check", "model.py").stdout
+    assert "budget gpt" not in project.memlint("check", ".", "--no-exec").stdout
+    project.write("model.py", "import memlint\n@memlint.workload\ndef w(): ...", workloads=[{**FITS, "name": "gpt"}])
+    assert "budget gpt" not in project.memlint("check", ".").stdout
+
+
 def test_what_was_computed_on_a_line_stands_for_what_its_text_looked_like(project):
     text = """
     import torch

@@ -96,7 +96,7 @@ def check(
     model; the current directory if none is given. In a directory only workloads that are declared are analysed, in a
     file that is named also models that memlint finds. Their code is run, in a child process: see --no-exec.
 
-    Exit status: 0 clean, 1 findings or a limit exceeded, 2 something could not be analysed.
+    Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 something could not be analysed.
     """
     from memlint import check as checking  # noqa: PLC0415
     from memlint.report.text import render_text  # noqa: PLC0415

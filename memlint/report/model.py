@@ -282,7 +282,7 @@ class Row(_Record):
     reserved: Interval | None = None
     device: Interval | None = None
     outcome: Outcome | None = None
-    """Whether `device` stays within the GPU."""
+    """Whether `device` stays within the GPU; None for the host, of which memlint knows no limit."""
     evidence: Literal["traced", "computed"] = "traced"
     """Whether a step of this batch was run, or its peaks follow from steps of others."""
     error: str | None = None
@@ -302,7 +302,7 @@ class Sweep(_Record):
     """As in the catalogue."""
     gpu_title: str
     gpu_nbytes: NonNegativeInt
-    """What a process can use."""
+    """What a process can use; 0 for the host, of which memlint knows no limit."""
     rows: Several[Row] = []
     """By batch size."""
     largest: Row | None = None

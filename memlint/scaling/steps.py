@@ -127,10 +127,12 @@ class Steps:
             return Row(batch=point[0], error=error.message)
         most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
         ranges = {name: Interval(**getattr(most, name)._asdict()) for name in most._fields}
-        low, _, high = most.device
+        told = {"batch": point[0], **ranges, "evidence": evidence}
+        return Row.model_validate({**told, "outcome": self._outcome(*most.device) if self.device.is_cuda else None})
+
+    def _outcome(self, low: int, _estimate: int, high: int) -> str:
         limit = self.device.total_nbytes
-        outcome = "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
-        return Row.model_validate({"batch": point[0], **ranges, "outcome": outcome, "evidence": evidence})
+        return "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
 
     @property
     def _settings(self) -> AllocatorSettings:

@@ -48,7 +48,7 @@ def _lines(sweeps: Sequence[Sweep], look: Look, *, markdown: bool) -> Iterator[s
     optimizer = f", {first.optimizer}" if first.optimizer else ""
     varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
     fixed = "".join(f", {name} {size}" for name, size in first.dimensions.items() if name not in varied)
-    gpu = f"{first.gpu_title} ({format_nbytes(first.gpu_nbytes)})"
+    gpu = f"{first.gpu_title} ({format_nbytes(first.gpu_nbytes)})" if first.gpu_nbytes else first.gpu_title
     title = f"{first.name} on {gpu}: {step}, {first.dtype}{optimizer}{fixed}"
     yield f"### {title}" if markdown else paint(title, bold=True)
     yield ""
@@ -77,7 +77,8 @@ def _said(sweep: Sweep) -> Iterator[str]:
         yield _STOPPED
         return
     if sweep.largest is None:
-        yield "None of these surely fits."
+        if sweep.gpu_nbytes:
+            yield "None of these surely fits."
     else:
         device = sweep.largest.device
         said = f", with {_said_range(device)}" if device else ""
@@ -95,7 +96,8 @@ def _said_together(sweeps: Sequence[Sweep], varied: Sequence[str]) -> Iterator[s
         yield _STOPPED
     found = [(sweep, _at(sweep, varied)) for sweep in sweeps if not (sweep.is_partial or sweep.error)]
     fits = [f"{_largest(sweep)} at {at}{'' if sweep.is_limit else ' or more'}" for sweep, at in found if sweep.largest]
-    none = [at for sweep, at in found if sweep.largest is None and not all(row.error for row in sweep.rows)]
+    empty = [(sweep, at) for sweep, at in found if sweep.largest is None and sweep.gpu_nbytes]
+    none = [at for sweep, at in empty if not all(row.error for row in sweep.rows)]
     if fits:
         yield f"The largest batch that fits: {'; '.join(fits)}."
     if none:
@@ -126,7 +128,7 @@ def _cells(row: Row, sweep: Sweep, paint: Paint, *, bars: bool) -> tuple[str, ..
     found = [getattr(row, name) for name in _PEAKS]
     outcome = row.outcome or ""
     said = paint(outcome, _COLORS.get(outcome))
-    if bars and paint.look.color and paint.look.blocks:
+    if bars and paint.look.color and paint.look.blocks and sweep.gpu_nbytes:
         said = f"{paint(bar(row.device.estimate, sweep.gpu_nbytes), _COLORS.get(outcome))} {said}"
     return (str(row.batch), *[format_nbytes(each.estimate) for each in found], said)
 

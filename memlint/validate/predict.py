@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memlint.accelerator import lazy_imports
 from memlint.analyse import Analysis
 from memlint.errors import MemlintError
 from memlint.memory.timeline import Timeline, by_category, live, without
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 def predict(request: Request) -> Result:
     """Predictions for the Subjects in `request.detail`, in order; what goes wrong with one stands in its Prediction."""
+    lazy_imports.run_eagerly()
     root, gpu = Path(request.root), str(request.detail["gpu"])
     subjects = [Subject.model_validate(value) for value in request.detail["subjects"]]  # type: ignore[union-attr]
     listed = bool(request.detail.get("allocations", False))

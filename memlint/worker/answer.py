@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import ValidationError
 
 from memlint import errors
-from memlint.errors import MemlintError, WorkerError
+from memlint.errors import GUARD, MemlintError, WorkerError
 from memlint.units import format_nbytes
 from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
 from memlint.worker.frames import innermost_user_line
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
-_GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
 _OURS = "This is a mistake in memlint: please report it with the output of -v."
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
@@ -79,12 +78,12 @@ def stopped(broken: Limit, exchange: Path, limits: Limits) -> Answer:
         case "seconds":
             error = WorkerError(
                 f"no answer within {limits.seconds:g} s{_place(exchange)}",
-                f"{_GUARD} If it only needs longer, allow more with --timeout SECONDS.",
+                f"{GUARD} If it only needs longer, allow more with --timeout SECONDS.",
             )
         case "nbytes":
             error = _out_of_memory(limits)
         case "processes":
-            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", _GUARD)
+            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", GUARD)
         case "output_nbytes":
             error = WorkerError(
                 f"the code wrote more than {format_nbytes(limits.output_nbytes)} to stdout and stderr",
@@ -136,7 +135,7 @@ def _vanished(exchange: Path, status: int, limits: Limits) -> WorkerError:
         return _out_of_memory(limits)
     if status >= 0:
         return WorkerError(
-            f"the code ended the process with exit status {status}", f"Something in it calls os._exit. {_GUARD}"
+            f"the code ended the process with exit status {status}", f"Something in it calls os._exit. {GUARD}"
         )
     name = signal.Signals(-status).name
     did = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}
@@ -151,7 +150,7 @@ def _reported(failure: Failure, limits: Limits) -> MemlintError:
     if failure.memory:
         return _out_of_memory(limits)
     if failure.kind == "SystemExit":
-        return WorkerError(f"the code called {failure.message}", _GUARD)
+        return WorkerError(f"the code called {failure.message}", GUARD)
     kind = getattr(errors, failure.kind, None)
     if isinstance(kind, type) and issubclass(kind, MemlintError):
         return kind(failure.message, failure.hint)

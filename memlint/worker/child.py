@@ -89,8 +89,27 @@ def _write(name: str, message: BaseModel) -> None:
     """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
     if _exchange is not None and _exchange[1] == os.getpid():
         written = _exchange[0] / f"{name}.new"
-        written.write_text(message.model_dump_json(), encoding="utf-8")
+        written.write_text(_json(message), encoding="utf-8")
         written.replace(_exchange[0] / name)
+
+
+def _json(message: BaseModel) -> str:
+    """The message as JSON. What user code calls things may be no text: such characters are escaped."""
+    from pydantic_core import PydanticSerializationError  # noqa: PLC0415  (limits first)
+
+    try:
+        return message.model_dump_json()
+    except PydanticSerializationError:
+        return type(message).model_validate(_as_text(message.model_dump())).model_dump_json()
+
+
+def _as_text(value: object) -> object:
+    """`value` with an escape for each lone surrogate in its strings."""
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_text(key): _as_text(item) for key, item in value.items()}
+    return [_as_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _reply(request: str, analyse: str, watch: Watch) -> Reply:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _FOREIGN = (*{str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib")},)
 _MEMLINT = str(Path(__file__).resolve().parent.parent)
 _INSTALLED = {"site-packages", "dist-packages"}
+_NUM_ENDS = 8
+"""Lines shown of each end of a long stack, as of a recursion without an end."""
 _STACK_LINE = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 
 
@@ -35,7 +37,8 @@ def user_lines(error: BaseException) -> list[str]:
         lines = [
             f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in summary if is_users(frame.filename)
         ] or lines
-    return lines
+    left_out = len(lines) - 2 * _NUM_ENDS
+    return lines if left_out <= 1 else [*lines[:_NUM_ENDS], f"... {left_out} lines ...", *lines[-_NUM_ENDS:]]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

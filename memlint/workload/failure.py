@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import memlint
-from memlint.errors import MemlintError, WorkloadError
+from memlint.errors import GUARD, MemlintError, WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +44,8 @@ def _what_to_do(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+    if isinstance(error, SystemExit):
+        return GUARD
     return ""
 
 

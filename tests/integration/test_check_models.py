@@ -71,6 +71,8 @@ def test_a_budget_that_is_exceeded_is_a_finding(check):
         (MODEL.replace("self.layer(x)", "self.layer(x).view(7, 7, 7)"), "(model.py:10)"),
         (MODEL + "import os\nos._exit(3)\n", "exit status 3"),
         (MODEL + "def broken(:\n", "is not valid Python"),
+        (MODEL + "import sys\nsys.exit(2)\n", "guard its script part with `if __name__ == '__main__':`"),
+        (MODEL + "def endless():\n    endless()\n\nendless()\n", " lines ..."),
     ],
 )
 def test_code_that_cannot_be_analysed_is_one_clear_error(check, code, message):
@@ -80,6 +82,15 @@ def test_code_that_cannot_be_analysed_is_one_clear_error(check, code, message):
     assert message in done.stdout
     assert "help: " in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_name_that_is_no_text_is_escaped(check):
+    declared = (
+        "import memlint\n\n@memlint.workload(name='caf\\udce9')\ndef build():\n    return torch.nn.Linear(8, 8)\n"
+    )
+    done = check("import torch\n" + declared)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(r"caf\udce9 (model.py::build) needs ")
 
 
 def test_a_declaration_made_with_init_gives_the_same_estimate(check, tmp_path):

@@ -135,6 +135,16 @@ def test_each_dtype_on_each_gpu_is_a_table(folder: Path) -> None:
     assert len(set(map(str, peaks.values()))) == 4
 
 
+def test_the_host_has_no_limit_that_a_batch_could_exceed(folder: Path) -> None:
+    (sweep,) = swept(folder, "Plain", 4, 64, gpus=("cpu",))
+    assert [row.outcome for row in sweep.rows] == [None, None]
+    assert sweep.largest is None
+    for color in (False, True):
+        text = render(Table(tool="memlint 0", torch="2", sweeps=[sweep]), "text", Look(color=color))
+        assert "Plain on the host: " in text
+        assert "fit" not in text
+
+
 def test_a_batch_that_the_model_rejects_is_said_and_the_others_are_there(folder: Path) -> None:
     (sweep,) = swept(folder, "Norm", 1, 16)
     assert sweep.rows[0].error is not None

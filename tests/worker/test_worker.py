@@ -167,8 +167,8 @@ def test_an_answer_that_cannot_be_read_is_our_mistake(tmp_path, reply):
     ],
 )
 def test_code_that_hangs_is_ended_and_its_line_named(project, code):
-    answer = project.run(code, seconds=1)
-    assert "no answer within 1 s" in answer.error.message
+    answer = project.run(code, seconds=3)
+    assert "no answer within 3 s" in answer.error.message
     assert "model.py:" in answer.error.message
     assert "--timeout" in answer.error.hint
 
