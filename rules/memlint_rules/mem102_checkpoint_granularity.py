@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from bisect import bisect_right
+from collections import defaultdict
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, peak_event
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Node, Trace
+    from memlint.trace.records import Frame, Node, Trace
 
 MIN_SHARE = 0.6
 """Of the model's kernels that one checkpoint runs again."""
@@ -54,15 +56,65 @@ def memlint_workload():
     return Model(), {{"x": torch.randn(16, 512, 256)}}
 """
 
+_REVERSIBLE = """\
+import torch
+from torch import nn
+
+
+class Coupled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b, block):
+        with torch.no_grad():
+            b = b + block(a)
+        ctx.block = block
+        ctx.save_for_backward(a, b)
+        return a.clone(), b
+
+    @staticmethod
+    def backward(ctx, da, db):
+        a = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.block(a)
+        y.backward(db)
+        return da + a.grad, db, None
+
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(256, 256)
+
+    def forward(self, x):
+        y = self.linear(x) + 1
+        return y * y
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(256, 256)
+        self.blocks = nn.ModuleList(nn.Sequential(*(Layer() for _ in range(4))) for _ in range(4))
+
+    def forward(self, x):
+        a = b = self.first(x)
+        for block in self.blocks:
+            b, a = Coupled.apply(a, b, block)
+        return a + b
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(16, 512, 256)}
+"""
+
 
 class CheckpointGranularity(Rule):
     """One activation checkpoint goes around most of the model, so backward begins by making everything again.
 
     ## What it does
 
-    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run without
-    a backward kernel in between. If that is more than 60 % of what the forward ran, one checkpoint holds most of the
-    model.
+    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run in the
+    order of the forward without a backward kernel in between. If that is more than 60 % of what the forward ran, one
+    checkpoint holds most of the model.
 
     ## Why it costs memory
 
@@ -103,6 +155,7 @@ class CheckpointGranularity(Rule):
     good: ClassVar[tuple[Case, ...]] = (
         Case(source=_MODEL.format(block="checkpoint(block, x, use_reentrant=False)", run="self.run(x)")),
         Case(title="No checkpoint at all is MEM101's", source=_MODEL.format(block="block(x)", run="self.run(x)")),
+        Case(title="A reversible network runs one block after the other again", source=_REVERSIBLE),
     )
 
     def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
@@ -150,19 +203,36 @@ def _largest_region(trace: Trace) -> _Region | None:
     """The longest run of the last step without a kernel of backward in between; None if little runs again."""
     step = [node for node in trace.nodes if node.step == trace.num_steps - 1]
     backward = {_stem(node) for node in step if _is_backward(node)}
-    again = [node.op for node in step if node.phase is Phase.FORWARD and _stem(node) in backward | _ONLY_FORWARD]
+    forward = [node for node in step if node.phase is Phase.FORWARD]
+    again = [node.op for node in forward if _stem(node) in backward | _ONLY_FORWARD]
+    places: defaultdict[_Call, list[int]] = defaultdict(list)
+    for place, node in enumerate(forward):
+        places[_call(node)].append(place)
     runs: list[list[Node]] = [[]]
+    reached = -1  # by this run, of the forward
     for node in step:
         if node.phase is not Phase.BACKWARD:
             continue
-        if _is_backward(node):
+        same = places.get(_call(node), [])
+        following = bisect_right(same, reached)
+        if following == len(same):  # not what the forward did after that, so another run if it is one at all
             runs.append([])
-        elif node.op in again:
+            following = 0
+        reached = same[following] if same else -1
+        if same and node.op in again:
             runs[-1].append(node)
     longest = max(runs, key=len)
     if len(longest) < MIN_KERNELS:
         return None
     return _Region(longest[0].index, longest[-1].index, len(longest) / len(again))
+
+
+_Call: TypeAlias = "tuple[str, Frame | None, tuple[tuple[int, ...], ...]]"
+
+
+def _call(node: Node) -> _Call:
+    """What a kernel of the forward and the same one run again have in common: kernel, line and shapes."""
+    return node.op, node.frame, tuple(geometry.shape for geometry in node.outputs)
 
 
 _ONLY_FORWARD = frozenset({"aten.addmm"})
