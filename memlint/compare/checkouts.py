@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
 _OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")
 """What git tells a hook of the commit that is being made: a checkout would write into its index."""
+_ONE_AT_A_TIME = threading.Lock()
+_HALF_MADE, _ATTEMPTS, _PATIENCE = "commondir", 5, 0.2
+"""git fails on a worktree that another process is just making, for a moment (seconds)."""
 _SUBMODULE = "160000"
 """How git marks the commit of a submodule among the files of a tree."""
 
@@ -103,8 +108,15 @@ def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tupl
     The repository is that of the submodule in a folder, or None for the one that we are in.
     """
     worktrees.append((repository, place))
-    made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
-    return made.stderr.strip() if made.returncode else ""
+    for _attempt in range(_ATTEMPTS):
+        with _ONE_AT_A_TIME:
+            made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
+        if made.returncode == 0:
+            return ""
+        if _HALF_MADE not in made.stderr:
+            break
+        time.sleep(_PATIENCE)
+    return made.stderr.strip()
 
 
 def _add_submodules(
