@@ -110,6 +110,17 @@ def _repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tenso
     return allocate((output_size,), (1,), repeats.dtype)
 
 
+@explicit("aten._padded_dense_to_jagged_forward.default")
+def _padded_to_jagged(x: Tensor, offsets: list[Tensor], total: int | None = None) -> Tensor:
+    """Of a padded tensor (batch x steps x ...), the steps that a nested tensor has."""
+    if total is None:
+        known = values.content(offsets[0])
+        if known is None:
+            State.assume("a nested tensor of a padded one, of lengths that are not known, is taken to keep every step")
+        total = int(known[-1]) if known is not None else x.shape[0] * x.shape[1]
+    return contiguous((total, *x.shape[2:]), x.dtype)
+
+
 @explicit("aten.bincount.default")
 def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     known = values.content(x)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import guard, registration, sparse, sparse_kernels, sparse_products
+from memlint.accelerator import guard, nested, registration, sparse, sparse_kernels, sparse_products
 from memlint.accelerator.device import State
 from memlint.accelerator.ledger import Ledger
 from memlint.cuda import (
@@ -84,6 +84,7 @@ _REGISTER = (
     attention,
     encoder,
     hidden,
+    nested,
     packing,
     recurrent,
     sparse_kernels,

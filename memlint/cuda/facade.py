@@ -72,6 +72,8 @@ _real_like: dict[str, Callable[..., Any]] = {name: getattr(torch, name) for name
 _function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
 _to = torch.Tensor.to
 _real_type: Callable[..., Any] = torch.Tensor.type
+_real_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
+_NO_DISPATCH = torch.Tensor.__torch_dispatch__
 
 
 def is_gpu(device: Any) -> bool:
@@ -104,7 +106,12 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     real = real_device_of(tensor)
     if real.type != NAME:
         return real
-    return CUDA if State.cuda and not is_host(_unwrapped(tensor)) else CPU
+    return CUDA if State.cuda and not _is_hosts(tensor) else CPU
+
+
+def _is_hosts(tensor: torch.Tensor) -> bool:
+    """Whether a virtual tensor is the host's. Those that wrap others show the virtual device for the GPU only."""
+    return type(tensor).__torch_dispatch__ is _NO_DISPATCH and is_host(_unwrapped(tensor))
 
 
 def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
@@ -136,13 +143,13 @@ def _move(
     if memory_format is not None:
         rest["memory_format"] = memory_format
     real = real_device_of(tensor).type
-    if real == NAME and State.cuda and is_host(_unwrapped(tensor)) != on_host:
+    crosses = real == NAME and State.cuda and _is_hosts(tensor) != on_host
+    if crosses:
         rest["copy"] = True
     elif real == "cpu" and not on_host and State.cuda:
         rest["device"] = DEVICE
     elif real not in ("cpu", NAME):
         rest["device"] = DEVICE if State.cuda and not on_host else CPU
-    crosses = real == NAME and State.cuda and is_host(_unwrapped(tensor)) != on_host
     if crosses and tensor.requires_grad and torch.is_grad_enabled():
         moved: torch.Tensor = _Crossing.apply(tensor, on_host, rest)  # type: ignore[no-untyped-call]
         return moved
@@ -366,6 +373,13 @@ def _lazy_parameter_new(
     return torch.Tensor._make_subclass(cls, to_host(data) if data.is_cpu else data, requires_grad)
 
 
+def _make_wrapper(*args: Any, **kwargs: Any) -> Any:
+    """`Tensor._make_wrapper_subclass`, on which nested tensors and others that are made of tensors are built."""
+    if is_gpu(kwargs.get("device")):
+        kwargs["device"] = DEVICE
+    return _real_wrapper(*(DEVICE if isinstance(a, torch.device) and is_gpu(a) else a for a in args), **kwargs)
+
+
 _data: Any = torch.Tensor.data
 
 
@@ -500,6 +514,7 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
             "new_tensor",
             lambda t, data, **kw: torch.tensor(data, **{"dtype": t.dtype, "device": device_of(t), **kw}),
         ),
+        (tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper)),
         (tensor, "data", property(_data.__get__, _set_data)),
         (torch.nn.Parameter, "__new__", staticmethod(_parameter_new)),
         (UninitializedParameter, "__new__", staticmethod(_lazy_parameter_new)),
