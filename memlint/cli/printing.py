@@ -81,7 +81,7 @@ def print_outputs(outputs: list[tuple[str, str, str]]) -> None:
     for target, stdout, stderr in outputs:
         for name, text in (("stdout", stdout), ("stderr", stderr)):
             if text:
-                click.echo(f"--- {name} of {one_line(target)}\n{text.rstrip()}", err=True)
+                click.echo(f"--- {name} of {inert(one_line(target))}\n{text.rstrip()}", err=True)
 
 
 def print_errors(report: Report) -> None:
