@@ -1,6 +1,7 @@
 """Baselines: findings that were there before, and are not to be reported again.
 
 A finding is known by its file, its code and the text of its line, so that it stays known when lines are added above it.
+One on line 1 is about the whole file, and known by file and code alone: that line says nothing about it.
 Each entry counts how many such findings there were: one more than that is new.
 """
 
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
     """POSIX, relative to the folder of the baseline."""
     code: str
     text: str
-    """Of the line, without indentation; empty where it cannot be read."""
+    """Of the line, without indentation; empty for line 1, and where it cannot be read."""
 
 
 class _Counted(BaseModel):
@@ -87,7 +88,7 @@ class Baseline:
     def of(cls, findings: Iterable[Located], file: Path) -> Baseline:
         """Make the baseline for `findings` that belongs into `file`; paths in them count from the current directory."""
         texts = _Texts()
-        entries = (_entry(finding, file, texts) for finding in findings if finding.code not in NEVER_KNOWN)
+        entries = (_entries(finding, file, texts)[0] for finding in findings if finding.code not in NEVER_KNOWN)
         return cls(file, Counter(entries))
 
     def write(self) -> None:
@@ -105,8 +106,8 @@ class Baseline:
         left = Counter(self.counts)
         new = []
         for finding in findings:
-            entry = _entry(finding, self.file, texts)
-            if left[entry] > 0 and finding.code not in NEVER_KNOWN:
+            entry = next((each for each in _entries(finding, self.file, texts) if left[each] > 0), None)
+            if entry is not None and finding.code not in NEVER_KNOWN:
                 left[entry] -= 1
             else:
                 new.append(finding)
@@ -151,7 +152,9 @@ class _Texts:
         return lines[line - 1] if 0 < line <= len(lines) else ""
 
 
-def _entry(finding: Located, file: Path, texts: _Texts) -> Entry:
+def _entries(finding: Located, file: Path, texts: _Texts) -> tuple[Entry, ...]:
+    """The entry of the finding, and for line 1 the one in baselines of older versions, which has its text."""
     folder = os.path.realpath(file.parent)
     path = Path(os.path.relpath(os.path.realpath(finding.path), folder)).as_posix()
-    return Entry(path, finding.code, texts.at(finding.path, finding.line))
+    by_text = Entry(path, finding.code, texts.at(finding.path, finding.line))
+    return (by_text._replace(text=""), by_text) if finding.line == 1 else (by_text,)

@@ -34,6 +34,23 @@ def test_what_is_known_stays_known_when_lines_move(file):
     assert known.split([finding(file, 5)]) == ([], {})
 
 
+def test_what_is_about_a_whole_file_stays_known_whatever_its_first_line_is(file):
+    known = written([finding(file, 1, "MEM301")])
+    assert list(known.counts) == [Entry("a.py", "MEM301", "")]
+    file.write_text("# a new comment\n" + file.read_text())
+    assert known.split([finding(file, 1, "MEM301")]) == ([], {})
+    assert known.split([finding(file, 1, "MEM302")])[0] == [finding(file, 1, "MEM302")]
+    assert known.stale(known.counts, lambda _path, _code: False) == []
+
+
+def test_a_baseline_with_the_text_of_line_1_is_still_read(file):
+    old = {"version": 1, "findings": [{"path": "a.py", "code": "MEM301", "text": "first()", "count": 1}]}
+    Path("old.json").write_text(json.dumps(old))
+    known = Baseline.read(Path("old.json"))
+    assert known.split([finding(file, 1, "MEM301")]) == ([], {})
+    assert known.split([finding(file, 1, "MEM301")] * 2)[0] == [finding(file, 1, "MEM301")]
+
+
 def test_one_more_of_the_same_line_is_new(file):
     known = written([finding(file, 2)])
     assert known.split([finding(file, 2), finding(file, 4)]) == ([finding(file, 4)], {})
@@ -77,8 +94,9 @@ def test_writing_it_again_gives_the_same_bytes(file):
 
 
 def test_what_is_gone_for_certain_is_stale(file):
-    Path("gone.py").write_text("loop()\n")
-    known = written([finding(file, 1), finding(file, 2), finding("gone.py", 1), finding(file, 3, "MEM402")])
+    Path("gone.py").write_text("import os\nloop()\n")
+    file.write_text("import os\n" + file.read_text())
+    known = written([finding(file, 2), finding(file, 3), finding("gone.py", 2), finding(file, 4, "MEM402")])
     Path("gone.py").unlink()
     file.write_text("loop()\nlast()\n")
     _new, missing = known.split([])
