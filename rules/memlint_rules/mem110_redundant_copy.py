@@ -13,6 +13,7 @@ from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import merge, resize, without
 from memlint.trace.records import Phase
 from memlint.units import format_nbytes
+from memlint.worker.frames import is_users
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ class RedundantCopy(Rule):
     Copies of a part of a larger tensor are left alone, because they let the larger one go. So are copies that make a
     tensor contiguous for a kernel which needs that. A clone that guards against a caller who changes the tensor is
     reported if no caller in the trace does. With `enable_gqa=True` no fused kernel takes float32, so there repeated
-    keys are right.
+    keys are right. Inside installed packages only these keys and values are reported, because another implementation of
+    attention may be chosen; the other copies there are nobody's to take out.
 
     ## References
 
@@ -154,7 +156,7 @@ class RedundantCopy(Rule):
         flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[tuple[Frame | None, _Kind], list[Node]] = defaultdict(list)
         for node in copies:
-            if (kind := _kind(flow, node)) is not None:
+            if (kind := _kind(flow, node)) is not None and _is_to_be_changed(node, kind):
                 lines[node.frame, kind].append(node)
         for (frame, kind), group in lines.items():
             nbytes = most_alive(timeline, [node.outputs[0].buffer for node in group])
@@ -205,6 +207,11 @@ def _kind(flow: Flow, node: Node) -> _Kind | None:
         named = node.frame is not None and _COPY.search(linecache.getline(node.frame.path, node.frame.line))
         return _Kind.SAME if named and _is_redundant(flow, node) else None
     return _Kind.GROUPED if _num_repeats(node) > 1 and _is_for_flash_attention(flow, node) else None
+
+
+def _is_to_be_changed(node: Node, kind: _Kind) -> bool:
+    """Whether somebody can: in an installed package only the attention is the user's to choose."""
+    return kind is _Kind.GROUPED or node.frame is None or is_users(node.frame.path)
 
 
 def _edited(timeline: Timeline, kind: _Kind, group: list[Node]) -> Timeline:

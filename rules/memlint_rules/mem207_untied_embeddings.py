@@ -56,7 +56,8 @@ class UntiedEmbeddings(Rule):
     ## Why it costs memory
 
     A table of 32,000 words and 4096 features takes 500 MiB in float32, and in training four times that, with its
-    gradient and the state of Adam. Many language models use one table for both ends.
+    gradient and the state of Adam, and more while the optimizer computes its step. Many language models use one table
+    for both ends.
 
     ## Example
 
@@ -126,8 +127,8 @@ class UntiedEmbeddings(Rule):
                 context,
                 head.product.frame,
                 f"`{table.name}` and `{head.weight.name}` are two parameters of {head.weight.shape[0]:,} x "
-                f"{head.weight.shape[1]:,}. The second takes {format_nbytes(nbytes)}, with its gradient and the "
-                "optimizer's state.",
+                f"{head.weight.shape[1]:,}. The second takes {format_nbytes(nbytes)} at one time, with "
+                f"{_counted(trace, removed)}.",
                 nbytes=nbytes,
                 peak_change=max(*nbytes_alive, *adding) - max(live(timeline)),
                 confidence=Confidence.MODELLED,
@@ -163,6 +164,14 @@ def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:
     gradients = [buffer.id for buffer in belongings if buffer.category is Category.GRADIENT]
     kept = [buffer.id for buffer in belongings if buffer.category is not Category.GRADIENT]
     return kept + [buffer.id for buffer in temporaries_of(trace, weight)], gradients
+
+
+def _counted(trace: Trace, removed: list[int]) -> str:
+    """Name what the bytes are of, beside the weight."""
+    kinds = {trace.buffers[buffer].category for buffer in removed}
+    of_optimizer = {Category.OPTIMIZER_STATE: "state", Category.TEMPORARY: "temporaries"}
+    parts = [word for category, word in of_optimizer.items() if category in kinds]
+    return "its gradient" + (f" and the optimizer's {' and '.join(parts)}" if parts else "")
 
 
 def _added(trace: Trace, table: Buffer, gradients: list[int]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""MEM209: biases of convolutions that the BatchNorm behind them takes away."""
+"""MEM209: biases of convolutions that the BatchNorm or InstanceNorm behind them takes away."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _CONVOLUTION = "aten.convolution.default"
 _NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
+"""InstanceNorm runs these too, with each channel of each sample as a channel."""
 
 _MODEL = """\
 import torch
@@ -40,12 +41,12 @@ def memlint_workload():
 
 
 class BiasBeforeNorm(Rule):
-    """A convolution adds a bias, and BatchNorm subtracts it again with the mean.
+    """A convolution adds a bias, and the normalisation behind it subtracts it again with the mean.
 
     ## What it does
 
     Looks for convolutions with a trained bias whose output nothing reads but a BatchNorm that takes the statistics of
-    the batch.
+    the batch, or an InstanceNorm.
 
     ## Why it costs memory
 
@@ -63,8 +64,8 @@ class BiasBeforeNorm(Rule):
 
     ## Known limits
 
-    Weights trained with a bias cannot be loaded without it. In evaluation mode the bias does count, unless it is
-    subtracted from the running mean.
+    Weights trained with a bias cannot be loaded without it. Where BatchNorm is evaluated the bias does count, unless it
+    is subtracted from the running mean.
 
     ## References
 
@@ -73,9 +74,12 @@ class BiasBeforeNorm(Rule):
 
     code = "MEM209"
     name = "bias-before-norm"
-    summary = "A convolution in front of BatchNorm has a bias without effect."
+    summary = "A convolution in front of BatchNorm or InstanceNorm has a bias without effect."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)"), line=12),)
+    bad: ClassVar[tuple[Case, ...]] = (
+        Case(source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)"), line=12),
+        Case(title="InstanceNorm", source=_MODEL.format(bias="", norm="nn.InstanceNorm2d(64)"), line=12),
+    )
     good: ClassVar[tuple[Case, ...]] = (
         Case(source=_MODEL.format(bias=", bias=False", norm="nn.BatchNorm2d(64)")),
         Case(title="GroupNorm keeps it", source=_MODEL.format(bias="", norm="nn.GroupNorm(8, 64)")),
@@ -97,9 +101,11 @@ class BiasBeforeNorm(Rule):
             return
         normalised = _only_normalised(trace, {node.outputs[0].buffer for _, node in biased})
         found: dict[str, Node] = {}
+        norms: dict[str, None] = {}
         for name, node in biased:
             if node.outputs[0].buffer in normalised:
                 found.setdefault(name, node)
+                norms[_name(trace, normalised[node.outputs[0].buffer])] = None
         if not found:
             return
         timeline = context.timeline
@@ -111,8 +117,8 @@ class BiasBeforeNorm(Rule):
         yield self.finding(
             context,
             found[names[0]].frame,
-            f"{which} no effect, because BatchNorm subtracts the mean of each channel; with gradients and optimizer "
-            f"state {format_nbytes(nbytes)}.",
+            f"{which} no effect, because each channel loses its mean in {' and '.join(norms)}; with gradients and "
+            f"optimizer state {format_nbytes(nbytes)}.",
             nbytes=nbytes,
             peak_change=max(live(without(timeline, [b.id for b in needless]))) - max(live(timeline)),
             confidence=Confidence.MODELLED if is_cast else Confidence.EXACT_LIFETIME,
@@ -134,15 +140,24 @@ def _bias(trace: Trace, node: Node) -> Buffer | None:
     return bias if bias.category is Category.PARAMETER else None
 
 
-def _only_normalised(trace: Trace, buffers: set[int]) -> set[int]:
-    """Those of `buffers` that forward reads only to normalise them with the statistics of the batch."""
-    normalised: set[int] = set()
+def _only_normalised(trace: Trace, buffers: set[int]) -> dict[int, Node]:
+    """Those of `buffers` that forward reads only to normalise them with statistics of their own, and what does."""
+    normalised: dict[int, Node] = {}
     others: set[int] = set()
     for node in trace.nodes:
         if node.phase is Phase.FORWARD:
-            is_norm = node.op in _NORMS and _takes_statistics(node)
-            (normalised if is_norm else others).update(g.buffer for g in node.inputs if g.buffer in buffers)
-    return normalised - others
+            read = {g.buffer for g in node.inputs if g.buffer in buffers}
+            if node.op in _NORMS and _takes_statistics(node):
+                normalised.update(dict.fromkeys(read, node))
+            else:
+                others |= read
+    return {buffer: norm for buffer, norm in normalised.items() if buffer not in others}
+
+
+def _name(trace: Trace, norm: Node) -> str:
+    """The class of the layer, where it is one of its own."""
+    kind = dict(trace.modules).get(norm.module, "")
+    return kind if "Norm" in kind else norm.op.split(".")[1]
 
 
 def _takes_statistics(norm: Node) -> bool:

@@ -57,6 +57,13 @@ def test_the_saving_is_what_the_program_without_the_copy_takes_less_to_the_byte(
     assert after.findings == []
 
 
+def test_a_copy_in_an_installed_package_is_left_out(tmp_path):
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    body, copy = REDUNDANT["of a residual"]
+    assert result(package / "library.py", body.format(copy=copy)).findings == []
+
+
 @pytest.mark.parametrize("body", NEEDED.values(), ids=NEEDED.keys())
 def test_copies_that_are_needed_are_left_alone(tmp_path, body):
     assert result(tmp_path / "model.py", body).findings == []

@@ -280,3 +280,44 @@ def test_a_copy_to_nchw_in_front_of_group_norm_is_found_where_forward_makes_it(a
     (finding,), _ = analysed(source.replace("{result}", last), "MEM311")
     assert finding.nbytes == 4 * 64 * 64 * 64 * 4
     assert analysed(source.replace("{result}", "model, {'x': x}"), "MEM311", "nchw")[0] == []
+
+
+TWO_TABLES = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(32_000, 256)
+        self.head = nn.Linear(256, 32_000, bias=False)
+
+    def forward(self, x):
+        return self.head(self.words(x)[:, -1])
+
+
+def memlint_workload():
+    inputs = {{"x": torch.zeros(8, 64, dtype=torch.int64)}}
+    return Declaration(Model(), inputs, optimizer=lambda parameters: torch.optim.{optimizer})
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies", "counted"),
+    [
+        ("SGD(parameters, lr=0.1, foreach=False)", 2, "its gradient."),
+        ("AdamW(parameters, fused=True)", 4, "its gradient and the optimizer's state."),
+        ("AdamW(parameters, foreach=True)", 5, "its gradient and the optimizer's state and temporaries."),
+    ],
+)
+def test_what_an_untied_weight_takes_is_named_as_it_is_counted(analysed, optimizer, copies, counted):
+    (finding,), _ = analysed(TWO_TABLES.format(optimizer=optimizer), "MEM207")
+    assert finding.nbytes == pytest.approx(copies * 32_000 * 256 * 4, abs=4)  # fused counts its steps on the device
+    assert f"takes {finding.nbytes / 2**20:.1f} MiB at one time, with {counted}" in finding.message
+
+
+@pytest.mark.parametrize("layer", ["BatchNorm3d", "InstanceNorm3d"])
+def test_the_layer_that_takes_the_bias_away_is_named(analysed, layer):
+    source = f"""
+    def memlint_workload():
+        return nn.Sequential(nn.Conv3d(1, 64, 3), nn.{layer}(64), nn.ReLU()), torch.randn(2, 1, 16, 16, 16)
+    """
+    (finding,), _ = analysed(source, "MEM209")
+    assert f"each channel loses its mean in {layer};" in finding.message
