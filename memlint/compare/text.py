@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.compare.wording import check_text, headline, only_side, percent, signed
-from memlint.report.formats.visible import one_line
+from memlint.report.formats.log import for_log
 from memlint.report.look import Paint, cut, table
 from memlint.report.naming import MEASURES, place_text, tensor_text
 from memlint.units import format_count, format_nbytes
@@ -24,6 +24,7 @@ _NO_LINE = "no line"
 
 def render_text(comparison: Comparison, look: Look) -> str:
     """The Comparison as text that ends with a newline."""
+    comparison = for_log(comparison)
     paint = Paint(look)
     told = [change for change in comparison.workloads if change.state != "unchanged" or change.budget]
     quiet = [change for change in comparison.workloads if change.state == "unchanged" and not change.budget]
@@ -31,7 +32,7 @@ def render_text(comparison: Comparison, look: Look) -> str:
         "\n".join(_head(comparison, paint)),
         *("\n".join(_workload(change, paint)) for change in told),
         "\n".join(_findings(comparison.findings_new, comparison.findings_fixed, paint, "")),
-        f"Unchanged: {', '.join(one_line(change.name) for change in quiet)}" if quiet else "",
+        f"Unchanged: {', '.join(change.name for change in quiet)}" if quiet else "",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -40,12 +41,12 @@ def _head(comparison: Comparison, paint: Paint) -> Iterator[str]:
     sides = " -> ".join(_side(side) for side in (comparison.base, comparison.head) if side is not None)
     color = "red" if comparison.status else "yellow" if comparison.exceeded else None
     yield f"{sides}: {paint(headline(comparison), color, bold=True)}"
-    yield from (paint(f"  {one_line(note)}", dim=True) for note in comparison.notes)
+    yield from (paint(f"  {note}", dim=True) for note in comparison.notes)
 
 
 def _side(side: Side) -> str:
     commit = f" ({side.commit[:9]})" if side.commit and not side.commit.startswith(side.label) else ""
-    return one_line(side.label) + commit
+    return side.label + commit
 
 
 def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
@@ -53,12 +54,11 @@ def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
     step = next((step for facts in (change.head, change.base) if facts and (step := _step(facts))), "")
     if step:
         yield paint(f"  {step}", dim=True)
-    yield from (f"  {one_line(note)}" for note in change.notes)
+    yield from (f"  {note}" for note in change.notes)
     if change.head is not None and change.head.error is not None:
-        yield f"  {paint('error', 'red', bold=True)}: {one_line(change.head.error)}"
+        yield f"  {paint('error', 'red', bold=True)}: {change.head.error}"
     elif change.base is not None and change.base.error is not None:
-        reason = change.base.error.partition("\n")[0]  # base is history: what it was is enough
-        yield f"  {paint('error in base', 'yellow', bold=True)}: {one_line(reason)}"
+        yield f"  {paint('error in base', 'yellow', bold=True)}: {change.base.error}"
     yield from (_check(check, paint) for check in change.budget)
     if change.base is not None and change.head is not None and None not in (change.base.peak, change.head.peak):
         yield from _peaks(change.base, change.head, change.measure)
@@ -68,7 +68,7 @@ def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
 
 
 def _headline(change: WorkloadChange, paint: Paint) -> str:
-    name = one_line(change.name if change.name == change.target else f"{change.name} ({change.target})")
+    name = change.name if change.name == change.target else f"{change.name} ({change.target})"
     base, head = change.nbytes_base, change.nbytes_head
     if base is not None and head is not None:
         size = format_nbytes(head) if base == head else f"{format_nbytes(base)} -> {format_nbytes(head)}"
@@ -89,7 +89,7 @@ def _step(facts: Facts) -> str:
         facts.optimizer or "",
         facts.gpu or "",
     )
-    return one_line(", ".join(fact for fact in known if fact))
+    return ", ".join(fact for fact in known if fact)
 
 
 def _check(check: BudgetCheck, paint: Paint) -> str:
@@ -144,8 +144,7 @@ def _grown(change: WorkloadChange, paint: Paint) -> Iterator[str]:
         if rows:
             shown = rows if thorough else rows[:few]
             yield from ("", paint(f"  {title}, at the peak", bold=True))
-            cells = [tuple(one_line(cell) for cell in row) for row in shown]
-            lines = table(cells, ("right", *("left",) * (len(cells[0]) - 1)))
+            lines = table(shown, ("right", *("left",) * (len(shown[0]) - 1)))
             yield from (cut(f"  {line}", paint.look.width) for line in lines)
             if len(rows) > len(shown):
                 yield paint(f"    and {len(rows) - len(shown)} more: see them with -v", dim=True)
@@ -166,7 +165,7 @@ def _largest(change: WorkloadChange, paint: Paint) -> Iterator[str]:
                 said = f"{before if each.head is None else after} ({only})"
             else:
                 said = before if before == after else f"{before} -> {after}"
-            rows.append((f"  {each.dtype}", one_line(each.gpu_title), said))
+            rows.append((f"  {each.dtype}", each.gpu_title, said))
         yield from table(rows, ("left", "left", "left"))
 
 
@@ -177,4 +176,4 @@ def _findings(new: Sequence[Finding], fixed: Sequence[Finding], paint: Paint, in
             yield from ("", indent + paint(said, color, bold=True))
         for finding in findings:
             place = place_text(finding.path, finding.line)
-            yield f"{indent}  {one_line(f'{place}: {finding.code} {finding.message}')}"
+            yield f"{indent}  {place}: {finding.code} {finding.message}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.compare.wording import check_text, headline, percent, signed
+from memlint.compare.wording import check_text, headline, only_side, percent, signed
 from memlint.report.formats.blocks import code, folded, table
 from memlint.report.naming import place_text
 from memlint.units import format_count, format_nbytes
@@ -106,6 +106,8 @@ def _row(change: WorkloadChange) -> tuple[str, ...]:
     by = (
         f"<b>{signed(head - base)}</b> {percent(base, head)}" if base is not None and head is not None else change.state
     )
+    if change.state == "recovered":
+        by = f"not analysed in base: {code((change.base.error if change.base else None) or '')}"
     return code(change.name), _step(change), _size(base), _peak(change), by, _batches(change), _budget(change)
 
 
@@ -114,8 +116,8 @@ def _quiet_row(change: WorkloadChange) -> tuple[str, ...]:
 
 
 def _step(change: WorkloadChange) -> str:
-    facts = change.head or change.base
-    assert facts is not None
+    known = [facts for facts in (change.head, change.base) if facts is not None]
+    facts = next((each for each in known if each.mode), known[0])  # what failed may not know its step
     texts = (facts.mode, facts.dtype, facts.optimizer, facts.gpu)
     parts = [code(text) for text in texts if text]
     if facts.batch is not None:
@@ -143,7 +145,9 @@ def _batches(change: WorkloadChange) -> str:
     for each in change.largest:
         base, head = ("none" if batch is None else str(batch) for batch in (each.base, each.head))
         gpu = f" on {code(each.gpu)}" if several else ""
-        told.append(f"{code(each.dtype)}{gpu} {head if base == head else f'{base} to {head}'}")
+        both = head if base == head else f"{base} to {head}"
+        side = only_side(change)
+        told.append(f"{code(each.dtype)}{gpu} {both if not side else base if each.head is None else head}")
     return "<br>".join(told)
 
 

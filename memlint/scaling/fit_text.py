@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from memlint.report.formats.log import for_log
 from memlint.report.look import Paint, table
 from memlint.units import format_nbytes
 
@@ -22,7 +23,7 @@ def render(told: Fits, form: str, look: Look) -> str:
     """`told` as `text`, `markdown` or `json`."""
     if form == "json":
         return told.model_dump_json(indent=2) + "\n"
-    return "\n".join(line for fit in told.fits for line in _lines(fit, look, markdown=form == "markdown"))
+    return "\n".join(line for fit in for_log(told).fits for line in _lines(fit, look, markdown=form == "markdown"))
 
 
 def _lines(fit: Fit, look: Look, *, markdown: bool) -> Iterator[str]:

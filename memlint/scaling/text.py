@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
+from memlint.report.formats.log import for_log
 from memlint.report.look import Paint, table
 from memlint.units import format_nbytes
 
@@ -32,7 +33,7 @@ def render(told: Table, form: str, look: Look) -> str:
         return told.model_dump_json(indent=2) + "\n"
     if form == "csv":
         return _csv(told)
-    groups = [list(group) for _, group in itertools.groupby(told.sweeps, key=_what)]
+    groups = [list(group) for _, group in itertools.groupby(for_log(told).sweeps, key=_what)]
     return "\n".join(line for group in groups for line in _lines(group, look, markdown=form == "markdown"))
 
 

@@ -25,7 +25,7 @@ def test_what_base_could_not_analyse_says_why_and_is_not_new(gone):
         "",
         "gpt (gpt.py::build)  not analysed in base, 8.00 GiB",
         "  train step, batch 8, bf16-amp, adamw, a100-80gb",
-        "  error in base: cannot be imported: ImportError: no kernels",
+        "  error in base: cannot be imported: ImportError: no kernels and more of it",
         "  budget: max-increase 1.00 MiB cannot be told without a peak in base",
         "",
         "  Largest batch that fits",
@@ -46,6 +46,15 @@ def test_what_head_could_not_analyse_is_not_removed_and_nothing_of_it_is_fixed(g
         "  Largest batch that fits",
         "  bf16-amp  NVIDIA A100 80 GB  69 (base)",
     ]
+
+
+def test_no_string_of_a_report_is_a_command_in_a_log():
+    """`::` at the beginning of a line, and `##[` anywhere, are commands for the runner of GitHub's workflows."""
+    hostile = "x\n::error::no\n##[error]no\x1b[31m"
+    head = report(failed(hostile, hostile), findings=[finding(hostile, workload=hostile)])
+    lines = text(report(workload("a")), head).splitlines()
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line or "\x1b" in line]
+    assert r"\x1b[31m" in "".join(lines)
 
 
 def test_a_target_of_which_nothing_is_known_has_no_empty_line_for_its_step():

@@ -8,7 +8,7 @@ import pytest
 from memlint.compare.compare import compare
 from memlint.forge.body import render_body
 from memlint.report.model import Budget, Interval, LineBytes
-from tests.compare.samples import GIB, MIB, failed, finding, line, report, sweep, workload
+from tests.compare.samples import GIB, MIB, failed, finding, line, lost, report, sweep, workload
 from tests.report.formats.samples import HOSTILE, hostile
 
 
@@ -48,6 +48,18 @@ def test_the_table_has_both_sides_the_bounds_the_largest_batch_and_the_budget():
     for said in ("8.00 GiB", "<b>10.0 GiB</b> (9.00 GiB to 11.0 GiB)", "<b>+2.00 GiB</b> (+25.0%)", "69 to 36"):
         assert said in row
     assert "\u274c max-increase 512.0 MiB exceeded (+2.00 GiB)" in row
+
+
+def test_what_one_side_could_not_analyse_says_why_its_step_and_the_batch_of_the_other():
+    gpt = workload("gpt", 8 * GIB, sweeps=[sweep({8: GIB}, 69)])
+    (row,) = [line for line in body(report(lost()), report(gpt)).splitlines() if "<code>gpt</code>" in line]
+    assert "not analysed in base: <code>cannot be imported: ImportError: no kernels</code>" in row
+    assert "<code>bf16-amp</code> 69</td>" in row
+    (row,) = [line for line in body(report(gpt), report(lost())).splitlines() if "<code>gpt</code>" in line]
+    assert "<b>not analysed</b></td><td><code>cannot be imported: ImportError: no kernels</code>" in row
+    assert "<td><code>train</code>, <code>bf16-amp</code>" in row
+    (row,) = [line for line in body(report(), report(gpt)).splitlines() if "<code>gpt</code>" in line]
+    assert "<td>new</td><td><code>bf16-amp</code> 69</td>" in row
 
 
 def test_what_is_unchanged_is_folded_and_what_grew_names_its_line():

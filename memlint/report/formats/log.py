@@ -1,26 +1,24 @@
-"""A Report whose strings may be printed anywhere in a log or a terminal."""
+"""Records whose strings may be printed anywhere in a log or a terminal."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
 from memlint.report.formats.visible import inert, one_line, visible
 
-if TYPE_CHECKING:
-    from memlint.report.model import Report
-
 _AS_TYPED = ("path", "target")
 """Fields whose spaces people and editors need, because they name a file."""
-
+_NOT_PRINTED = "timeline"
 _NO_TEXT = (int, float, type(None))
 
+Record = TypeVar("Record", bound=BaseModel)
 
-def for_log(report: Report) -> Report:
-    """The Report with each of its strings on one line, visible and no command, but without timelines."""
-    workloads = [workload.model_copy(update={"timeline": None}) for workload in report.workloads]
-    found: Report = _for_log(report.model_copy(update={"workloads": workloads}))
+
+def for_log(record: Record) -> Record:
+    """A Report, Comparison or table with each string on one line, visible and no command, but without timelines."""
+    found: Record = _for_log(record)
     return found
 
 
@@ -28,7 +26,11 @@ def _for_log(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
         return inert(visible(value) if name in _AS_TYPED else one_line(value))
     if isinstance(value, BaseModel):
-        texts = {field: _for_log(item, field) for field, item in value if not isinstance(item, _NO_TEXT)}
+        texts = {
+            field: None if field == _NOT_PRINTED else _for_log(item, field)
+            for field, item in value
+            if not isinstance(item, _NO_TEXT)
+        }
         return value.model_copy(update=texts)
     if isinstance(value, dict):
         return {_for_log(key): _for_log(item) for key, item in value.items()}
