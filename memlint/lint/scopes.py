@@ -134,9 +134,9 @@ def position(node: ast.expr | ast.stmt) -> Position:
     return node.lineno, node.col_offset
 
 
-def over_batches(loop: Loop) -> bool:
+def over_batches(loop: Loop | ast.comprehension) -> bool:
     """Whether the loop goes over a data loader, by what it says after `in`."""
-    return isinstance(loop, ast.For | ast.AsyncFor) and _LOADER.search(ast.unparse(loop.iter).lower()) is not None
+    return not isinstance(loop, ast.While) and _LOADER.search(ast.unparse(loop.iter).lower()) is not None
 
 
 def calls_backward(block: ast.AST) -> bool:
@@ -189,6 +189,12 @@ def goes_over_batches(source: Source) -> bool:
         for node in source.statements
         if isinstance(node, _FOR)
     )
+
+
+@lru_cache(maxsize=1)
+def names_batches(source: Source) -> bool:
+    """Whether the file has a name for a data loader at all, as one must where a loop or comprehension goes over it."""
+    return any(_LOADER.search(line.lower()) for line in source.lines)
 
 
 def is_test(source: Source) -> bool:

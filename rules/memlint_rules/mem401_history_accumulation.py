@@ -37,9 +37,9 @@ class HistoryAccumulation(Rule):
 
     ## What it does
 
-    Looks for `total += loss` and `total = total + loss` in loops over batches, where `loss` came out of a criterion or
-    of a model and was not detached, and where nothing differentiates `total`. Where the loop calls `backward` on the
-    loss itself the finding is a note.
+    Looks for `total += loss`, `total = total + loss` and moving averages, `total = 0.9 * total + 0.1 * loss`, in loops
+    over batches, where `loss` came out of a criterion or of a model and was not detached, and where nothing
+    differentiates `total`. Where the loop calls `backward` on the loss itself the finding is a note.
 
     ## Why it costs memory
 
@@ -105,6 +105,19 @@ def fit(model, loader, optimizer):
 """,
             line=11,
         ),
+        Case(
+            title="A moving average",
+            source="""\
+import torch.nn.functional as F
+
+def validate(model, loader):
+    total = 0
+    for images, labels in loader:
+        total = total * 0.9 + 0.1 * F.cross_entropy(model(images), labels)
+    print(total)
+""",
+            line=6,
+        ),
     )
     good: ClassVar[tuple[Case, ...]] = (
         Case(
@@ -132,6 +145,18 @@ def fit(model, loader, optimizer):
         total.backward()
         optimizer.step()
         optimizer.zero_grad()
+""",
+        ),
+        Case(
+            title="A moving average of what was detached",
+            source="""\
+import torch.nn.functional as F
+
+def validate(model, loader):
+    total = 0
+    for images, labels in loader:
+        total = 0.9 * total + 0.1 * F.cross_entropy(model(images), labels).detach()
+    print(total)
 """,
         ),
         Case(
@@ -204,15 +229,25 @@ def validate(model, loader, criterion):
 
 
 def _added(node: ast.AST) -> tuple[ast.expr, ast.expr] | None:
-    """Target and term of `a += b`, `a = a + b` and `a = b + a`."""
+    """Target and term of `a += b`, `a = a + b`, `a = b + a` and the same with `a` times or through something."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
         return node.target, node.value
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.BinOp) and isinstance(node.value.op, ast.Add)):
         return None
     target, left, right = node.targets[0], node.value.left, node.value.right
-    if ast.unparse(target) == ast.unparse(left):
+    if _scales(left, target):
         return target, right
-    return (target, left) if ast.unparse(target) == ast.unparse(right) else None
+    return (target, left) if _scales(right, target) else None
+
+
+def _scales(node: ast.expr, target: ast.expr) -> bool:
+    """Whether it is the target, times or through something or not."""
+    factors = [node]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        factors = [node.left, node.right]
+    elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+        factors = [node.left]
+    return any(ast.unparse(factor) == ast.unparse(target) for factor in factors)
 
 
 def _differentiated(scope: Scope, values: Values, name: str) -> bool:

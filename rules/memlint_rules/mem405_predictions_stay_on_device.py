@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.lint.edits import unsafe, with_method
 from memlint.lint.keeping import kept_values
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, goes_over_batches, over_batches, scopes, uses_torch
-from memlint.lint.taint import Kind
+from memlint.lint.scopes import finding_at, names_batches, over_batches, scopes, uses_torch
+from memlint.lint.taint import Kind, Values
 from memlint_rules.growth import GrowsBy, findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
+    from memlint.lint.scopes import Scope
+    from memlint.lint.taint import Value
     from memlint.memory.timeline import Timeline
     from memlint.source import Source
 
@@ -26,7 +28,7 @@ class PredictionsStayOnDevice(Rule):
     ## What it does
 
     Looks for model outputs that a loop over batches puts, without their graph and without moving them, into a list or
-    dictionary made outside of it.
+    dictionary made outside of it, or that a list comprehension over batches collects.
 
     ## Why it costs memory
 
@@ -90,6 +92,17 @@ def fit(model, train_loader, optimizer, criterion):
 """,
             line=10,
         ),
+        Case(
+            title="A list comprehension",
+            source="""\
+import torch
+
+@torch.inference_mode()
+def predict(model, loader, device):
+    return torch.cat([model(x.to(device)) for x in loader])
+""",
+            line=5,
+        ),
     )
     good: ClassVar[tuple[Case, ...]] = (
         Case(
@@ -102,6 +115,16 @@ def predict(model, loader, device):
     for x, y in loader:
         outputs.append(model(x.to(device)).argmax(-1).cpu())
     return torch.cat(outputs)
+""",
+        ),
+        Case(
+            title="A list comprehension",
+            source="""\
+import torch
+
+@torch.inference_mode()
+def predict(model, loader, device):
+    return torch.cat([model(x.to(device)).cpu() for x in loader])
 """,
         ),
         Case(
@@ -123,26 +146,37 @@ def evaluate(model, loader, device):
         """Yield one finding per statement."""
         if not source.mentions("cuda", "device", "accelerat") or not uses_torch(source):
             return
-        if not goes_over_batches(source):
+        if not names_batches(source):
             return
         for scope in scopes(source):
-            for kept in () if scope.in_module else kept_values(scope):
-                value = kept.value
+            for node, container, expression, value in () if scope.in_module else _collected(scope):
                 if value.kind is not Kind.OUTPUT or value.graph or value.scalar or not value.on_device:
                     continue
-                if over_batches(kept.loop):
-                    text = ast.unparse(kept.expression)[:60]
-                    yield finding_at(
-                        self,
-                        source,
-                        kept.node,
-                        f"`{kept.container}` keeps `{text}` of every batch where the model is, so memory grows with "
-                        "the number of batches.",
-                        f"Put `{text}.cpu()` there, or only what the metric needs of it.",
-                        Severity.NOTE if value.indices else None,
-                        unsafe(with_method(source, kept.expression, "cpu()")),
-                    )
+                text = ast.unparse(expression)[:60]
+                yield finding_at(
+                    self,
+                    source,
+                    node,
+                    f"{container} keeps `{text}` of every batch where the model is, so memory grows with the number of "
+                    "batches.",
+                    f"Put `{text}.cpu()` there, or only what the metric needs of it.",
+                    Severity.NOTE if value.indices else None,
+                    unsafe(with_method(source, expression, "cpu()")),
+                )
 
     def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable that keeps more with every step of a traced Workload."""
         return findings(self, timeline, context, GrowsBy.VALUES)
+
+
+def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr, Value]]:
+    """Yield what loops and list comprehensions over batches keep: where, in what, the expression and its value."""
+    for kept in kept_values(scope):
+        if over_batches(kept.loop):
+            yield kept.node, f"`{kept.container}`", kept.expression, kept.value
+    lists = [n for n in scope.nodes if isinstance(n, ast.ListComp) and any(map(over_batches, n.generators))]
+    values = Values(scope) if lists else None
+    for node in lists:
+        value = values.of(node.elt) if values is not None else None
+        if value is not None:
+            yield node, "This list", node.elt, value
