@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.lint.edits import unsafe, with_method
 from memlint.lint.keeping import kept_values
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, names_batches, over_batches, scopes, uses_torch
+from memlint.lint.scopes import finding_at, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
 from memlint.lint.taint import Kind, Values
 from memlint_rules.growth import GrowsBy, findings
 
@@ -146,7 +146,7 @@ def evaluate(model, loader, device):
         """Yield one finding per statement."""
         if not source.mentions("cuda", "device", "accelerat") or not uses_torch(source):
             return
-        if not names_batches(source):
+        if not (goes_over_batches(source) or lists_batches(source)):
             return
         for scope in scopes(source):
             for node, container, expression, value in () if scope.in_module else _collected(scope):
