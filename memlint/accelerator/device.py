@@ -62,7 +62,7 @@ class State:
     last_host = False
     """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
     host_scratch: Callable[..., Any] | None = None
-    """On the host: called with kernel and arguments, gives what the kernel holds for itself while it runs."""
+    """On the host: called with kernel, args and kwargs, gives what the kernel holds for itself while it runs."""
     calls: Any = None
     """Where the calls of kernels are recorded, if anywhere: see `memlint.scaling.calls`."""
     assume: Callable[[str], None] = staticmethod(lambda _text: None)

@@ -160,7 +160,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     for observer in observers:
         observer.started(kernel)
     tensors: list[Tensor] = []
-    beside = State.host_scratch(kernel, args) if State.host_scratch is not None else None
+    beside = State.host_scratch(kernel, args, kwargs) if State.host_scratch is not None else None
     given = args
     try:
         if kernel.strict_tensors:
@@ -198,7 +198,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
 
 def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out an op on the virtual device for what it takes alone: nobody observes it, and no values are known."""
-    beside = State.host_scratch(kernel, args) if State.host_scratch is not None else None
+    beside = State.host_scratch(kernel, args, kwargs) if State.host_scratch is not None else None
     if kernel.strict_tensors:
         args = _with_tensors(kernel, args)
     tensors: list[Tensor] = []

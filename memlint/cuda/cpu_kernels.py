@@ -4,6 +4,10 @@ A Python number in `x * 2` becomes a tensor of one element, and another in the d
 and division by a number from Python keep the first for their backward; those that PyTorch itself writes take the number
 as a Scalar and keep no tensor. A matrix product copies operands of which neither dimension is the fastest, and a
 product of batches copies one matrix at a time (LinearAlgebra.cpp, Blas.cpp; measured with torch 2.13).
+
+What a CUDA kernel casts element by element is cast as a whole before a kernel of the host runs: operands that are not
+of the dtype that an elementwise kernel computes in (TensorIterator.cpp), and the input of a reduction that is not of
+the dtype of its result (ReduceOps.cpp). Measured with torch 2.13.
 """
 
 from __future__ import annotations
@@ -12,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State
+from memlint.accelerator.device import State, is_virtual, real
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from memlint.accelerator.kernels import Kernel
     from memlint.accelerator.ledger import Entry
 
@@ -26,6 +32,17 @@ _PRODUCTS = {
     **dict.fromkeys(("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_"), 1),
 }
 """Where the operands of a product begin."""
+_ADDS_UP = frozenset(("sum", "nansum", "prod", "cumsum", "cumprod"))
+"""Reductions whose result of whole numbers is int64."""
+_REDUCTIONS = _ADDS_UP | {"mean", "linalg_vector_norm"}
+_TRUTHS = frozenset(("all", "any"))
+_MEAN_IN_FLOAT = (torch.float16, torch.bfloat16)
+_FLOATS = frozenset(
+    ("div", "div_", "exp", "log", "reciprocal", "rsqrt", "sigmoid", "sqrt", "tanh", "sin", "cos", "atan2")
+)
+"""Elementwise kernels that compute whole numbers as floats."""
+_CASTS_NOTHING = frozenset(("copy", "copy_", "_to_copy", "fill", "fill_", "masked_fill", "masked_fill_"))
+"""Elementwise kernels of operands that may differ in dtype."""
 _SAVES_NUMBER = frozenset(("mul", "div"))
 _sequence = torch._C._autograd._get_sequence_nr
 _autograd_node = torch._C._current_autograd_node
@@ -39,33 +56,44 @@ class HostScratch:
         self._saved: dict[int, Entry] = {}
         self._last = -1
 
-    def __call__(self, kernel: Kernel, args: tuple[Any, ...]) -> list[Entry]:
+    def __call__(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Entry]:
         """Copies of operands, and numbers as tensors; a number that a backward will read is kept until then."""
         if kernel.packet in _PRODUCTS:
             return _copies(args[_PRODUCTS[kernel.packet] :])
-        return self._numbers(kernel, args)
-
-    def _numbers(self, kernel: Kernel, args: tuple[Any, ...]) -> list[Entry]:
-        """A number as a tensor, and cast to the dtype of the tensor beside it."""
+        if kernel.packet in _REDUCTIONS or kernel.packet in _TRUTHS:
+            return _cast_to(_reduces_in(kernel.packet, args[0], kwargs.get("dtype")), args[:1])
         backward = _in_backward() != -1
         if backward:
             self._release()
+        if not kernel.pointwise or kernel.packet in _CASTS_NOTHING:
+            return []
         as_scalar = kernel.op._overloadname == "Scalar" and kernel.packet in _ARITHMETIC
         positions = (1,) if as_scalar else kernel.tensor_positions
-        numbers = [args[i] for i in positions if i < len(args) and isinstance(args[i], (bool, int, float))]
-        tensor = next((a for a in args if isinstance(a, torch.Tensor)), None)
-        if not numbers or tensor is None:
+        number = next((args[i] for i in positions if i < len(args) and isinstance(args[i], (bool, int, float))), None)
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if kernel.packet == "where":
+            del tensors[0]  # the condition
+        if not tensors:
             return []
-        held = [_open(1 if isinstance(numbers[0], bool) else 8)]
+        dtype = _computes_in(kernel.packet, tensors, number)
+        held = _cast_to(dtype, tensors)
+        if kernel.in_place and tensors[0].dtype is not dtype:
+            held += _cast_to(dtype, tensors[:1])  # the result, until it is cast back
+        return held if number is None else held + self._number(kernel, number, tensors[0], dtype, as_scalar, backward)
+
+    def _number(
+        self, kernel: Kernel, number: Any, beside: torch.Tensor, dtype: torch.dtype, as_scalar: bool, backward: bool
+    ) -> list[Entry]:
+        """A number as a tensor, and cast to `dtype`."""
+        held = [_open(1 if isinstance(number, bool) else 8)]
         if (
             not as_scalar
             and kernel.packet in _SAVES_NUMBER
             and torch.is_grad_enabled()
-            and tensor.requires_grad
+            and beside.requires_grad
             and not backward
         ):
             self._saved[_sequence() - 1] = held[0]
-        dtype = torch.result_type(tensor, numbers[0])
         if dtype not in (torch.float64, torch.int64):
             held.append(_open(dtype.itemsize))
         return held
@@ -91,6 +119,36 @@ def _copies(operands: tuple[Any, ...]) -> list[Entry]:
 def _has_fastest_dimension(x: torch.Tensor) -> bool:
     (rows, columns), (by_row, by_column) = x.shape[-2:], x.stride()[-2:]
     return (by_column == 1 and by_row >= max(1, columns)) or (by_row == 1 and by_column >= max(1, rows))
+
+
+def _reduces_in(packet: str, x: torch.Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """The dtype in which a reduction of `x`, asked for a result of `dtype`, reads its input."""
+    if packet in _TRUTHS:
+        return x.dtype if x.dtype is torch.uint8 else torch.bool
+    if dtype is not None:
+        return dtype
+    if packet in _ADDS_UP and _is_whole(x.dtype):
+        return torch.int64
+    return torch.float32 if packet == "mean" and x.dtype in _MEAN_IN_FLOAT else x.dtype
+
+
+def _computes_in(packet: str, tensors: list[torch.Tensor], number: Any) -> torch.dtype:
+    """The dtype that an elementwise kernel casts its operands to."""
+    first = tensors[0]
+    dtype = first.dtype if number is None else torch.result_type(first, number)
+    for other in tensors[1:]:
+        if other.dtype is not dtype:
+            dtype = torch.result_type(real.empty(first.shape, dtype=dtype, device="meta"), other)
+    return torch.get_default_dtype() if packet in _FLOATS and _is_whole(dtype) else dtype
+
+
+def _is_whole(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex)
+
+
+def _cast_to(dtype: torch.dtype, operands: Iterable[torch.Tensor]) -> list[Entry]:
+    """Copies of those operands that are not of this dtype."""
+    return [_open(x.numel() * dtype.itemsize) for x in operands if x.dtype is not dtype and is_virtual(x)]
 
 
 def _open(nbytes: int) -> Entry:

@@ -155,6 +155,62 @@ def test_copies_of_operands_of_a_product_are_equal_to_the_byte(name: str) -> Non
     assert max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace))) == measured
 
 
+class Cast(nn.Module):
+    """What a kernel casts for itself is the peak: a small number of the result is used."""
+
+    def __init__(self, compute: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.compute = compute
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result = self.compute(x, self.weight)
+        return result.flatten()[:4].float() * self.weight
+
+
+CASTS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum of a mask": lambda x, _weight: (x > 0).sum(-1),
+    "sum of a mask in float": lambda x, _weight: (x > 0).sum(-1, dtype=torch.float32),
+    "sum of a mask over its rows": lambda x, _weight: (x > 0).t().sum(-1),
+    "sum of all of a mask": lambda x, _weight: (x > 0).sum(),
+    "sum of numbers of the result's dtype": lambda x, _weight: x.sum(-1),
+    "sum in another dtype": lambda x, _weight: x.sum(-1, dtype=torch.float64),
+    "cumsum of a mask": lambda x, _weight: (x > 0).cumsum(-1),
+    "product of a mask": lambda x, _weight: (x > 0).prod(-1),
+    "mean in another dtype": lambda x, _weight: x.mean(-1, dtype=torch.float64),
+    "norm of float16 in float32": lambda x, _weight: torch.linalg.vector_norm(x.half(), 2, -1, dtype=torch.float32),
+    "truth of floats": lambda x, _weight: x.all(-1),
+    "truth of a mask": lambda x, _weight: (x > 0).any(-1),
+    "amax, whose backward counts a mask": lambda x, weight: (x * weight).amax(-1),
+    "product with a mask": lambda x, _weight: x * (x > 0),
+    "product in place with a mask": lambda x, _weight: x.clone().mul_(x > 0),
+    "sum in place in a wider dtype": lambda x, _weight: x.half().add_(x),
+    "sum in place in a narrower dtype": lambda x, _weight: x.clone().add_(x.half()),
+    "comparison of two dtypes": lambda x, _weight: x > x.half(),
+    "where of two dtypes": lambda x, _weight: torch.where(x > 0, x, x.half()),
+    "masked fill": lambda x, _weight: x.masked_fill(x > 0, 0.0),
+    "ternary of two dtypes": lambda x, _weight: torch.addcmul(x, x.half(), x > 0),
+    "broadcast operand of another dtype": lambda x, _weight: x * (x[:1] > 0),
+    "a mask and a number": lambda x, _weight: (x > 0) * 2.5,
+    "square root of whole numbers": lambda x, _weight: x.long().sqrt(),
+    "quotient of whole numbers": lambda x, _weight: x.long() / x.int(),
+    "quotient of whole numbers and one": lambda x, _weight: x.long() / 3,
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_copies_of_operands_in_another_dtype_are_equal_to_the_byte(name: str) -> None:
+    def make() -> TrainingProgram:
+        return TrainingProgram(
+            lambda: Cast(CASTS[name]),
+            lambda device: {"x": torch.ones(512, 1024, device=device)},
+            lambda model, inputs: ((picked := model(inputs["x"])), picked.sum()),
+        )
+
+    measured = measure_cpu_step(make()).peak_nbytes
+    assert max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace))) == measured
+
+
 CONVOLUTIONS = [
     Case("resnet50", "sgd", {}),
     Case("unet", "sgd", {"batch": 3}),
