@@ -74,10 +74,10 @@ def _existing(folder: Path) -> Path:
 def _targets(
     root: Path, settings: Settings, changed: Sequence[Path], *, init: bool, force_exclude: bool, cache: bool
 ) -> Targets:
-    declared = of_directory(_from_here(root), settings, root, init=init).requests
+    declared = of_directory(_from_here(root), settings, root, init=init)
     is_affected = _affected_by(changed, root, settings, cache=cache)
     affected: dict[bool, list[Request]] = {True: [], False: []}
-    for request in declared:
+    for request in declared.requests:
         affected[is_affected(request)].append(request)
     excluded = {file for file in changed if force_exclude and is_excluded(file, root, settings.exclude)}
     return Targets(
@@ -87,6 +87,7 @@ def _targets(
         tuple(affected[True]),
         excluded=tuple(sorted(excluded)),
         unaffected=tuple(request.target for request in affected[False]),
+        lost=declared.lost,
     )
 
 
@@ -120,7 +121,7 @@ def _named(request: Request) -> tuple[list[Path], list[str]]:
     """Files and modules that the target and its configuration name."""
     root = Path(request.root)
     targets = [request.path or f"{request.module}{SEPARATOR}", request.settings.optimizer or ""]
-    for workload in workloads_from_tables(request.settings.workload, root / "pyproject.toml"):
+    for workload in workloads_from_tables(request.settings.workload, root / "pyproject.toml", lost={}):
         if workload.path == (request.path or "") and (workload.path or workload.target.startswith(targets[0])):
             targets += [workload.loss or "", workload.optimizer]
     files, modules = [], []

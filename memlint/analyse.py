@@ -103,7 +103,7 @@ def find_asked(request: Request) -> Found:
     lazy_imports.run_eagerly()
     root = Path(request.root)
     settings = request.settings
-    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
+    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     overrides = {k: v for k in _OVERRIDES if (v := getattr(settings, k)) is not None}
     text = (
         request.target if request.path is None else request.path + (f"::{request.qualname}" if request.qualname else "")

@@ -134,7 +134,9 @@ def check(
     )
     asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough, "timeline": timeline}
     chosen = choose(targets, execute=execute)
-    run = Run(skipped=list(passed_over(targets)), workloads=[_failed(each, error) for each, error in wrong.items()])
+    lost = {name: error for target in targets if execute for name, error in target.lost}
+    failures = [_failed(each, error) for each, error in {**wrong, **lost}.items()]
+    run = Run(skipped=list(passed_over(targets)), workloads=failures)
     for target, choice in zip(targets, chosen, strict=True):
         device_named(target.settings.gpu or "cpu")
         run.settings = _settings(target.settings, execute=execute)

@@ -45,6 +45,8 @@ class Targets:
     """What was named and is excluded all the same."""
     unaffected: tuple[str, ...] = ()
     """Targets of the project that no file that was named is a part of, if it matters."""
+    lost: tuple[tuple[str, TargetError], ...] = ()
+    """Names of Workloads that are configured for what does not exist."""
 
 
 def resolve(
@@ -88,7 +90,8 @@ def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool 
     files = tuple(file for file in python_files([directory]) if not _excluded(file, directory, settings.exclude))
     wanted = {str(file.resolve()): str(file) for file in files if _declares(file)}
     modules = []
-    for workload in workloads_from_tables(settings.workload, root / "pyproject.toml"):
+    lost: dict[str, TargetError] = {}
+    for workload in workloads_from_tables(settings.workload, root / "pyproject.toml", lost):
         if not workload.path:
             modules.append(workload)
         elif Path(workload.path).is_relative_to(directory.resolve()):
@@ -110,7 +113,7 @@ def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool 
         )
         for text, path, module, qualname in asked
     )
-    return Targets(settings, root, files, requests)
+    return Targets(settings, root, files, requests, lost=tuple(lost.items()) if directory.resolve() == root else ())
 
 
 def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
@@ -178,6 +181,7 @@ def together(targets: Iterable[Targets]) -> list[Targets]:
             requests=last.requests + target.requests,
             excluded=last.excluded + target.excluded,
             unaffected=last.unaffected + target.unaffected,
+            lost=tuple(dict((*last.lost, *target.lost)).items()),
         )
     return merged
 

@@ -354,11 +354,15 @@ def test_a_mistake_in_the_configuration_is_one_clear_message(project):
     assert "Did you mean 'batch'?" in result.stderr
 
 
-def test_a_configured_workload_whose_file_is_missing_is_one_clear_message(project):
-    project.write("memlint.toml", '[[workload]]\nname = "a"\ntarget = "gone.py::build"\n')
+def test_a_configured_workload_whose_file_is_missing_costs_the_others_nothing(project):
+    table = '[[workload]]\nname = "a"\ntarget = "gone.py::build"\n'
+    project.write("memlint.toml", f'{table}[[workload]]\nname = "b"\ntarget = "model.py::build"\n')
+    project.write("model.py", workloads=[FITS])
     result = project.memlint("check")
     assert result.exit_code == 2
-    assert "gone.py" in result.stderr
+    assert "error: a: gone.py does not exist" in result.stdout
+    assert "models/gpt2.py::GPT2 needs 5.31 GiB" in result.stdout
+    assert project.memlint("check", "model.py").exit_code == 0
 
 
 def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatch):

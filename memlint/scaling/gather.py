@@ -78,7 +78,7 @@ def gather(
     """
     if importlib.util.find_spec("torch") is None:
         raise TargetError("PyTorch is not installed, so no model can be built", "pip install 'torch-memlint[torch]'")
-    resolved = distinct([resolve(argument, options) for argument in targets])
+    resolved = list(distinct([resolve(argument, options) for argument in targets]))
     tasks = [task for target in resolved for request in target.requests for task in tasks_of(request)]
     answers: dict[int, Answer] = {}
     interrupted = False
@@ -88,7 +88,8 @@ def gather(
     except KeyboardInterrupt:
         interrupted = True
     told: list[Any] = []
-    failures: dict[Failure, None] = {}
+    lost = (entry for target in resolved for entry in target.lost)
+    failures = dict.fromkeys(Failure(name, error.message, error.hint) for name, error in lost)
     torch = None
     for task, answer in ((tasks[number], answers[number]) for number in sorted(answers)):
         result = answer.result or answer.partial

@@ -51,7 +51,7 @@ def describe(request: Request) -> Result:
 def find(request: Request) -> Result:
     """The Workloads of a target as Subjects, their inputs inferred where nobody gave them; none is no error."""
     root, settings = Path(request.root), request.settings
-    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml")
+    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     overrides = {key: value for key in _OVERRIDES if (value := getattr(settings, key)) is not None}
     one = request.detail.get("device") == "cpu" and settings.batch is None
     place = request.path or request.target

@@ -230,6 +230,7 @@ def find_subjects(
     found, wrong = [], []
     allocator = next((text for name in ALLOCATOR_VARIABLES if (text := os.environ.get(name))), "")
     for targets in distinct([resolve(argument, options) for argument in arguments]):
+        wrong += [Outcome(name, error=error) for name, error in targets.lost]
         for request in targets.requests:
             limits = Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit)
             answer = ask(

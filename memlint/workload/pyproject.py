@@ -8,7 +8,7 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from memlint.errors import UsageError
+from memlint.errors import TargetError, UsageError
 from memlint.workload.records import CONSTANT, InputSpec, Workload
 from memlint.workload.target import parse_target
 
@@ -39,22 +39,31 @@ def read_workloads(pyproject: Path) -> tuple[Workload, ...]:
     return workloads_from_tables(tables, pyproject)
 
 
-def workloads_from_tables(tables: object, pyproject: Path) -> tuple[Workload, ...]:
-    """Workloads of the value of `tool.memlint.workload`; raises as `read_workloads` does."""
+def workloads_from_tables(
+    tables: object, pyproject: Path, lost: dict[str, TargetError] | None = None
+) -> tuple[Workload, ...]:
+    """Workloads of the value of `tool.memlint.workload`; raises as `read_workloads` does.
+
+    With `lost` tables whose target does not exist cost the others nothing: it gets their names and the errors.
+    """
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
         raise UsageError(
             f"{pyproject}: tool.memlint.workload is not a list of tables", "Write [[tool.memlint.workload]]."
         )
-    where = [f"{pyproject}: workload {table.get('name', number)}" for number, table in enumerate(tables, start=1)]
-    found = tuple(
-        workload_from_table(table, pyproject.parent, place, origin="config")
-        for table, place in zip(tables, where, strict=True)
-    )
+    found = []
+    for number, table in enumerate(tables, start=1):
+        where = f"{pyproject}: workload {table.get('name', number)}"
+        try:
+            found.append(workload_from_table(table, pyproject.parent, where, origin="config"))
+        except TargetError as error:
+            if lost is None:
+                raise
+            lost[str(table.get("name", table["target"]))] = error
     names = [workload.name for workload in found]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{pyproject}: two workloads are named {name}", "Give each table a name of its own.")
-    return found
+    return tuple(found)
 
 
 def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, origin: Origin) -> Workload:
