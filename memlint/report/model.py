@@ -402,7 +402,7 @@ class Stale(_Record):
     path: str
     code: str
     text: str
-    """Of the line."""
+    """Of the line; empty for the first, where findings about a whole file stand."""
     count: NonNegativeInt
     """How many of them are gone."""
 

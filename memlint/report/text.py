@@ -242,7 +242,9 @@ def _baseline(baseline: Baseline | None, paint: Paint) -> Iterator[str]:
         yield f"{format_count(baseline.num_findings, 'known finding')} left out: see {baseline.path}."
     if baseline.stale:
         yield f"{paint('Stale', bold=True)} in {baseline.path}, which --write-baseline renews:"
-        yield from (f"  {stale.path}: {stale.count} x {stale.code} on `{stale.text}`" for stale in baseline.stale)
+        for stale in baseline.stale:
+            where = f" on `{stale.text}`" if stale.text else ""
+            yield f"  {stale.path}: {stale.count} x {stale.code}{where}"
 
 
 def _finding(finding: Finding, paint: Paint, several: bool) -> Iterator[str]:
