@@ -19,6 +19,7 @@ from memlint.cuda import (
     facade,
     hidden,
     kernels,
+    leaving,
     packing,
     queries,
     recurrent,
@@ -56,7 +57,7 @@ def virtual_device(device: Device) -> Iterator[Ledger]:
     try:
         if device.is_cuda:
             exits.enter_context(registration.cuda_factories())
-        wanted = facade.patches(device) + saving.patches() + guard.patches()
+        wanted = facade.patches(device) + saving.patches() + leaving.patches() + guard.patches()
         if device.is_cuda:
             wanted += queries.patches(device) + autocast.patches()
         for owner, name, value in wanted:

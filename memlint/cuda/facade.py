@@ -443,14 +443,14 @@ def _numpy(tensor: torch.Tensor, **kwargs: Any) -> Any:
         )
     if tensor.requires_grad and not kwargs.get("force"):
         raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
-    return _real_numpy(_read(tensor))
+    return _real_numpy(read(tensor))
 
 
 def _tolist(tensor: torch.Tensor) -> Any:
-    return _real_tolist(_read(tensor) if real_device_of(tensor).type == NAME else tensor)
+    return _real_tolist(read(tensor) if real_device_of(tensor).type == NAME else tensor)
 
 
-def _read(tensor: torch.Tensor) -> torch.Tensor:
+def read(tensor: torch.Tensor) -> torch.Tensor:
     """A real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
     tensor = tensor.detach()
     if values.content(tensor) is None and values.uniform_value(tensor) is None:
