@@ -81,9 +81,9 @@ class Run:
         return self.executed and not any(workload.error for workload in self.workloads)
 
     def report(self, *, statistics: bool = False) -> Report:
-        """Everything in a fixed order, with paths below the current directory written relative to it."""
-        here = Path.cwd()
-        found = computed_first(Finding.model_validate(relative(each.model_dump(), here)) for each in self.findings)
+        """Everything in a fixed order, with paths written relative to the current directory, or as they were typed."""
+        written = relative([finding.model_dump() for finding in self.findings], Path.cwd(), self.files)
+        found = computed_first(map(Finding.model_validate, written))
         found.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
         report = Report(
             tool=f"memlint {__version__}",
@@ -95,7 +95,7 @@ class Run:
             baseline=self.baseline,
             statistics=count_findings(found, self.names) if statistics else None,
         )
-        return Report.model_validate(relative(report.model_dump(), here))
+        return Report.model_validate(relative(report.model_dump(), Path.cwd(), self.files))
 
 
 def check(

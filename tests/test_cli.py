@@ -354,6 +354,15 @@ def test_a_mistake_in_the_configuration_is_one_clear_message(project):
     assert "Did you mean 'batch'?" in result.stderr
 
 
+def test_a_file_above_the_current_directory_has_one_path_in_a_report(project, monkeypatch):
+    loop = project.directory / "loop.py"
+    project.write("loop.py", LEAK, workloads=[FITS], findings=[{**FINDING, "path": str(loop)}])
+    (project.directory / "below").mkdir()
+    monkeypatch.chdir(project.directory / "below")
+    assert {each.path for each in project.report("../loop.py").findings} == {"../loop.py"}
+    assert {each.path for each in project.report(str(loop)).findings} == {str(loop)}
+
+
 def test_a_configured_workload_whose_file_is_missing_costs_the_others_nothing(project):
     table = '[[workload]]\nname = "a"\ntarget = "gone.py::build"\n'
     project.write("memlint.toml", f'{table}[[workload]]\nname = "b"\ntarget = "model.py::build"\n')

@@ -6,17 +6,24 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
-def relative(value: Any, directory: Path) -> Any:
-    """`value` with `directory` and the slash after it taken out of every text in it."""
-    return _without(value, re.compile(r"(?<![\w./-])" + re.escape(f"{directory}/".replace("//", "/"))))
+def relative(value: Any, directory: Path, typed: Iterable[Path] = ()) -> Any:
+    """`value` with `directory` and the slash after it taken out of every text in it.
+
+    Of files elsewhere that were `typed` as `../train.py` the folder is written like that.
+    """
+    folders = {f"{file.parent.resolve()}/": f"{file.parent}/" for file in typed if file.parts[:1] == ("..",)}
+    folders[f"{directory}/".replace("//", "/")] = ""
+    longest_first = sorted(folders, key=len, reverse=True)
+    return _written(value, re.compile(r"(?<![\w./-])(?:" + "|".join(map(re.escape, longest_first)) + ")"), folders)
 
 
-def _without(value: Any, beginning: re.Pattern[str]) -> Any:
+def _written(value: Any, beginning: re.Pattern[str], folders: Mapping[str, str]) -> Any:
     if isinstance(value, str):
-        return beginning.sub("", value)
+        return beginning.sub(lambda found: folders[found[0]], value)
     if isinstance(value, dict):
-        return {key: _without(item, beginning) for key, item in value.items()}
-    return [_without(item, beginning) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _written(item, beginning, folders) for key, item in value.items()}
+    return [_written(item, beginning, folders) for item in value] if isinstance(value, list | tuple) else value
