@@ -150,6 +150,10 @@ class Analysis:
                     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
                 )
             )
+        if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
+            program.assumptions.append(
+                Assumption("the copies that oneDNN makes in layouts of its own for convolutions are not counted", None)
+            )
         timeline = Timeline.of(trace)
         settings = AllocatorSettings.parse(completed.allocator)
         peak = estimate(timeline, device, trace.nodes, settings)

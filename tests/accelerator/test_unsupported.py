@@ -83,3 +83,22 @@ def test_errors_of_the_program_are_its_own(tmp_path: Path) -> None:
     error = error_of("y @ torch.rand(7, 7, device=y.device)", tmp_path)
     assert "mat1 and mat2" in error.message
     assert "vgpu" not in error.message
+
+
+@pytest.mark.parametrize(
+    ("gpu", "call", "said"),
+    [
+        ("cpu", "nn.functional.conv1d(y[:, :, None], torch.zeros(8, 8, 1))", "convolutions are not counted"),
+        ("cpu", "nn.LSTM(8, 8)(y)[0]", "oneDNN runs an LSTM is not counted"),
+        ("cpu", "nn.GRU(8, 8)(y)[0]", ""),
+        ("a100-80gb", "nn.LSTM(8, 8, device='cuda')(y)[0]", ""),
+    ],
+)
+def test_what_onednn_takes_on_the_host_is_said_not_to_be_counted(
+    gpu: str, call: str, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(MODEL.format(call=call))
+    (workload,) = find_workloads(f"{path}::Model", tmp_path, [], {"gpu": gpu}).workloads
+    texts = [each.text for each in Analysis.of(workload, tmp_path).described(None).assumptions]
+    assert [said in text for text in texts if "not counted" in text] == ([True] if said else [])
