@@ -7,7 +7,7 @@ same for every batch size, and whole numbers, which may grow with it, a call can
 from __future__ import annotations
 
 import contextlib
-import operator
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
@@ -38,8 +38,8 @@ class Call(NamedTuple):
     form: Form
     numbers: tuple[int, ...]
     """Shapes, strides and whole numbers of all arguments, in order."""
-    arguments: Make
-    """Makes the arguments for such numbers: the only place of floats and of what cannot be hashed."""
+    others: tuple[Any, ...]
+    """What neither says, in order: floats, tensors of one number, and what cannot be hashed."""
     placement: bool | None
     """`State.placement` when it was called."""
 
@@ -132,14 +132,12 @@ def _place(tensor: Tensor) -> Any:
 
 def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     numbers: list[int] = []
-    form, positional = _told(args, numbers)
-    named = {name: _told(value, numbers) for name, value in kwargs.items()}
-
-    def arguments(numbers: Sequence[int]) -> tuple[Any, dict[str, Any]]:
-        return positional(numbers), {name: make(numbers) for name, (_form, make) in named.items()}
-
-    forms = (form, tuple((name, form) for name, (form, _make) in named.items()))
-    return Call(kernel, forms, tuple(numbers), arguments, State.placement)
+    others: list[Any] = []
+    forms = (
+        _form(args, numbers, others),
+        tuple([(name, _form(value, numbers, others)) for name, value in kwargs.items()]),
+    )
+    return Call(kernel, forms, tuple(numbers), tuple(others), State.placement)
 
 
 class TooLongError(WorkloadError):
@@ -170,7 +168,7 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
     State.ledger = scratch = Ledger()
     State.workspaces = _Taken()
     try:
-        args, kwargs = call.arguments(numbers)
+        args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)
         State.placement = call.placement
         kept = kernels.run_alone(call.kernel, args, kwargs)  # its storages are open as long as something holds it
@@ -212,52 +210,89 @@ class _Taken:
 _TENSOR, _SCALAR, _UNKNOWN, _LIST, _INT, _FLOAT = "tensor", "scalar", "unknown", "list", "int", "float"
 
 
-def _told(value: Any, numbers: list[int]) -> tuple[Form, Make]:
-    """The form of an argument, and what makes it again from all numbers of the call; its own are added to `numbers`."""
+def _form(value: Any, numbers: list[int], others: list[Any]) -> Form:
+    """What an argument is; its whole numbers and what else the form does not say are added to the lists."""
     if isinstance(value, Tensor):
-        return _told_of_tensor(value, numbers)
+        return _form_of_tensor(value, numbers, others)
     kind = value.__class__
-    place = len(numbers)
     if isinstance(value, (list, tuple)):
         if all(part.__class__ is int for part in value):
             numbers += value
-            end = len(numbers)
-            return (_LIST, kind, ((_INT,),) * len(value)), lambda numbers: kind(numbers[place:end])
-        parts = [_told(part, numbers) for part in value]
-        makers = [make for _form, make in parts]
-        return (
-            (_LIST, kind, tuple([form for form, _make in parts])),
-            lambda numbers: kind([make(numbers) for make in makers]),
-        )
+            return (_LIST, kind, ((_INT,),) * len(value))
+        return (_LIST, kind, tuple([_form(part, numbers, others) for part in value]))
     if kind is int:
         numbers.append(value)
-        return (_INT,), operator.itemgetter(place)
+        return (_INT,)
     if kind is float:
-        return (_FLOAT,), lambda _numbers: value
+        others.append(value)
+        return (_FLOAT,)
     try:
         hash(value)
     except TypeError:
-        return (_UNKNOWN,), lambda _numbers: value
-    return ("value", kind, value), lambda _numbers: value
+        others.append(value)
+        return (_UNKNOWN,)
+    return ("value", kind, value)
 
 
-def _told_of_tensor(tensor: Tensor, numbers: list[int]) -> tuple[Form, Make]:
+def _form_of_tensor(tensor: Tensor, numbers: list[int], others: list[Any]) -> Form:
     dim = tensor.dim()
     if real_device_of(tensor).type != NAME:
-        kept = None if dim else tensor
-        return ((_UNKNOWN,) if dim else (_SCALAR, tensor.dtype)), lambda _numbers: kept
+        others.append(None if dim else tensor)
+        return (_UNKNOWN,) if dim else (_SCALAR, tensor.dtype)
     if tensor.layout is not torch.strided:
-        return (_UNKNOWN,), lambda _numbers: None
-    dtype, host, place = tensor.dtype, entry_of(tensor).host, len(numbers)
-    middle, end = place + dim, place + 2 * dim
+        others.append(None)
+        return (_UNKNOWN,)
     numbers += tensor.shape
     numbers += tensor.stride()
+    return (_TENSOR, tensor.dtype, dim, entry_of(tensor).host)
 
-    def make(numbers: Sequence[int]) -> Tensor:
-        State.placement = host
-        return allocate(numbers[place:middle], numbers[middle:end], dtype)
 
-    return (_TENSOR, dtype, dim, host), make
+@functools.cache
+def _arguments_of(form: Form) -> Callable[[Sequence[int], Sequence[Any]], tuple[Any, dict[str, Any]]]:
+    """What makes the arguments of a call of this form from its numbers and what else it has."""
+    places = _Places()
+    positional = _maker(form[0], places)
+    named = [(name, _maker(each, places)) for name, each in form[1]]
+    return lambda numbers, others: (
+        positional(numbers, others),
+        {name: make(numbers, others) for name, make in named},
+    )
+
+
+class _Places:
+    """Where the next number and the next of the others stand."""
+
+    number = 0
+    other = 0
+
+
+def _maker(form: Form, places: _Places) -> Callable[[Sequence[int], Sequence[Any]], Any]:
+    what, place = form[0], places.number
+    if what == _TENSOR:
+        _what, dtype, dim, host = form
+        middle, end = place + dim, place + 2 * dim
+        places.number = end
+
+        def make(numbers: Sequence[int], _others: Sequence[Any]) -> Tensor:
+            State.placement = host
+            return allocate(numbers[place:middle], numbers[middle:end], dtype)
+
+        return make
+    if what == _LIST:
+        kind, parts = form[1], form[2]
+        if all(part == (_INT,) for part in parts):
+            end = places.number = place + len(parts)
+            return lambda numbers, _others: kind(numbers[place:end])
+        makers = [_maker(part, places) for part in parts]
+        return lambda numbers, others: kind([make(numbers, others) for make in makers])
+    if what == _INT:
+        places.number += 1
+        return lambda numbers, _others: numbers[place]
+    if what == "value":
+        return lambda _numbers, _others: form[2]
+    other = places.other
+    places.other += 1
+    return lambda _numbers, others: others[other]
 
 
 def _has(form: Any, mark: str) -> bool:
