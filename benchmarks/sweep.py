@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 
 
 def measured(model: str, num_sizes: int) -> Measured:
-    from memlint.analyse import traced
+    from memlint.commands.analyse.child import traced
     from memlint.cuda.devices import device_named
     from memlint.scaling.steps import Steps
     from memlint.workload.construct import completed_program

@@ -45,7 +45,7 @@ HUGGINGFACE = [
 @click.option("--only", default="", help="Only models whose name contains this.")
 def main(huggingface: bool, num_families: int, seed: int, only: str) -> None:
     from memlint.workload import torchvision_schemas
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
     warnings.simplefilter("ignore")
     torchvision_schemas.install()
@@ -83,9 +83,9 @@ def _timm_models(count: int, seed: int) -> list[str]:
 def _analysed(workload) -> bool:
     from pathlib import Path
 
-    from memlint.analyse import Analysis
-    from memlint.errors import MemlintError
-    from memlint.units import format_nbytes
+    from memlint.base.errors import MemlintError
+    from memlint.base.units import format_nbytes
+    from memlint.commands.analyse.child import Analysis
 
     start = time.perf_counter()
     try:

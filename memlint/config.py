@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
+from memlint.base.units import parse_nbytes
 from memlint.lint.selection import normal
-from memlint.units import parse_nbytes
-from memlint.workload.records import LARGEST_SIZE
+from memlint.workload.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path

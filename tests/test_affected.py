@@ -11,15 +11,15 @@ from textwrap import dedent
 import pytest
 from click.testing import CliRunner
 
-from memlint import cachedir
-from memlint.affected import resolve_affected
+from memlint.base import cache as cachedir
+from memlint.base.errors import UsageError
 from memlint.cli import main
-from memlint.errors import UsageError
-from memlint.imports import Import
-from memlint.kept_imports import KeptImports
-from memlint.parts import Project
-from memlint.targets import resolve, together
-from memlint.worker import answers
+from memlint.commands.affected import resolve_affected
+from memlint.commands.targets import resolve, together
+from memlint.source.import_cache import KeptImports
+from memlint.source.imports import Import
+from memlint.source.program_files import Project
+from memlint.worker import answer_cache as answers
 from memlint.worker.answer import Answer
 from memlint.worker.protocol import Dependencies, Result
 

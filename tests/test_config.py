@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from memlint.base.errors import UsageError
 from memlint.config import Settings, find_settings, override
-from memlint.errors import UsageError
 
 
 def settings_of(tmp_path, text):

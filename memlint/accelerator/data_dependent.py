@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from memlint.accelerator import values
-from memlint.accelerator.choices import count_true
 from memlint.accelerator.device import META_KEYS, NAME, State, allocate, real, real_device_of, reshape_storage
 from memlint.accelerator.kernels import _infer_anew, explicit, geometries, kernel_of, materialize
+from memlint.accelerator.routing import count_true
 from memlint.accelerator.shapes import contiguous
 
 aten = torch.ops.aten

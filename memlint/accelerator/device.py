@@ -12,7 +12,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 from memlint.accelerator.guard import DeviceGuard
 from memlint.accelerator.ledger import Entry, Ledger
-from memlint.errors import TraceError
+from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class State:
     cuda = True
     """Whether it is a GPU: storages then carry a tag that says if they are the host's."""
     workspaces: Any = None
-    """The `memlint.cuda.workspaces.Workspaces` of the GPU simulated now, if any."""
+    """The `memlint.cuda.hidden.workspaces.Workspaces` of the GPU simulated now, if any."""
     placement: bool | None = None
     """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
     last_host = False

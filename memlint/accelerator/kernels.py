@@ -27,7 +27,7 @@ from memlint.accelerator.device import (
 )
 from memlint.accelerator.places import distinct_places
 from memlint.accelerator.propagation import follow
-from memlint.errors import TraceError
+from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from memlint.accelerator.registration import KEY, implement, overload
-from memlint.errors import TraceError
+from memlint.base.errors import TraceError
 
 _MAKERS = (
     "_nested_tensor_from_tensor_list",

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.choices import follow_choices
 from memlint.accelerator.device import entry_of, real
+from memlint.accelerator.routing import follow_choices
 from memlint.accelerator.values import (
     MAX_SHADOW,
     content,

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from memlint import __version__
+from memlint.base.errors import MemlintError
 from memlint.cli import check, clean, comment, diff, report, rules, sweep, validate
 from memlint.cli.printing import print_error
-from memlint.errors import MemlintError
 
 
 class _Group(click.Group):

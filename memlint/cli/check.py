@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlint.base.errors import UsageError
+from memlint.base.units import format_count
 from memlint.cli.options import CODES, FILE, registry_here, workload_options
 from memlint.cli.printing import look_of, print_errors, print_outputs, progress, write
-from memlint.errors import UsageError
 from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
-from memlint.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
-    from memlint.check import Run
+    from memlint.commands.check.command import Run
     from memlint.lint.fixes import Fixed
     from memlint.report.model import Report
 
@@ -98,8 +98,8 @@ def check(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 something could not be analysed.
     """
-    from memlint import check as checking  # noqa: PLC0415
-    from memlint.report.text import render_text  # noqa: PLC0415
+    from memlint.commands.check import command as checking  # noqa: PLC0415
+    from memlint.report.terminal import render_text  # noqa: PLC0415
 
     _refuse(
         several=add_ignore + init + (write_baseline is not None) > 1,
@@ -151,7 +151,7 @@ def check(
 
 
 def _add_comments(report: Report, run: Run) -> None:
-    from memlint.lint.adding import add_comments  # noqa: PLC0415
+    from memlint.commands.check.add_ignore import add_comments  # noqa: PLC0415
 
     added = add_comments(report.findings, run.files)
     click.echo(f"Suppressed {format_count(added.num_findings, 'finding')} in {format_count(len(added.files), 'file')}.")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlint.base.errors import UsageError
 from memlint.cli.options import FILE
 from memlint.cli.printing import print_error, write
-from memlint.errors import UsageError
 from memlint.report.formats.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from memlint.forge.command import ForgeName, Options
+    from memlint.commands.comment.command import ForgeName, Options
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -98,7 +98,7 @@ def gitlab(**options: Any) -> None:
 
 
 def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, **options: Any) -> None:
-    from memlint.forge import command  # noqa: PLC0415
+    from memlint.commands.comment import command  # noqa: PLC0415
 
     asked: Options = command.Options(repository=repo, **options)
     try:

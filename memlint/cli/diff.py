@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from memlint.base.errors import UsageError
 from memlint.cli.check import check
 from memlint.cli.options import FILE
 from memlint.cli.printing import look_of, print_error, write
-from memlint.compare.arguments import Arguments
-from memlint.errors import UsageError
+from memlint.commands.diff.arguments import Arguments
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,8 +78,8 @@ def diff(
 
     Exit status: 0 all budgets are kept, 1 one is exceeded, 2 something in HEAD could not be analysed.
     """
-    from memlint.compare import command  # noqa: PLC0415
-    from memlint.compare.text import render_text  # noqa: PLC0415
+    from memlint.commands.diff import command  # noqa: PLC0415
+    from memlint.compare.comparison_text import render_text  # noqa: PLC0415
 
     ctx = click.get_current_context()
     comparison = command.diff(
@@ -89,7 +89,7 @@ def diff(
     if output_format == "json":
         write(comparison.model_dump_json(indent=2) + "\n", output_file, color=False)
     elif output_format == "markdown":
-        from memlint.forge.body import render_body  # noqa: PLC0415
+        from memlint.commands.comment.body import render_body  # noqa: PLC0415
 
         write(render_body(comparison), output_file, color=False)
     else:

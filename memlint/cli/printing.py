@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.report.formats.visible import inert, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from memlint.report.look import Look
+    from memlint.commands.sweep.gather import Result, Told
+    from memlint.report.layout import Look
     from memlint.report.model import Report
-    from memlint.scaling.gather import Result, Told
 
 _PATIENCE = 1.0  # seconds before progress is shown
 
@@ -36,7 +36,7 @@ def show_result(
 
 def look_of(color: str, output_file: Path | None, *, verbosity: int) -> Look:
     """How text looks where it goes. NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE decide where --color does not."""
-    from memlint.report.look import Look  # noqa: PLC0415
+    from memlint.report.layout import Look  # noqa: PLC0415
 
     terminal = output_file is None and sys.stdout.isatty()
     if color == "auto" and os.environ.get("NO_COLOR"):

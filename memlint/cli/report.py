@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlint.base.errors import UsageError
 from memlint.cli.options import FILE, registry_here, workload_options
 from memlint.cli.printing import look_of, print_errors, progress, write
-from memlint.errors import UsageError
 from memlint.report.exports import EXPORTS, SUFFIXES, export
 from memlint.report.formats import FORMATS, render
 from memlint.report.formats.visible import one_line
@@ -49,8 +49,8 @@ def report(
 
     Exit status: 0 it is written, 2 something could not be read, analysed or written.
     """
+    from memlint.commands.report import file_name, gather  # noqa: PLC0415
     from memlint.report.merge import of_workload  # noqa: PLC0415
-    from memlint.report.sources import file_name, gather  # noqa: PLC0415
 
     file = output_file
     if form in SUFFIXES and file is None:
@@ -90,7 +90,7 @@ def _devices(shown: Report) -> str:
 
 def _write_text(shown: Report, form: str, file: Path | None) -> None:
     if form == "text":
-        from memlint.report.text import render_text  # noqa: PLC0415
+        from memlint.report.terminal import render_text  # noqa: PLC0415
 
         look = look_of("auto", file, verbosity=0)
         write(render_text(shown, look), file, color=look.color)

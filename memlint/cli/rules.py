@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
+from memlint.base.errors import UsageError
+from memlint.base.units import format_count
 from memlint.cli.options import FOLDER, NO_LOCAL_RULES, registry_here
 from memlint.cli.printing import print_error
-from memlint.errors import UsageError
-from memlint.units import format_count
 
 
 @click.command()
@@ -37,7 +37,7 @@ def rules(output_format: str, no_exec: bool) -> None:
     import json  # noqa: PLC0415
 
     from memlint.lint.pages import looks_at  # noqa: PLC0415
-    from memlint.report.look import table  # noqa: PLC0415
+    from memlint.report.layout import table  # noqa: PLC0415
 
     registry = registry_here(no_exec)
     if output_format == "json":
@@ -93,8 +93,8 @@ def test(subjects: tuple[str, ...], quiet: bool) -> None:
 
     Exit status: 0 all cases passed, 1 a case or a rule failed.
     """
+    from memlint.commands.rule_cases import find_subjects, run_cases  # noqa: PLC0415
     from memlint.config import find_settings  # noqa: PLC0415
-    from memlint.lint.cases import find_subjects, run_cases  # noqa: PLC0415
 
     settings, root = find_settings(Path())
     count = failed = 0

@@ -52,8 +52,8 @@ def sweep(
 
     Exit status: 0 all tables are there, 2 something could not be analysed, 130 interrupted.
     """
-    from memlint.scaling import command  # noqa: PLC0415
-    from memlint.scaling.text import render  # noqa: PLC0415
+    from memlint.commands.sweep import command  # noqa: PLC0415
+    from memlint.commands.sweep.text import render  # noqa: PLC0415
 
     run = command.executor_of(executor, address)
     order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
@@ -89,8 +89,8 @@ def fit(
 
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
-    from memlint.scaling import fit_command  # noqa: PLC0415
-    from memlint.scaling.fit_text import render  # noqa: PLC0415
+    from memlint.commands.fit import command as fit_command  # noqa: PLC0415
+    from memlint.commands.fit.text import render  # noqa: PLC0415
 
     show, clear = progress("fitting")
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memlint import __version__
-from memlint.compare import budgets, growth
+from memlint.compare import budgets
+from memlint.compare import peak_growth as growth
 from memlint.compare.failures import failures, file_of, is_in, is_target, is_unreadable
 from memlint.compare.match import paired
 from memlint.compare.model import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
-from memlint.report.belonging import belonging
+from memlint.report.finding_workloads import belonging
 from memlint.report.formats.entries import without_numbers
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from memlint.units import format_count, format_nbytes
+from memlint.base.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
     from memlint.compare.model import BudgetCheck, Comparison, WorkloadChange

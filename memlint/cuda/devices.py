@@ -20,7 +20,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.suppression import Located
-from memlint.source import Unreadable, decode, read_bytes
+from memlint.source.text import Unreadable, decode, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint import __version__, cachedir
+from memlint import __version__
+from memlint.base import cache as cachedir
 from memlint.lint.finding_json import from_json, to_json
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def fingerprint_of(rules: Collection[Rule], codes: Collection[str] | None) -> st
 
 
 def _engine_files() -> list[str]:
-    return [str(_ENGINE / "source.py"), str(_ENGINE / "nodes.py"), *map(str, (_ENGINE / "lint").glob("*.py"))]
+    return [str(file) for package in ("source", "lint") for file in (_ENGINE / package).glob("*.py")]
 
 
 def _rule_files(rules: Iterable[Rule]) -> list[str]:

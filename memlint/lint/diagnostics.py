@@ -18,7 +18,7 @@ from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.source import Malformed, Suppression, Unreadable
+    from memlint.source.text import Malformed, Suppression, Unreadable
 
 
 COMMENTS = ("memlint", "noqa")

@@ -12,7 +12,7 @@ from memlint.lint.rule import Applicability, Correction, Edit
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _PRIMARIES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 """What a method can be called on without parentheses."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 from memlint.lint.rule import Applicability
-from memlint.source import Source, Unreadable, decode, read_bytes
+from memlint.source.text import Source, Unreadable, decode, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.registry import CODE, GROUP, load_rules
 from memlint.lint.rule import kind_of

@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from memlint.errors import RuleError, UsageError
+from memlint.base.errors import RuleError, UsageError
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
 from memlint.lint.rule import HEADINGS, Finding, Rule, Severity, kind_of
 from memlint.lint.selection import select_rules, unknown

@@ -13,20 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from memlint.errors import RuleError
-from memlint.units import format_nbytes
+from memlint.base.errors import RuleError
+from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate
-    from memlint.memory.growth import LongRun
+    from memlint.memory.retention import LongRun
     from memlint.memory.timeline import Timeline
     from memlint.trace.records import Frame, Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.simulation import WhatIf
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 HEADINGS = (
     "What it does",

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.collector import uncollected
+from memlint.base.garbage import uncollected
 from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
-from memlint.lint.helpers import Orders, check_with_helpers, num_helpers
+from memlint.lint.processes import Orders, check_with_helpers, num_helpers
 from memlint.lint.rule import Finding, Kind, Rule, kind_of
 from memlint.lint.suppression import settled, unsuppressed
-from memlint.source import Source, Unreadable, read_bytes
+from memlint.source.text import Source, Unreadable, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

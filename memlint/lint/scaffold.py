@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.registry import CODE
 
 if TYPE_CHECKING:

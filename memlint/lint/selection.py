@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.diagnostics import Diagnostic
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppressio
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Kind, kind_of
 from memlint.lint.selection import closest_code
-from memlint.source import Source, Unreadable
+from memlint.source.text import Source, Unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from memlint.lint.rule import Finding, Rule
-    from memlint.source import Suppression
+    from memlint.source.text import Suppression
 
 
 class Located(Protocol):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from memlint.cuda.allocator import Allocator, AllocatorSettings, Block, OutOfMemory
-from memlint.cuda.replay import peaks as replayed_peaks
+from memlint.cuda.allocator.fast import peaks as replayed_peaks
+from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.memory.timeline import alive_at, by_category, live
 from memlint.trace.records import Phase
 

@@ -6,8 +6,8 @@ import difflib
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from memlint.errors import UsageError
-from memlint.report.belonging import belonging, moved
+from memlint.base.errors import UsageError
+from memlint.report.finding_workloads import belonging, moved
 from memlint.report.model import Report, Settings
 
 if TYPE_CHECKING:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from memlint.report.look import table
-from memlint.units import format_nbytes
+from memlint.base.units import format_nbytes
+from memlint.report.layout import table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.report.look import Paint
+    from memlint.report.layout import Paint
     from memlint.report.model import Change, Estimate, Plan
 
 _EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}

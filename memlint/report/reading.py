@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
+from memlint.base.units import format_nbytes
 from memlint.report.formats.visible import one_line
-from memlint.report.look import cut
+from memlint.report.layout import cut
 from memlint.report.model import Report
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.report.look import Paint, table
-from memlint.units import format_nbytes
+from memlint.base.units import format_nbytes
+from memlint.report.layout import Paint, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

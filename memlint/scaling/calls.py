@@ -15,7 +15,7 @@ import torch
 from memlint.accelerator import kernels
 from memlint.accelerator.device import NAME, State, allocate, entry_of, real_device_of
 from memlint.accelerator.ledger import Ledger
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

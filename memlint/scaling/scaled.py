@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from memlint.cuda.replay import integers
+from memlint.cuda.allocator.fast import integers
 from memlint.scaling.calls import Born, Made, Pattern, pattern_of
 from memlint.scaling.groups import Group
 from memlint.trace.records import Doubt

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from memlint.accelerator.session import virtual_device
-from memlint.analyse import taken
-from memlint.collector import uncollected
-from memlint.cuda.allocator import AllocatorSettings
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
+from memlint.base.garbage import uncollected
+from memlint.commands.analyse.child import taken
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import most_device, peaks
 from memlint.report.model import Interval, Row
 from memlint.scaling.calls import TooLongError, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
-from memlint.workload.records import LARGEST_SIZE
+from memlint.workload.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memlint.cuda.devices import Device
     from memlint.scaling.grid import Point
     from memlint.trace.recorder import Program
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 BATCHES = range(2, 5)
 """Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from memlint.accelerator import kernels
 from memlint.accelerator.device import NAME, State, entry_of, real_device_of
-from memlint.accelerator.session import virtual_device
+from memlint.cuda.session import virtual_device
 from memlint.trace.attribution import Attribution, Place, frame_of, is_inside
 from memlint.trace.categories import Roles, categorise
 from memlint.trace.graph import build_graph
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from memlint.accelerator.kernels import Kernel
     from memlint.accelerator.ledger import Ledger
     from memlint.cuda.devices import Device
-    from memlint.cuda.workspaces import Workspaces
+    from memlint.cuda.hidden.workspaces import Workspaces
 
 Tensor = torch.Tensor
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.accelerator.device import State
-from memlint.accelerator.session import virtual_device
+from memlint.cuda.session import virtual_device
 from memlint.trace.recorder import collected_between_steps
 from memlint.trace.records import Doubt
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.units import format_nbytes
+from memlint.base.units import format_nbytes
 from memlint.validate.measurement import Measurement
 from memlint.validate.prediction import Prediction
 

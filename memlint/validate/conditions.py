@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from memlint.base.frames import chain
 from memlint.validate.measurement import Conditions, Flags
-from memlint.worker.frames import chain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.trace.records import Phase
 from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from memlint.collector import uncollected
-from memlint.errors import WorkerError
+from memlint.base.errors import WorkerError
+from memlint.base.garbage import uncollected
 from memlint.trace.records import Phase
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
+from memlint.base.errors import TargetError, UsageError
 from memlint.cuda.devices import CATALOGUE, device_named
-from memlint.errors import TargetError, UsageError
 from memlint.report.model import CategoryName, PhaseName
 from memlint.workload.rendering import workload_table
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memlint.cuda.devices import Device
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 DeviceKind = Literal["cuda", "cpu"]
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError, UsageError
+from memlint.base.errors import TargetError, UsageError
 from memlint.validate.measurement import Measurement
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.validate.measurement import Subject, plain_table
 from memlint.workload.pyproject import workload_from_table
 

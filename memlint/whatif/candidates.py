@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from memlint.memory.liveness import held
 from memlint.trace.records import Category, Phase
-from memlint.whatif.blocks import blocks_that_save, granularities, selections
 from memlint.whatif.changes import (
     AccumulationSteps,
     AttentionImplementation,
@@ -26,6 +25,7 @@ from memlint.whatif.changes import (
     ParameterDtype,
     ZeroGradPlacement,
 )
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from memlint.memory.estimate import Estimate
     from memlint.memory.liveness import Held
     from memlint.trace.records import Trace
-    from memlint.whatif.blocks import Blocks
     from memlint.whatif.changes import Change
-    from memlint.workload.records import Workload
+    from memlint.whatif.repeated_blocks import Blocks
+    from memlint.workload.spec import Workload
 
 MIN_SHARE = 0.01
 """Of the peak: less is no candidate, and no saving worth a step of a plan."""

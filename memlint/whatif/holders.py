@@ -20,10 +20,10 @@ import memlint
 from memlint.accelerator import kernels
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
+from memlint.base.frames import is_users
 from memlint.lint.rule import Holder
 from memlint.trace.recorder import Program, trace_program
 from memlint.trace.records import Frame
-from memlint.worker.frames import is_users
 
 if TYPE_CHECKING:
     from memlint.cuda.devices import Device

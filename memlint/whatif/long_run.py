@@ -13,7 +13,7 @@ import torch
 
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
-from memlint.memory.growth import Keeper, LongRun
+from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.trace.recorder import Program, trace_program
 from memlint.trace.records import Frame

@@ -10,7 +10,7 @@ import torch
 from memlint.whatif.changes import NotApplicableError
 from memlint.whatif.of_modules import model_of
 from memlint.workload.program import Program
-from memlint.workload.records import BATCH
+from memlint.workload.spec import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from memlint.errors import MemlintError
+from memlint.base.errors import MemlintError
 from memlint.memory.liveness import origin
 from memlint.whatif.candidates import MIN_SHARE, candidates, cheaper, dead_references, effect_in
 from memlint.whatif.changes import (
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memlint.trace.records import Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.simulation import Simulation, WhatIf
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 MAX_TRACES = 60

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memlint.errors import MemlintError
+from memlint.base.errors import MemlintError
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
 from memlint.whatif.changes import AccumulationSteps, BatchSize, DropReference, Effect, NotApplicableError
@@ -19,7 +19,7 @@ from memlint.whatif.transforms import Changed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.cuda.allocator import AllocatorSettings
+    from memlint.cuda.allocator.reference import AllocatorSettings
     from memlint.cuda.devices import Device
     from memlint.trace.recorder import Program
     from memlint.trace.records import Trace

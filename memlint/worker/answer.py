@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
 
-from memlint import errors
-from memlint.errors import GUARD, MemlintError, WorkerError
-from memlint.units import format_nbytes
+from memlint.base import errors
+from memlint.base.errors import GUARD, MemlintError, WorkerError
+from memlint.base.frames import innermost_user_line
+from memlint.base.units import format_nbytes
 from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
-from memlint.worker.frames import innermost_user_line
 from memlint.worker.protocol import Reply, Result
 
 if TYPE_CHECKING:

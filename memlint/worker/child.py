@@ -14,9 +14,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from memlint.errors import MemlintError
+from memlint.base.errors import MemlintError
+from memlint.base.frames import chain, user_lines
 from memlint.worker.dependencies import Watch
-from memlint.worker.frames import chain, user_lines
 from memlint.worker.limits import die_with, limit_memory
 
 if TYPE_CHECKING:

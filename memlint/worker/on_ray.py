@@ -17,10 +17,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from memlint.errors import UsageError, WorkerError
+from memlint.base.errors import UsageError, WorkerError
 from memlint.worker import ray_task
 from memlint.worker.answer import Answer, unanswered
-from memlint.worker.packing import pack
+from memlint.worker.project_archive import pack
 from memlint.worker.remote import received, sent
 from memlint.worker.terminations import terminations_raise
 

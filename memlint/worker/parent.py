@@ -15,16 +15,16 @@ from typing import IO, TYPE_CHECKING
 
 from memlint.worker.answer import interrupted, read_answer, stopped
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
-from memlint.worker.environment import child_environment
-from memlint.worker.family import Family
+from memlint.worker.process_tree import Family
 from memlint.worker.protocol import ANALYSE
 from memlint.worker.terminations import terminations_raise
+from memlint.worker.variables import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from memlint.worker.answer import Answer, Limit, Limits
-    from memlint.worker.family import Child
+    from memlint.worker.process_tree import Child
     from memlint.worker.protocol import Request
 
 _INTERVAL = 0.1  # seconds between two looks at the family

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 from memlint.config import Settings
 from memlint.report.model import Finding, Skipped, Workload
 
-ANALYSE = "memlint.analyse:analyse"
+ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
 
 
@@ -45,7 +45,7 @@ class Request(_Message):
     timeline: bool = False
     """Whether the Report is to hold the lifetime of every Buffer."""
     detail: dict[str, JsonValue] = {}
-    """What functions other than `memlint.analyse:analyse` are asked for besides; they say what it holds."""
+    """What other functions than `analyse` are asked for; each says what it holds."""
 
 
 class Result(_Message):
@@ -60,7 +60,7 @@ class Result(_Message):
     traced_lines: dict[str, list[int]] = {}
     """By file: the lines that the rules of traced steps have seen at work."""
     detail: dict[str, JsonValue] = {}
-    """What functions other than `memlint.analyse:analyse` answer; they say what it holds."""
+    """What functions other than `memlint.commands.analyse.child:analyse` answer; they say what it holds."""
 
 
 class Dependencies(_Message):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint import errors
-from memlint.errors import MemlintError, WorkerError
+from memlint.base import errors
+from memlint.base.errors import MemlintError, WorkerError
 from memlint.worker.answer import Answer, Limits
-from memlint.worker.packing import unpack
 from memlint.worker.parent import Interrupted, ask
+from memlint.worker.project_archive import unpack
 from memlint.worker.protocol import Failure, Request, Result
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.worker.answer import Answer, unanswered
 from memlint.worker.child import STDERR, STDOUT
-from memlint.worker.environment import child_environment
-from memlint.worker.family import Family
 from memlint.worker.parent import command
+from memlint.worker.process_tree import Family
 from memlint.worker.supervisors import INTERVAL, PATIENCE, signals_wait
 from memlint.worker.terminations import terminations_raise
+from memlint.worker.variables import child_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

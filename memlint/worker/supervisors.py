@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import Pipe, connection, get_context
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from memlint.errors import WorkerError
+from memlint.base.errors import WorkerError
 from memlint.worker.answer import Answer, unanswered
 from memlint.worker.fork import may_fork
 from memlint.worker.limits import die_with

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 from memlint.workload.failure import describe
 from memlint.workload.hints import CONFIG_NAMES, annotation_class
 from memlint.workload.huggingface import is_config
-from memlint.workload.records import BATCH
+from memlint.workload.spec import BATCH
 
 if TYPE_CHECKING:
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
 _MOST = 12

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import device_named
-from memlint.errors import WorkloadError
 from memlint.trace.records import Assumption
 from memlint.workload import huggingface
 from memlint.workload.arguments import arguments_for
@@ -24,13 +24,13 @@ from memlint.workload.inputs import Inferred, infer_inputs
 from memlint.workload.loading import load_object
 from memlint.workload.optimizers import NONE, OptimizerFactory, optimizer_named
 from memlint.workload.program import Construction, Program
-from memlint.workload.records import SEQUENCE
+from memlint.workload.spec import SEQUENCE
 from memlint.workload.standing import standing_device
 from memlint.workload.target import SEPARATOR, Target, parse_target
 from memlint.workload.tensors import make_inputs
 
 if TYPE_CHECKING:
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
 

@@ -39,13 +39,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.workload.pyproject import KEYS, workload_from_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 

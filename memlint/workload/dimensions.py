@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.workload.arguments import parameters
 from memlint.workload.huggingface import is_config
-from memlint.workload.records import BATCH, is_size
+from memlint.workload.spec import BATCH, is_size
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from inspect import Parameter
 
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 
 def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:

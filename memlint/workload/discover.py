@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
 
-from memlint.errors import TargetError, WorkloadError
+from memlint.base.errors import TargetError, WorkloadError
 from memlint.workload.construct import build_object, build_program, complete
 from memlint.workload.declare import declared_workloads
 from memlint.workload.loading import load_file
-from memlint.workload.records import Workload
+from memlint.workload.spec import Workload
 from memlint.workload.standing import standing_device
 from memlint.workload.target import parse_target
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 import memlint
-from memlint.errors import GUARD, MemlintError, WorkloadError
+from memlint.base.errors import GUARD, MemlintError, WorkloadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 from memlint.workload.failure import reported
 from memlint.workload.loading import prepare_imports
 

@@ -6,7 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from memlint.workload.hints import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, LONGEST
-from memlint.workload.records import BATCH, SEQUENCE, InputSpec
+from memlint.workload.spec import BATCH, SEQUENCE, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memlint.errors import TraceError, WorkloadError
+from memlint.base.errors import TraceError, WorkloadError
 from memlint.trace.records import Assumption
 from memlint.workload import huggingface, huggingface_inputs
 from memlint.workload.failure import describe
 from memlint.workload.hints import Hints
 from memlint.workload.loss import own_loss
 from memlint.workload.names import LABELS, first_entry, guess_input
-from memlint.workload.records import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workload.repair import repairs
+from memlint.workload.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workload.trial import Stage, Trial
 
 if TYPE_CHECKING:

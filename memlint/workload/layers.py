@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from memlint.workload.hints import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, Hints, is_position_name
-from memlint.workload.records import BATCH, InputSpec
+from memlint.workload.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

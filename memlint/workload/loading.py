@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
+from memlint.source.module_names import module_name
 from memlint.workload import torchvision_schemas
 from memlint.workload.failure import reported
-from memlint.workload.module_name import module_name
 
 if TYPE_CHECKING:
     from memlint.workload.target import Target

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 
 
 def own_loss(output: object) -> torch.Tensor | None:

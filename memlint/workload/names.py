@@ -9,7 +9,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from memlint.workload.hints import DEFAULT_LENGTH, Hints
 from memlint.workload.layers import AUDIO_LENGTH, entry_layers, image_of, input_of
-from memlint.workload.records import BATCH, InputSpec
+from memlint.workload.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:
     import inspect

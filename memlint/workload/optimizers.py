@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import optim
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 
 OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], optim.Optimizer]
 

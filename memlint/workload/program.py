@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 from memlint.trace.records import Assumption
 from memlint.workload.failure import reported
 from memlint.workload.loss import mean_of, own_loss
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memlint.workload.optimizers import OptimizerFactory
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}

@@ -8,14 +8,14 @@ from dataclasses import fields
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from memlint.errors import TargetError, UsageError
-from memlint.workload.records import CONSTANT, InputSpec, Workload
+from memlint.base.errors import TargetError, UsageError
+from memlint.workload.spec import CONSTANT, InputSpec, Workload
 from memlint.workload.target import parse_target
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.workload.records import Origin
+    from memlint.workload.spec import Origin
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.errors import UsageError
-from memlint.workload.records import CONSTANT, InputSpec, Workload
+from memlint.base.errors import UsageError
+from memlint.workload.spec import CONSTANT, InputSpec, Workload
 
 if TYPE_CHECKING:
     from memlint.trace.records import Assumption

@@ -10,7 +10,7 @@ from torch import nn
 
 from memlint.workload.hints import DEFAULT_LENGTH, Hints
 from memlint.workload.layers import input_of
-from memlint.workload.records import BATCH, CONSTANT, InputSpec
+from memlint.workload.spec import BATCH, CONSTANT, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

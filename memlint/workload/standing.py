@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def standing_device(gpu: str) -> Iterator[str]:
     """Name of the device to move models to, `cuda` or `cpu`, for as long as the GPU called `gpu` is simulated."""
     # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
-    from memlint.accelerator.session import virtual_device  # noqa: PLC0415
+    from memlint.cuda.session import virtual_device  # noqa: PLC0415
 
     device = device_named(gpu)
     with virtual_device(device):

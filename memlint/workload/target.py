@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.workload.records import CONSTANT, InputSpec
+from memlint.workload.spec import CONSTANT, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

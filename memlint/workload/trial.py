@@ -17,7 +17,7 @@ from memlint.workload.tensors import make_inputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memlint.workload.records import InputSpec
+    from memlint.workload.spec import InputSpec
 
 TRIAL_BATCH = 2
 """Enough for BatchNorm in training mode, and unlike other sizes."""

@@ -7,20 +7,20 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.lint.calls import argument, is_literal
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Confidence, Finding, Severity
-from memlint.lint.scopes import position
-from memlint.memory.growth import growths, may_grow
+from memlint.memory.retention import growths, may_grow
 from memlint.memory.timeline import end_at, live
-from memlint.source import Source, Unreadable, dotted_name
+from memlint.source.calls import argument, is_literal
+from memlint.source.scopes import position
+from memlint.source.text import Source, Unreadable, dotted_name
 from memlint.trace.records import Frame
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context, Rule
-    from memlint.memory.growth import Growth, Keeper
+    from memlint.memory.retention import Growth, Keeper
     from memlint.memory.timeline import Timeline
     from memlint.trace.records import Buffer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

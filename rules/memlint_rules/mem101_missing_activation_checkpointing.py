@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
-from memlint.whatif.blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
 from memlint.whatif.changes import CheckpointModules
+from memlint.whatif.repeated_blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,12 +6,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
-from memlint.whatif.blocks import repeated
 from memlint.whatif.changes import CheckpointInstead
+from memlint.whatif.repeated_blocks import repeated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,10 +7,10 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import without
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, peak_change
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, most_alive, numel
 
 if TYPE_CHECKING:

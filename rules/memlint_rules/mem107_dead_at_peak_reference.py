@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import memlint
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.memory.liveness import dead_at, held
 from memlint.memory.timeline import end_at, live, peak_event
 from memlint.trace.records import Category
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

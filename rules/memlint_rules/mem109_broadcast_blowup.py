@@ -7,10 +7,10 @@ from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import without
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from enum import Enum, auto
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.frames import is_users
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import merge, resize, without
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
-from memlint.worker.frames import is_users
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
 
 if TYPE_CHECKING:

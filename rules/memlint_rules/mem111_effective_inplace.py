@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import merge
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import Flow, most_alive, peak_change
 
 if TYPE_CHECKING:

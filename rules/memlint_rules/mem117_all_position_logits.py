@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import resize
 from memlint.trace.records import Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
 
 if TYPE_CHECKING:

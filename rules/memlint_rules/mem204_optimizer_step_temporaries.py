@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, live, peak_event, without
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint.whatif.changes import OptimizerImplementation
 
 if TYPE_CHECKING:

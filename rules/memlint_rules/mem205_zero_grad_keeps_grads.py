@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import span, unsafe, without_argument
 from memlint.lint.rule import Case, Edit, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, is_test, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.scopes import finding_at, is_test, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=|\.grad(\.data)?\.(add_|copy_)\(")
 """Code that needs gradients to exist, or to keep their addresses."""

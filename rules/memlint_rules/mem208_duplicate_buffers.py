@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
 from memlint.trace.records import Category
-from memlint.units import format_nbytes
 from memlint_rules.flow import Flow
 from memlint_rules.origins import made_at
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.memory.timeline import end_at, live, without
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint.whatif.changes import OptimizerInBackward
 from memlint_rules.parameters import gradients_read_by_loop
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import most_alive
 from memlint_rules.parameters import belonging, temporaries_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint.whatif.changes import AutocastTraining
 
 if TYPE_CHECKING:

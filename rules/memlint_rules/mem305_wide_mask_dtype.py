@@ -6,10 +6,10 @@ from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
 from memlint.trace.records import Category, Phase
-from memlint.units import format_nbytes
 from memlint_rules.flow import Flow, made, most_alive
 from memlint_rules.origins import made_at
 

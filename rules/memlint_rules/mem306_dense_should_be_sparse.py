@@ -5,10 +5,10 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
 from memlint.trace.records import Category
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.escape import leaves
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import (
+from memlint.source.escape import leaves
+from memlint.source.scopes import (
     calls_backward,
     differentiates,
     finding_at,
@@ -17,17 +17,17 @@ from memlint.lint.scopes import (
     scopes,
     uses_torch,
 )
-from memlint.lint.taint import Kind, Values
-from memlint.source import dotted_name
+from memlint.source.taint import Kind, Values
+from memlint.source.text import dotted_name
 from memlint_rules.growth import GrowsBy, findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.lint.scopes import Scope
     from memlint.memory.timeline import Timeline
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _CUTS = ("item", "float", "detach", "tolist")
 

@@ -7,10 +7,10 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.escape import leaves
-from memlint.lint.keeping import kept_values, read_before_backward, returned
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import (
+from memlint.source.containers import kept_values, read_before_backward, returned
+from memlint.source.escape import leaves
+from memlint.source.scopes import (
     calls_backward,
     differentiates,
     finding_at,
@@ -19,17 +19,17 @@ from memlint.lint.scopes import (
     scopes,
     uses_torch,
 )
-from memlint.lint.taint import Kind
+from memlint.source.taint import Kind
 from memlint_rules.growth import GrowsBy, findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.keeping import Kept
     from memlint.lint.rule import Context
-    from memlint.lint.scopes import Scope
     from memlint.memory.timeline import Timeline
-    from memlint.source import Source
+    from memlint.source.containers import Kept
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 

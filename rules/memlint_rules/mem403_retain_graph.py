@@ -6,21 +6,21 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, called, is_literal, under_condition
 from memlint.lint.edits import unsafe, without_argument
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, over_batches, position, scopes, uses_torch
-from memlint.lint.taint import Values
-from memlint.source import dotted_name
+from memlint.source.calls import argument, called, is_literal, under_condition
+from memlint.source.scopes import finding_at, over_batches, position, scopes, uses_torch
+from memlint.source.taint import Values
+from memlint.source.text import dotted_name
 from memlint_rules.growth import GrowsBy, findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context, Edit
-    from memlint.lint.scopes import Loop, Scope
     from memlint.memory.timeline import Timeline
-    from memlint.source import Source
+    from memlint.source.scopes import Loop, Scope
+    from memlint.source.text import Source
 
 _WORDS = frozenset({"retain_graph", "create_graph"})
 _DIFFERENTIATES = frozenset(

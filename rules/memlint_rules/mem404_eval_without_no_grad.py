@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import under, unsafe, written
 from memlint.lint.rule import Case, Confidence, Edit, Finding, Rule, Severity
-from memlint.nodes import children
-from memlint.source import dotted_name
+from memlint.source.text import dotted_name
+from memlint.source.trees import children
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -6,20 +6,20 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_method
-from memlint.lint.keeping import kept_values
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
-from memlint.lint.taint import Kind, Values
+from memlint.source.containers import kept_values
+from memlint.source.scopes import finding_at, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
+from memlint.source.taint import Kind, Values
 from memlint_rules.growth import GrowsBy, findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.lint.scopes import Scope
-    from memlint.lint.taint import Value
     from memlint.memory.timeline import Timeline
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.taint import Value
+    from memlint.source.text import Source
 
 
 class PredictionsStayOnDevice(Rule):

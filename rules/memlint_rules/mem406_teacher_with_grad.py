@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import Loop, calls_backward, differentiates, finding_at, position, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.scopes import Loop, calls_backward, differentiates, finding_at, position, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _VERB = re.compile(r"_*(build|create|get|init|load|make|prepare|save|set|setup|switch|update|wrap)_.*")
 _TEACHER = re.compile(r"(.*_)?(teacher|ref_model|reference_model)(_(model|net|network))?", re.IGNORECASE)

@@ -6,19 +6,19 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.liveness import dead_at, held, origin
 from memlint.memory.timeline import end_at, live, peak_event
 from memlint.trace.records import Category
-from memlint.units import format_nbytes
 from memlint_rules.growth import place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.growth import Keeper
     from memlint.memory.liveness import Held, Origin
+    from memlint.memory.retention import Keeper
     from memlint.memory.timeline import Timeline
 
 MIN_NBYTES = 2**20

@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes
-from memlint.source import dotted_name
+from memlint.source.scopes import finding_at, scopes
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _WORTH_PARSING = re.compile(r"OutOfMemoryError|out of memory")
 _LETS_GO = re.compile(r"__traceback__|with_traceback\(None\)|clear_frames")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
-from memlint.units import format_nbytes
 from memlint.whatif.changes import AccumulationSteps, BatchSize
 
 if TYPE_CHECKING:

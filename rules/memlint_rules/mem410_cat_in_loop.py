@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import called
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import Loop, finding_at, is_test, scopes, uses_torch
-from memlint.lint.taint import Values
-from memlint.source import dotted_name
+from memlint.source.calls import called
+from memlint.source.scopes import Loop, finding_at, is_test, scopes, uses_torch
+from memlint.source.taint import Values
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _CONCATENATIONS = frozenset(
     f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack")

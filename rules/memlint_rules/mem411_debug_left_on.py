@@ -6,16 +6,16 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, called, is_literal, under_condition, unpacks
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.calls import argument, called, is_literal, under_condition, unpacks
+from memlint.source.scopes import calls_backward, finding_at, over_batches, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")
 _ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?detect_anomaly")

@@ -7,16 +7,16 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, before, called, chain, constant_shape
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.calls import argument, before, called, chain, constant_shape
+from memlint.source.scopes import finding_at, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 SMALL_NUMEL = 2**27
 """Elements of data that is written out in full below which it is not worth a word: 512 MiB of float32."""

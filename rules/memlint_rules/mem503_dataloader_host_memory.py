@@ -6,16 +6,16 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, called
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.calls import argument, called
+from memlint.source.scopes import finding_at, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 MANY_BATCHES = 64
 """Batches in flight from which the queue of a DataLoader is worth a word; the default is two for each worker."""

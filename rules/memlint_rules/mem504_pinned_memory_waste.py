@@ -6,16 +6,16 @@ import ast
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, before, called, constant_shape, is_literal
+from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
-from memlint.lint.scopes import scopes, uses_torch
-from memlint.units import format_nbytes
+from memlint.source.calls import argument, before, called, constant_shape, is_literal
+from memlint.source.scopes import scopes, uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 WASTE_NBYTES = 16 * 2**20
 """Bytes lost by rounding from which it is worth a word."""

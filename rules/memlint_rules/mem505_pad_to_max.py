@@ -6,15 +6,15 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, is_literal
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes
-from memlint.source import dotted_name
+from memlint.source.calls import argument, is_literal
+from memlint.source.scopes import finding_at, scopes
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 SHORT = 128
 """Tokens up to which padding is not worth a word."""

@@ -6,17 +6,17 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, called, unpacks, with_argument
 from memlint.lint.edits import unsafe
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, is_test, scopes
-from memlint.source import dotted_name
+from memlint.source.calls import argument, called, unpacks, with_argument
+from memlint.source.scopes import finding_at, is_test, scopes
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _WORTH_PARSING = re.compile(r"torch\.(serialization\.)?load\(|import load\b")
 _DEVICE = re.compile(r"cuda|device", re.IGNORECASE)

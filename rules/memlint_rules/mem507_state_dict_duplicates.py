@@ -6,16 +6,16 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, called, is_literal, unpacks
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import calls_backward, finding_at, is_test, position, scopes, uses_torch
-from memlint.source import dotted_name
+from memlint.source.calls import argument, called, is_literal, unpacks
+from memlint.source.scopes import calls_backward, finding_at, is_test, position, scopes, uses_torch
+from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _WORTH_PARSING = re.compile(r"load_state_dict|FullStateDictConfig|full_state_dict|(deepcopy|clone)\(.*state_dict")
 _TRAINS = re.compile(r"_*(train|fit|run_training|training)(_.*)?|train_.*|.*_train")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_statement
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import Loop, calls_backward, finding_at, over_batches, scopes
+from memlint.source.scopes import Loop, calls_backward, finding_at, over_batches, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _EMPTY_CACHE = re.compile(r"torch\.(cuda|accelerator|xpu|mps)\.(memory\.)?empty_cache")
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)

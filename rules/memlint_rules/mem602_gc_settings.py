@@ -6,12 +6,12 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import differentiates, finding_at, scopes, uses_torch
+from memlint.source.scopes import differentiates, finding_at, scopes, uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
 _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")

@@ -6,14 +6,14 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import called
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes, uses_torch
+from memlint.source.calls import called
+from memlint.source.scopes import finding_at, scopes, uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 SMALL_SPLIT_MB = 128
 """`max_split_size_mb` below which many ordinary activations are blocks that are never split."""

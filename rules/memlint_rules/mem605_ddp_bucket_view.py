@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, unpacks, with_argument
 from memlint.lint.edits import unsafe
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, is_test, scopes
+from memlint.source.calls import argument, unpacks, with_argument
+from memlint.source.scopes import finding_at, is_test, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
 _DETACHES = re.compile(r"\.grad\.detach_\(")

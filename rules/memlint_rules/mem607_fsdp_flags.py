@@ -6,15 +6,15 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.calls import argument, is_literal, unpacks
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at, scopes
+from memlint.source.calls import argument, is_literal, unpacks
+from memlint.source.scopes import finding_at, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.scopes import Scope
-    from memlint.source import Source
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
 
 _FSDP = re.compile(r"torch\.distributed\.fsdp\.(fully_sharded_data_parallel\.)?FullyShardedDataParallel")
 _FULLY_SHARD = re.compile(r"torch\.distributed\.(fsdp|_composable\.fsdp(\.fully_shard)?)\.fully_shard")

@@ -7,12 +7,12 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.lint.scopes import finding_at
+from memlint.source.scopes import finding_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 _PINNED = re.compile(
     r"torch\s*(?:(?:[<>!=~]=?|===)[^,]*,\s*)*(?:(?:==|~=|<=)\s*[01]\.[\d.*]*|<\s*(?:[01]\.[\d.*]+|2(?:\.0)*))(?:\s*,.*)?"

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.accelerator.session import virtual_device
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from memlint.accelerator import values
 from memlint.accelerator.device import State, entry_of, is_virtual
-from memlint.accelerator.session import virtual_device
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 from memlint.trace.recorder import trace_program
 
 if TYPE_CHECKING:

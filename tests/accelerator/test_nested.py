@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from memlint.accelerator.device import State
-from memlint.accelerator.session import virtual_device
+from memlint.base.errors import TraceError
 from memlint.cuda.devices import device_named
-from memlint.errors import TraceError
+from memlint.cuda.session import virtual_device
 from tests.accelerator.bytes import live
 
 if TYPE_CHECKING:

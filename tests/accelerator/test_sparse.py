@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from memlint.accelerator.device import State
-from memlint.accelerator.session import virtual_device
 from memlint.accelerator.sparse import parts_of
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 from memlint.trace.recorder import trace_program
 from memlint.trace.records import Category, Phase, Trace
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from memlint.analyse import Analysis
-from memlint.errors import MemlintError
-from memlint.worker.frames import user_lines
+from memlint.base.errors import MemlintError
+from memlint.base.frames import user_lines
+from memlint.commands.analyse.child import Analysis
 from memlint.workload.discover import find_workloads
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memlint.check import check
+from memlint.commands.check.command import check
 from memlint.compare.compare import compare
 from memlint.report.model import Budget
 

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
+from memlint.commands.comment.body import render_body
 from memlint.compare.model import Comparison
-from memlint.forge.body import render_body
 from memlint.report.model import Budget
 from tests.compare.samples import GIB, failed, report, workload
 
@@ -178,8 +178,8 @@ def test_an_environment_without_memlint_is_named(repository, tmp_path):
 
 def test_code_of_the_working_tree_in_an_old_revision_is_said(reports, tmp_path, monkeypatch, repository):
     """As when the project is installed from the working tree, and the revision's code imports it from there."""
-    from memlint.compare import command
-    from memlint.compare.checkouts import Checkout
+    from memlint.commands.diff import command
+    from memlint.commands.diff.checkouts import Checkout
     from tests.compare.samples import line
 
     strayed = report(workload(lines=[line(GIB, 3, path=str(repository / "below" / "train.py"))]))

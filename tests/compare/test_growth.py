@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from memlint.compare.compare import compare
-from memlint.compare.growth import pattern
+from memlint.compare.peak_growth import pattern
 from tests.compare.samples import GIB, MIB, buffer, line, report, workload
 
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 import memlint
+from memlint.base.errors import UsageError
 from memlint.cli import main
-from memlint.compare.checkouts import Checkout, checkout
-from memlint.compare.environment import variables
-from memlint.errors import UsageError
+from memlint.commands.diff.checkouts import Checkout, checkout
+from memlint.commands.diff.environment import variables
 
 IDENTITY = ("-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "protocol.file.allow=always")
 LOOP = "import torch\n\n\ndef run(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x).sum().item())\n"

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from memlint.compare.compare import compare
-from memlint.compare.text import render_text
-from memlint.report.look import Look
+from memlint.compare.comparison_text import render_text
+from memlint.report.layout import Look
 from memlint.report.model import Budget
 from tests.compare.samples import GIB, MIB, buffer, failed, finding, line, lost, report, sweep, workload
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.cuda.allocator import AllocatorSettings
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
+from memlint.cuda.allocator.reference import AllocatorSettings
 
 MIB = 2**20
 

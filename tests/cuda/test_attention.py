@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from memlint.accelerator.session import virtual_device
-from memlint.cuda.attention import efficient_backward_workspace
 from memlint.cuda.devices import device_named
+from memlint.cuda.kernels.attention import efficient_backward_workspace
+from memlint.cuda.session import virtual_device
 from memlint.trace.recorder import trace_program
 from memlint.trace.records import Phase, Trace
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.accelerator.session import virtual_device
 from memlint.cuda import autocast as autocast_module
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 
 pytest.importorskip("expecttest")  # PyTorch's test lists import it
 from torch.testing._internal.autocast_test_lists import AutocastTestLists

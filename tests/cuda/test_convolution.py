@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from fixtures.scripts.resnet18 import ResNet18Training
-from memlint.accelerator.session import virtual_device
-from memlint.cuda.convolution import Problem, workspace
 from memlint.cuda.devices import device_named
+from memlint.cuda.kernels.convolution import Problem, workspace
+from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline, alive_at, peak_event
 from memlint.trace.recorder import trace_program

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from memlint.base.errors import UsageError
 from memlint.cuda.devices import CATALOGUE, DEFAULT_DEVICE, device_named
-from memlint.errors import UsageError
 
 GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.accelerator.session import virtual_device
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 from memlint.trace.recorder import trace_program
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from memlint.accelerator.session import virtual_device
+from memlint.base.errors import TraceError
 from memlint.cuda.devices import CATALOGUE, device_named
-from memlint.errors import TraceError
+from memlint.cuda.session import virtual_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

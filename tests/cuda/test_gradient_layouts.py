@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from memlint.accelerator import kernels
-from memlint.accelerator.session import virtual_device
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 
 aten = torch.ops.aten
 SHAPE, CONTIGUOUS, CHANNELS_LAST = (2, 8, 4, 6), (192, 24, 6, 1), (192, 1, 48, 8)

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils.dlpack import from_dlpack
 
-from memlint.accelerator.session import virtual_device
+from memlint.base.errors import TraceError
 from memlint.cuda.devices import device_named
-from memlint.errors import TraceError
+from memlint.cuda.session import virtual_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

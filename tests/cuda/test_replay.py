@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator import Allocator
-from memlint.cuda.replay import peaks
+from memlint.cuda.allocator.fast import peaks
+from memlint.cuda.allocator.reference import Allocator
 
 SIZES = st.one_of(
     st.integers(0, 1024),

@@ -30,7 +30,7 @@ HEAD = report(workload("gpt", 9 * GIB + 512 * MIB), workload("unet", 20 * GIB))
 
 @pytest.fixture(autouse=True)
 def nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlint.forge.github._BETWEEN_WRITES", 0.0)
+    monkeypatch.setattr("memlint.commands.comment.github._BETWEEN_WRITES", 0.0)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
 
@@ -352,7 +352,7 @@ def test_without_the_forges_package_it_says_what_to_install(
     offline: Job, monkeypatch: pytest.MonkeyPatch, forge: str, package: str
 ) -> None:
     offline.environment |= {"GITLAB_TOKEN": TOKEN, "CI_PROJECT_ID": "42"}
-    monkeypatch.delitem(sys.modules, f"memlint.forge.{forge}", raising=False)
+    monkeypatch.delitem(sys.modules, f"memlint.commands.comment.{forge}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)
 
     result = offline.comment(forge=forge)

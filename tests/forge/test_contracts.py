@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
-from memlint.forge.environment import Head
-from memlint.forge.github import GitHub
-from memlint.forge.gitlab import GitLab
-from memlint.forge.marker import marker_of
-from memlint.forge.posting import Behavior, Wanted, post
+from memlint.commands.comment.ci import Head
+from memlint.commands.comment.github import GitHub
+from memlint.commands.comment.gitlab import GitLab
+from memlint.commands.comment.marker import marker_of
+from memlint.commands.comment.posting import Behavior, Wanted, post
 from tests.forge.fake_github import TOKEN, FakeGitHub
 from tests.forge.fake_gitlab import FakeGitLab
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pytest_httpserver import HTTPServer
 
-    from memlint.forge.protocol import Forge
+    from memlint.commands.comment.protocol import Forge
 
 pytestmark = pytest.mark.slow
 

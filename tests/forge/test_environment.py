@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.errors import UsageError
-from memlint.forge.environment import (
+from memlint.base.errors import UsageError
+from memlint.commands.comment.ci import (
     Head,
     checked_repository,
     checked_url,

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from cmarkgfm.cmark import Options
 
 from memlint.cli import main
-from memlint.forge.body import LIMIT
-from memlint.forge.marker import marked, marker_of, read_marker
+from memlint.commands.comment.body import LIMIT
+from memlint.commands.comment.marker import marked, marker_of, read_marker
 from memlint.report.formats.visible import one_line
 from memlint.report.json import render_json
 from memlint.report.model import Budget, Report

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.errors import UsageError
-from memlint.forge.marker import Marker, marked, marker_of, read_marker
-from memlint.forge.posting import Behavior, Wanted, post
-from memlint.forge.protocol import Comment, ForgeError
+from memlint.base.errors import UsageError
+from memlint.commands.comment.marker import Marker, marked, marker_of, read_marker
+from memlint.commands.comment.posting import Behavior, Wanted, post
+from memlint.commands.comment.protocol import Comment, ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.forge.github import GitHub
-from memlint.forge.marker import Order, marked, marker_of, read_marker
-from memlint.forge.posting import Behavior, Outcome, Wanted, post
-from memlint.forge.protocol import ForgeError
+from memlint.commands.comment.github import GitHub
+from memlint.commands.comment.marker import Order, marked, marker_of, read_marker
+from memlint.commands.comment.posting import Behavior, Outcome, Wanted, post
+from memlint.commands.comment.protocol import ForgeError
 from tests.forge.fake_github import ACTIONS, TOKEN, FakeGitHub, Fault
 from tests.forge.wanted import wanted
 
@@ -293,7 +293,7 @@ def test_an_answer_that_was_lost_never_posts_twice(github: FakeGitHub, behavior:
 
 
 def test_an_answer_that_comes_too_late_never_posts_twice(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlint.forge.github._TIMEOUT", 1)
+    monkeypatch.setattr("memlint.commands.comment.github._TIMEOUT", 1)
     github.faults.append(Fault("POST", 502, after_storing=True, delay=1.2))
 
     assert give(github, wanted()).action == "created"

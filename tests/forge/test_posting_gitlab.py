@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.errors import UsageError
-from memlint.forge.gitlab import GitLab
-from memlint.forge.marker import marked, marker_of
-from memlint.forge.posting import Behavior, Outcome, Wanted, post
-from memlint.forge.protocol import ForgeError
+from memlint.base.errors import UsageError
+from memlint.commands.comment.gitlab import GitLab
+from memlint.commands.comment.marker import marked, marker_of
+from memlint.commands.comment.posting import Behavior, Outcome, Wanted, post
+from memlint.commands.comment.protocol import ForgeError
 from tests.forge.fake_github import Fault
 from tests.forge.fake_gitlab import LIMIT, TOKEN, FakeGitLab
 from tests.forge.wanted import wanted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.forge.marker import marker_of
-from memlint.forge.posting import Wanted
+from memlint.commands.comment.marker import marker_of
+from memlint.commands.comment.posting import Wanted
 
 if TYPE_CHECKING:
-    from memlint.forge.marker import Order
-    from memlint.forge.posting import Behavior
+    from memlint.commands.comment.marker import Order
+    from memlint.commands.comment.posting import Behavior
 
 
 def wanted(

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlint.lint.adding import add_comments
+from memlint.commands.check.add_ignore import add_comments
 from memlint.report.model import Finding
-from memlint.source import Source
+from memlint.source.text import Source
 
 
 def finding(line, code="MEM404", path="a.py", workload=None):
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_read_is_told(here):
 
 ROOT = Path(__file__).parents[2]
 REAL = [
-    ROOT / name for name in ("memlint/source.py", "memlint/cli/check.py", "rules/memlint_rules/mem601_empty_cache_in_loop.py")
+    ROOT / name for name in ("memlint/source/text.py", "memlint/cli/check.py", "rules/memlint_rules/mem601_empty_cache_in_loop.py")
 ]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.baseline import Baseline, Entry
 from memlint.report.model import Finding
 

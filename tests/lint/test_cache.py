@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from memlint.cachedir import NAME, clean
+from memlint.base.cache import NAME, clean
 from memlint.lint import cache as caching
 from memlint.lint import runner
 from memlint.lint.cache import Cache, fingerprint_of
@@ -17,7 +17,7 @@ from memlint.lint.finding_json import from_json, to_json
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Rule, Severity
 from memlint.lint.runner import check_paths, check_source
-from memlint.source import Source
+from memlint.source.text import Source
 
 RULES = load_rules().rules
 LEAK = """\

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 from memlint.lint.edits import offset, under, with_method, without_statement
 from memlint.lint.fixes import Fixed, apply, disjoint, fix_file, fix_text, with_line_ends
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Applicability, Correction, Edit, Kind, Rule, Severity, kind_of
 from memlint.lint.runner import check_source
-from memlint.lint.scopes import finding_at
-from memlint.source import Source, Unreadable
+from memlint.source.scopes import finding_at
+from memlint.source.text import Source, Unreadable
 
 SOURCE_RULES = [
     rule for rule in load_rules().rules if type(rule).check is not Rule.check and kind_of(type(rule)) is Kind.SOURCE

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from memlint import lint, source
-from memlint.nodes import Index, children, statements, walk
+from memlint import lint
+from memlint.source import text as source
+from memlint.source.trees import Index, children, statements, walk
 
 FILES = [Path(module.__file__) for module in (ast, source, pytest)] + sorted(Path(lint.__file__).parent.glob("*.py"))
 SINGLETONS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memlint.base.errors import UsageError
+from memlint.commands.rule_cases import find_subjects, run_cases
 from memlint.config import Settings
-from memlint.errors import UsageError
-from memlint.lint.cases import find_subjects, run_cases
 from memlint.lint.registry import load_rules, project_rules
 from memlint.lint.scaffold import write_rule
 

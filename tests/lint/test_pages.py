@@ -2,7 +2,7 @@
 
 import pytest
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint import pages
 from memlint.lint.pages import DIRECTORY, built_in_pages, rule_page
 from memlint.lint.registry import CODE

@@ -5,8 +5,8 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from memlint.lint import helpers
-from memlint.lint.helpers import HELPER_NBYTES, Orders, check_with_helpers, num_helpers
+from memlint.lint import processes as helpers
+from memlint.lint.processes import HELPER_NBYTES, Orders, check_with_helpers, num_helpers
 from memlint.lint.registry import load_rules
 from memlint.lint.runner import Checker, check_paths, concerns
 
@@ -79,8 +79,8 @@ def test_what_a_rule_prints_does_not_get_into_the_answers(project, tmp_path):
     rules.mkdir()
     headings = "\n\n".join(f"    ## {heading}" for heading in __import__("memlint.lint.rule").lint.rule.HEADINGS)
     (rules / "noisy.py").write_text(
-        "from memlint.lint.rule import Rule, Severity\nfrom memlint.lint.scopes import finding_at\n"
-        "from memlint.source import Source\n\nprint('loading')\n\n"
+        "from memlint.lint.rule import Rule, Severity\nfrom memlint.source.scopes import finding_at\n"
+        "from memlint.source.text import Source\n\nprint('loading')\n\n"
         f'class Noisy(Rule):\n    """Noise.\n\n{headings}\n    """\n\n'
         "    code, name, summary, severity = 'ABC100', 'noisy', 'Noise.', Severity.WARNING\n\n"
         "    def check(self, source: Source):\n        print('checking')\n"
@@ -112,7 +112,7 @@ def test_helpers_are_started_only_where_they_pay():
 
 def test_no_process_is_left(project):
     assert len(check_paths([project], RULES, jobs=3)) == 31
-    ours = [child for child in psutil.Process().children() if "memlint.lint.helpers" in " ".join(child.cmdline())]
+    ours = [child for child in psutil.Process().children() if "memlint.lint.processes" in " ".join(child.cmdline())]
     assert ours == []
 
 

@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.registry import GROUP, load_rules, select_rules
 from memlint.lint.rule import HEADINGS, Kind, Rule, Severity, kind_of
 

@@ -10,7 +10,7 @@ import pytest
 from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.rule import Confidence, Finding, Rule, Severity
 from memlint.lint.runner import check_paths, check_source, python_files, run_trace_rules
-from memlint.source import Source
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from memlint.lint.rule import Context

@@ -2,7 +2,7 @@
 
 import pytest
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.lint.registry import load_rules
 from memlint.lint.selection import FileIgnores, select_rules
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.source import Source, Unreadable
+from memlint.source.text import Source, Unreadable
 
 
 def source(text):
@@ -23,7 +23,7 @@ def written(path, content):
 
 def test_importing_sources_and_rules_does_not_import_torch():
     code = (
-        "import sys, memlint.source, memlint.lint.runner, memlint.lint.pages; "
+        "import sys, memlint.source.text, memlint.lint.runner, memlint.lint.pages; "
         "from memlint.lint.registry import load_rules; load_rules(); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

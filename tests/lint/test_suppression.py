@@ -11,7 +11,7 @@ from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.rule import Confidence, Finding, Rule, Severity
 from memlint.lint.runner import check_source
 from memlint.lint.suppression import unused
-from memlint.source import Source
+from memlint.source.text import Source
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,7 +161,7 @@ def test_comments_for_rules_of_traced_steps_are_judged_on_lines_that_ran():
 
 def test_what_a_comment_covers_is_as_defined_on_every_line_of_real_files():
     """Held against the definition: of all heads on the line that of the statement that begins last."""
-    for name in ("memlint/source.py", "memlint/lint/scopes.py", "tests/lint/test_source.py"):
+    for name in ("memlint/source/text.py", "memlint/source/scopes.py", "tests/lint/test_source.py"):
         source = Source.read(ROOT / name)
         heads = []
         for node in ast.walk(source.tree):

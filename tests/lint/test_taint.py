@@ -4,9 +4,9 @@ import ast
 
 import pytest
 
-from memlint.lint.scopes import scopes
-from memlint.lint.taint import Kind, Value, Values
-from memlint.source import Source
+from memlint.source.scopes import scopes
+from memlint.source.taint import Kind, Value, Values
+from memlint.source.text import Source
 
 LOSS = Value(Kind.LOSS, scalar=True)
 OUTPUT = Value(Kind.OUTPUT)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator import AllocatorSettings
+from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Interval, estimate, most_device, peaks, replay
 from memlint.memory.timeline import Timeline, alive_at, live, without

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from memlint.cuda.devices import device_named
-from memlint.memory.growth import may_grow
+from memlint.memory.retention import may_grow
 from memlint.memory.timeline import Timeline
 from memlint.trace.recorder import trace_program
 

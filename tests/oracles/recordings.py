@@ -22,7 +22,7 @@ from fixtures.scripts.linear_no_grad import LinearForwardNoGrad
 from fixtures.scripts.mlp_checkpoint import MLPCheckpoint
 from fixtures.scripts.nca import TwoAutomata
 from fixtures.scripts.resnet18 import ResNet18Training
-from memlint.cuda.allocator import Allocator, Block
+from memlint.cuda.allocator.reference import Allocator, Block
 from memlint.cuda.devices import device_named
 from memlint.cuda.hidden.table import simulated_torch
 from memlint.memory.estimate import Interval, estimate

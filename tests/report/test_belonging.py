@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memlint.report.belonging import belonging
+from memlint.report.finding_workloads import belonging
 from memlint.report.merge import merged, of_workload
 from tests.compare.samples import finding, report, workload
 

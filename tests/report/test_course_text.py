@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.report.course_text import course_lines
-from memlint.report.look import Look, Paint
+from memlint.report.layout import Look, Paint
 from memlint.report.model import Course
+from memlint.report.sparkline import course_lines
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ANSI = re.compile(r"\033\[[0-9;]*m")

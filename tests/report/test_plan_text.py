@@ -1,6 +1,6 @@
 """Plans and simulated changes as text."""
 
-from memlint.report.look import Look, Paint
+from memlint.report.layout import Look, Paint
 from memlint.report.model import Change, Plan
 from memlint.report.plan_text import plan_lines, what_if_lines
 from tests.report.sample import ESTIMATE, GIB, MIB, exactly

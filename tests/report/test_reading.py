@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 from memlint.report.json import render_json
 from memlint.report.reading import LARGEST, LONGEST, MOST_DEPTH, parse_report, read_report
 from tests.report.formats.samples import HOSTILE, hostile

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import memlint.check
+import memlint.commands.check.command
 from memlint import cli
 from memlint.report.exports import EXPORTS, SUFFIXES
 from memlint.report.formats import FORMATS
@@ -55,7 +55,7 @@ def analysed(monkeypatch):
         asked.append((tuple(targets), {k: v for k, v in options.items() if v is not None}, timeline, sweep))
         return Run()
 
-    monkeypatch.setattr(memlint.check, "check", check)
+    monkeypatch.setattr(memlint.commands.check.command, "check", check)
     asked_of = Run
     return asked, asked_of
 

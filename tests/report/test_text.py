@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.look import Look
+from memlint.report.layout import Look
 from memlint.report.model import Report
-from memlint.report.text import render_text
+from memlint.report.terminal import render_text
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import ESTIMATE, REPORT
 

@@ -29,7 +29,7 @@ def findings_in(file, rule, case):
 
 
 def analysed(file, rule, case):
-    from memlint.analyse import analyse
+    from memlint.commands.analyse.child import analyse
 
     file.write_text(case.source)
     budget = {"*": {"max": case.budget}} if case.budget is not None else {}

@@ -9,7 +9,7 @@ from memlint_rules.mem407_kept_between_steps import KeptBetweenSteps
 from memlint_rules.mem409_batch_too_large import BatchTooLarge
 from test_cases import analysed, peak
 
-from memlint.analyse import analyse
+from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.trace.recorder import trace_program

@@ -5,7 +5,7 @@ from textwrap import dedent
 import pytest
 from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad
 
-from memlint.source import Source
+from memlint.source.text import Source
 
 
 def lines(text):

@@ -4,8 +4,8 @@ import pytest
 
 from memlint.lint.registry import load_rules
 from memlint.lint.runner import check_source
-from memlint.lint.scopes import differentiates, is_test
-from memlint.source import Source
+from memlint.source.scopes import differentiates, is_test
+from memlint.source.text import Source
 
 WRAPS = "model = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0], find_unused_parameters=True)\n"
 FULL = "from torch.distributed.fsdp import FullStateDictConfig\n"

@@ -21,7 +21,7 @@ from memlint_rules.mem605_ddp_bucket_view import DdpBucketView
 from memlint_rules.mem607_fsdp_flags import FsdpFlags
 
 from memlint.lint.fixes import fix_text
-from memlint.source import Source
+from memlint.source.text import Source
 
 
 def lines(rule, text):

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.report.look import Look, Paint
+from memlint.report.layout import Look, Paint
 from memlint.report.model import Interval, Row, Sweep
 from memlint.report.sweep_text import sweep_lines
 from memlint.worker.protocol import Request
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def around(folder: Path, **options: object) -> list[Sweep]:
-    from memlint.scaling.sweep import around
+    from memlint.commands.sweep.child import around
 
     settings = Settings.model_validate({"select": ["MEM010"], **options})
     request = Request(target="model.py", path=str(folder / "model.py"), root=str(folder), settings=settings)
@@ -58,7 +58,7 @@ def test_on_the_host_there_is_no_limit_and_no_table(folder: Path) -> None:
 
 
 def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memlint.scaling.sweep.MOST_CALLS", 10)
+    monkeypatch.setattr("memlint.commands.sweep.child.MOST_CALLS", 10)
     (own,) = around(folder)
     assert "too many" in (own.error or "")
     assert own.rows == []

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
+from memlint.commands.fit.text import render
+from memlint.commands.sweep.records import Fit, Fits, Parts, Way
 from memlint.config import Settings
-from memlint.report.look import Look
+from memlint.report.layout import Look
 from memlint.report.model import Interval, Row
-from memlint.scaling.fit_text import render
-from memlint.scaling.records import Fit, Fits, Parts, Way
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:
@@ -87,14 +87,14 @@ def request(folder: Path, name: str, **options: object) -> Request:
 
 
 def fitted(folder: Path, name: str, **options: object) -> Fit:
-    from memlint.scaling.fit import fit
+    from memlint.commands.fit.child import fit
 
     (found,) = fit(request(folder, name, **options)).detail["fits"]
     return Fit.model_validate(found)
 
 
 def outcome(folder: Path, name: str, batch: int) -> str:
-    from memlint.analyse import analyse
+    from memlint.commands.analyse.child import analyse
 
     (workload,) = analyse(request(folder, name, batch=batch)).workloads
     assert workload.verdict is not None
@@ -117,7 +117,7 @@ def test_with_changes_the_largest_batch_is_that_of_the_program_changed_by_hand(f
 
 
 def test_parts_are_the_fewest_that_fit_and_keep_the_batch(folder: Path) -> None:
-    from memlint.scaling.fit import _Search
+    from memlint.commands.fit.child import _Search
     from memlint.whatif.changes import Effect
     from memlint.workload.discover import complete, find_workloads
 

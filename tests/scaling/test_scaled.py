@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from memlint.accelerator.session import virtual_device
-from memlint.analyse import taken, traced
+from memlint.commands.analyse.child import taken, traced
 from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import peaks
 from memlint.scaling.calls import can_be_made_alone, recorded
 from memlint.scaling.grid import Grid

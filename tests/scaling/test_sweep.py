@@ -16,14 +16,14 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from memlint.base.errors import UsageError
 from memlint.cli import main
+from memlint.commands.sweep.command import order_of, sizes_of
+from memlint.commands.sweep.records import Order, Table
+from memlint.commands.sweep.text import render
 from memlint.config import Settings
-from memlint.errors import UsageError
-from memlint.report.look import Look
+from memlint.report.layout import Look
 from memlint.report.model import Interval, Row, Sweep
-from memlint.scaling.command import order_of, sizes_of
-from memlint.scaling.records import Order, Table
-from memlint.scaling.text import render
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def swept(folder: Path, name: str, *batches: int, **asked: object):
-    from memlint.scaling.sweep import sweep
+    from memlint.commands.sweep.child import sweep
 
     order = Order.model_validate({"batches": batches, "dtypes": (), "gpus": (), **asked})
     request = Request(
@@ -89,7 +89,7 @@ def swept(folder: Path, name: str, *batches: int, **asked: object):
 
 
 def checked(folder: Path, name: str, batch: int, **options: object):
-    from memlint.analyse import analyse
+    from memlint.commands.analyse.child import analyse
 
     settings = Settings.model_validate({"select": ["MEM010"], "batch": batch, **options})
     path = str(folder / "model.py")

@@ -143,7 +143,7 @@ def test_help_imports_no_torch() -> None:
     code = (
         "import sys; from click.testing import CliRunner; from memlint.cli import main;"
         "assert CliRunner().invoke(main, ['validate', '--help']).exit_code == 0;"
-        "import memlint.validate.command;"
+        "import memlint.commands.validate.command;"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -151,7 +151,7 @@ def test_help_imports_no_torch() -> None:
 
 def test_a_real_step_runs_in_a_process_that_knows_no_virtual_accelerator() -> None:
     code = (
-        "import sys, torch, memlint.validate.run;"
+        "import sys, torch, memlint.commands.validate.child;"
         "assert 'memlint.accelerator' not in sys.modules;"
         "assert torch._C._get_privateuse1_backend_name() == 'privateuseone'"
     )

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from memlint.base.errors import UsageError
+from memlint.commands.validate import child as run
 from memlint.config import Settings
-from memlint.errors import UsageError
 from memlint.trace.records import Phase
 from memlint.validate import cuda as module
-from memlint.validate import run
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.measurement import Measurement, MeasureRequest, Subject
 from memlint.validate.phases import watched_phases

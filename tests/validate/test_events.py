@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.report.look import Look
+from memlint.report.layout import Look
+from memlint.validate.comparison_text import render_comparison
 from memlint.validate.events import Difference, differences
 from memlint.validate.measurement import Allocation
-from memlint.validate.text import render_comparison
 from tests.validate.samples import comparison
 
 

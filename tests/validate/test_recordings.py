@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlint.report.look import Look
-from memlint.validate import command
-from memlint.validate.command import Options, Result
+from memlint.commands.validate import command
+from memlint.commands.validate.command import Options, Result
+from memlint.report.layout import Look
 from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
 from memlint.validate.store import read_measurements
 from memlint.validate.suite import read_suite

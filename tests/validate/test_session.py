@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from memlint.base.errors import TargetError, UsageError, WorkerError
+from memlint.commands.validate import command, session
+from memlint.commands.validate.command import Options
+from memlint.commands.validate.session import Session
 from memlint.config import Settings
-from memlint.errors import TargetError, UsageError, WorkerError
-from memlint.validate import command, session
-from memlint.validate.command import Options
 from memlint.validate.measurement import Measurement
-from memlint.validate.session import Session
 from memlint.validate.store import Store, read_measurements
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.protocol import Request, Result

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.errors import MemlintError, UsageError
+from memlint.base.errors import MemlintError, UsageError
 from memlint.validate.suite import Entry, read_suite
 
 ROOT = Path(__file__).parents[2]

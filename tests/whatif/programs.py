@@ -11,7 +11,7 @@ from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.trace.recorder import trace_program
 from memlint.workload.program import Construction, Program
-from memlint.workload.records import Workload
+from memlint.workload.spec import Workload
 
 A100 = device_named("a100-80gb")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memlint.memory.timeline import Timeline, alive_at, peak_event
-from memlint.whatif.blocks import blocks_that_save, granularities, repeated, selections
 from memlint.whatif.changes import CheckpointModules
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities, repeated, selections
 from memlint.whatif.transforms import Changed
 from tests.oracles.programs import llama, resnet50
 from tests.whatif.programs import traced

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from memlint.errors import MemlintError
+from memlint.base.errors import MemlintError
 from memlint.whatif.changes import (
     AccumulationSteps,
     AttentionImplementation,

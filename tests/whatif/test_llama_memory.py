@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from memlint.analyse import Analysis
+from memlint.commands.analyse.child import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.candidates import dead_references
 from memlint.whatif.changes import CheckpointModules, DropReference

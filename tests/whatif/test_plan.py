@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.analyse import Analysis, analyse
+from memlint.commands.analyse.child import Analysis, analyse
 from memlint.config import Settings
 from memlint.worker.protocol import Request
 from memlint.workload.discover import find_workloads

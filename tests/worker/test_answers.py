@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from memlint import cachedir
+from memlint.base import cache as cachedir
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.worker import answers, served, tasks
+from memlint.worker import answer_cache as answers
+from memlint.worker import served, tasks
 from memlint.worker.answer import Answer, Limits
 from memlint.worker.parent import ask
 from memlint.worker.protocol import Dependencies, Request, Result

@@ -18,11 +18,12 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from memlint.base.errors import TargetError, UsageError
 from memlint.cli import main
-from memlint.errors import TargetError, UsageError
-from memlint.worker import on_ray, packing, ray_task
+from memlint.worker import on_ray, ray_task
+from memlint.worker import project_archive as packing
 from memlint.worker.answer import Answer, Limits
-from memlint.worker.packing import pack, unpack
+from memlint.worker.project_archive import pack, unpack
 from memlint.worker.remote import moved, received, sent
 from memlint.worker.tasks import Task
 
@@ -213,7 +214,7 @@ def test_an_address_without_ray_is_an_error(folder):
 
 def test_a_local_sweep_imports_no_ray():
     code = (
-        "import sys, memlint.cli, memlint.scaling.command as c; c.executor_of('local', None); assert 'ray' not in"
+        "import sys, memlint.cli, memlint.commands.sweep.command as c; c.executor_of('local', None); assert 'ray' not in"
         " sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memlint import check
-from memlint.errors import TargetError, WorkerError
+from memlint.base.errors import TargetError, WorkerError
+from memlint.commands.check import command as check
 from memlint.worker import served, supervisors, tasks
 from memlint.worker.answer import Limits
 from memlint.worker.child import tell
@@ -113,7 +113,7 @@ def test_nothing_is_answered_with_nothing():
 
 
 def test_an_error_of_one_does_not_touch_the_other(project, place):
-    raises = "from memlint.errors import TargetError\nmark('a'); raise TargetError('no such model', 'Write it.')"
+    raises = "from memlint.base.errors import TargetError\nmark('a'); raise TargetError('no such model', 'Write it.')"
     asked = tasks_of(project, place, raises, "wait('a'); said = 'done'", "import os; os.abort()")
     given = dict(answers_to(asked))
     assert type(given[0].error) is TargetError
@@ -234,12 +234,12 @@ def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
 
 
 CHECK = """
-import sys, memlint.check, memlint.cli
+import sys, memlint.commands.check.command, memlint.cli
 from memlint.worker import served, tasks
 tasks.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
     served.answers = lambda *_arguments: iter(())
-memlint.check.ANALYSE = "fake_analyse:analyse"
+memlint.commands.check.command.ANALYSE = "fake_analyse:analyse"
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
 ORPHAN = """

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.errors import TargetError, WorkerError
+from memlint.base.errors import TargetError, WorkerError
 from memlint.worker.answer import Limits, read_answer
 from memlint.worker.parent import ask
 
@@ -132,7 +132,7 @@ def test_an_exception_names_the_lines_of_the_user_only(project):
 
 
 def test_an_error_of_the_analysis_comes_back_as_what_it_is(project):
-    answer = project.run("from memlint.errors import TargetError\nraise TargetError('no such model', 'Write it.')")
+    answer = project.run("from memlint.base.errors import TargetError\nraise TargetError('no such model', 'Write it.')")
     assert type(answer.error) is TargetError
     assert (answer.error.message, answer.error.hint) == ("no such model", "Write it.")
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.errors import UsageError
+from memlint.base.errors import UsageError
 from memlint.trace.records import Assumption
 from memlint.workload.pyproject import read_workloads
-from memlint.workload.records import DTYPES, InputSpec, Workload
 from memlint.workload.rendering import render_declaration
+from memlint.workload.spec import DTYPES, InputSpec, Workload
 
 names = st.text(min_size=1, max_size=12)
 dimensions = st.dictionaries(st.sampled_from(["seq", "_side", "höhe"]), st.integers(1, 2**31 - 1))

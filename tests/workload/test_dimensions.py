@@ -14,12 +14,12 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-import memlint.check
+import memlint.commands.check.command
 from memlint import cli
-from memlint.analyse import Analysis, find_asked
-from memlint.check import Run
+from memlint.base.errors import UsageError, WorkloadError
+from memlint.commands.analyse.child import Analysis, find_asked
+from memlint.commands.check.command import Run
 from memlint.config import Settings, override
-from memlint.errors import UsageError, WorkloadError
 from memlint.worker.protocol import Request
 from memlint.workload.construct import build, completed_program
 from memlint.workload.dimensions import resized
@@ -28,7 +28,7 @@ from memlint.workload.pyproject import read_workloads
 from memlint.workload.rendering import render_declaration
 
 if TYPE_CHECKING:
-    from memlint.workload.records import Workload
+    from memlint.workload.spec import Workload
 
 PAGE = Path(__file__).parents[2] / "docs" / "workloads.md"
 NET = """
@@ -354,7 +354,7 @@ def test_the_command_line_adds_to_the_sizes_of_the_configuration():
 
 def test_sizes_typed_reach_the_check(monkeypatch, tmp_path):
     seen: list[Any] = []
-    monkeypatch.setattr(memlint.check, "check", lambda _paths, options, **_how: seen.append(options) or Run())
+    monkeypatch.setattr(memlint.commands.check.command, "check", lambda _paths, options, **_how: seen.append(options) or Run())
     result = CliRunner().invoke(cli.main, ["check", str(tmp_path), "--dim", "seq=2048", "--dim", " side = 7 "])
     assert result.exit_code == 0, result.output
     assert CliRunner().invoke(cli.main, ["check", str(tmp_path)]).exit_code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.errors import TargetError, WorkloadError
+from memlint.base.errors import TargetError, WorkloadError
 from memlint.workload.construct import build
 from memlint.workload.discover import find_workloads
 from memlint.workload.pyproject import read_workloads

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 from memlint.workload.construct import build
 from memlint.workload.discover import build_program, complete, find_workloads
 from memlint.workload.pyproject import read_workloads

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.errors import WorkloadError
+from memlint.base.errors import WorkloadError
 from memlint.workload.discover import complete, find_workloads
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

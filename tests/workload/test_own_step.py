@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.analyse import Analysis
-from memlint.errors import UsageError, WorkloadError
+from memlint.base.errors import UsageError, WorkloadError
+from memlint.commands.analyse.child import Analysis
 from memlint.trace.records import Phase
 from memlint.workload.discover import find_workloads
 

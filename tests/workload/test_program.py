@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from memlint.errors import UsageError, WorkloadError
+from memlint.base.errors import UsageError, WorkloadError
 from memlint.workload.discover import build_program, find_workloads
 from memlint.workload.loss import mean_of, own_loss
-from memlint.workload.records import InputSpec
+from memlint.workload.spec import InputSpec
 from memlint.workload.tensors import make_inputs
 
 NET = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

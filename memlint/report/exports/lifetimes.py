@@ -7,7 +7,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,16 +12,16 @@ import pickle
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from memlint.cuda.allocator import Allocator, AllocatorSettings, OutOfMemory
+from memlint.base.errors import UsageError
+from memlint.cuda.allocator.driver import Driver
+from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, OutOfMemory
 from memlint.cuda.devices import device_named
-from memlint.cuda.driver import Driver
-from memlint.errors import UsageError
 from memlint.report.naming import tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.cuda.allocator import Block
+    from memlint.cuda.allocator.reference import Block
     from memlint.report.exports.lifetimes import Lifetimes
 
 _PROTOCOL = 4

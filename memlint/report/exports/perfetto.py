@@ -10,8 +10,8 @@ import json
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from memlint.base.units import format_nbytes
 from memlint.report.naming import place_text, tensor_text
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

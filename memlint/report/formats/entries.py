@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from memlint.report.belonging import owners
+from memlint.base.units import format_nbytes
+from memlint.report.finding_workloads import owners
 from memlint.report.formats.visible import one_line
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

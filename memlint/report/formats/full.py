@@ -7,9 +7,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint.base.units import format_count
 from memlint.report.formats.entries import entries
 from memlint.report.formats.visible import inert, one_line, visible
-from memlint.units import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

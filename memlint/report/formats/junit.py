@@ -5,7 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
-from memlint.report.belonging import belonging
+from memlint.report.finding_workloads import belonging
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entry_of, exceeded, failed, target_file
 from memlint.report.formats.visible import one_line, visible
 

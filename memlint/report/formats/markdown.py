@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.blocks import code, folded, table
+from memlint.base.units import format_count, format_nbytes
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, failed
+from memlint.report.formats.html_blocks import code, folded, table
 from memlint.report.naming import place_text
-from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from memlint.lint.pages import page
 from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, fingerprints
 from memlint.report.formats.visible import one_line
-from memlint.report.look import cut
+from memlint.report.layout import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from memlint.report.belonging import belonging
+from memlint.base.units import format_count, format_nbytes
+from memlint.report.finding_workloads import belonging
 from memlint.report.formats.visible import visible
 from memlint.report.naming import MEASURES, place_text, tensor_text
 from memlint.report.page import words
@@ -27,7 +28,6 @@ from memlint.report.page.grid import grids
 from memlint.report.page.picture import CATEGORIES, picture
 from memlint.report.page.timelines import packed
 from memlint.report.page.treemap import by_line, by_module, rules, spoken
-from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from memlint.base.units import format_nbytes
 from memlint.report.page.words import spaced
-from memlint.units import format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

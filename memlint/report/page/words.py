@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memlint.base.units import format_count, format_nbytes
 from memlint.report.model import Settings
 from memlint.report.naming import MEASURES
-from memlint.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
     from memlint.report.model import Change, Estimate, Report, Verdict, Workload

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hypothesis import strategies as st
 
-from memlint.cuda.allocator import AllocatorSettings
+from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from memlint.errors import TargetError
+from memlint.base.errors import TargetError
 from tests.memory.conftest import trace_of
 from tests.report.exports.samples import lifetimes_of, step, traces, workload_of
 

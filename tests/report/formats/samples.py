@@ -9,7 +9,7 @@ from memlint.report.model import Report
 from tests.report.sample import REPORT
 
 if TYPE_CHECKING:
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 HOSTILE = (
     "a\nb\r\n::error file=x::y ##[error]z <script>alert(1)</script> </code></td></table> @someone #1 [x](http://x) "

@@ -1,0 +1,54 @@
+"""Sizes in bytes, read from text and written for people, and counts of things."""
+
+from __future__ import annotations
+
+import re
+
+from memlint.base.errors import UsageError
+
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+def parse_nbytes(text: str) -> int:
+    """Bytes of `24GiB`, `512 MB` or `1048576`; fractions are rounded down.
+
+    Raises UsageError for anything else.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2].lower() not in _FACTORS:
+        raise UsageError(f"{text!r} is not a size", "Write a number and a unit, such as 24GiB or 512MB.")
+    return (
+        int(float(match[1]) * _FACTORS[match[2].lower()])
+        if "." in match[1]
+        else int(match[1]) * _FACTORS[match[2].lower()]
+    )
+
+
+def format_nbytes(nbytes: int) -> str:
+    """`nbytes` in the largest binary unit that keeps it at least 1: three significant digits, at most two decimals."""
+    sign = "-" if nbytes < 0 else ""
+    value = float(abs(nbytes))
+    if value < 1024:
+        return f"{sign}{int(value)} B"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        if round(value, 1) < 1024 or unit == "TiB":
+            break
+    return f"{sign}{value:.2f} {unit}" if value < 10 else f"{sign}{value:.1f} {unit}"
+
+
+def format_count(number: int, noun: str) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,1 @@
+"""`memlint check`: targets, rules and source findings, answers of workers, settled findings, Report."""

@@ -1,0 +1,159 @@
+"""`--add-ignore`: writing suppression comments for findings into their files.
+
+A comment goes on a line of its own above the statement of the finding, where no formatter has to move code for it; if
+there is one already, the code is added to it. Encoding, line ends and everything else in the file stay as they are, and
+a file is only written if its comments then suppress what they are for and its code is the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from bisect import bisect_right
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.lint.diagnostics import DIAGNOSTICS
+from memlint.source.text import Source, Unreadable, decode, read_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from memlint.report.model import Finding
+    from memlint.source.text import Suppression
+
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+_CODES = re.compile(r"ignore\[([^\]]*)\]")
+_OWN = frozenset(diagnostic.code for diagnostic in DIAGNOSTICS)
+
+
+@dataclass(slots=True)
+class Added:
+    """What was written, and what was not."""
+
+    num_findings: int = 0
+    files: list[str] = field(default_factory=list)
+    left: list[tuple[Finding, str]] = field(default_factory=list)
+    """Findings that were not suppressed, and why."""
+
+
+def add_comments(findings: Iterable[Finding], files: Collection[Path]) -> Added:
+    """Suppress `findings` by comments in those of their files that are among `files`; memlint's own are left alone."""
+    added = Added()
+    wanted = {file.resolve() for file in files}
+    by_file: defaultdict[Path, list[Finding]] = defaultdict(list)
+    for finding in findings:
+        if finding.code in _OWN:
+            added.left.append((finding, "memlint's own findings are not suppressed"))
+        elif Path(finding.path).resolve() not in wanted:
+            added.left.append((finding, "its file was not named"))
+        else:
+            by_file[Path(finding.path)].append(finding)
+    for file, group in sorted(by_file.items()):
+        _add_to_file(file, group, added)
+    return added
+
+
+def _add_to_file(file: Path, findings: list[Finding], added: Added) -> None:
+    try:
+        source = Source.read(file)
+        text, encoding = decode(read_bytes(file), str(file))
+        edited, left = _edited(source, text, findings)
+        if edited != text:
+            file.write_bytes(edited.encode(encoding))
+    except Unreadable as error:
+        left = [(finding, f"the file {error.reason}") for finding in findings]
+    except OSError as error:
+        left = [(finding, f"the file cannot be written: {error.strerror}") for finding in findings]
+    added.left += left
+    if len(left) < len(findings):
+        added.num_findings += len(findings) - len(left)
+        added.files.append(str(file))
+
+
+def _edited(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[tuple[Finding, str]]]:
+    """The text with comments for as many of `findings` as comments can suppress, and the others."""
+    possible = findings
+    while possible:
+        edit = _Edit(source, _LINE.findall(text))
+        for finding in possible:
+            edit.suppress(finding)
+        suppressed = edit.check(possible)
+        if len(suppressed) == len(possible):
+            refused = [finding for finding in findings if finding not in possible]
+            return edit.text(), [(finding, "no comment can stand there") for finding in refused]
+        possible = suppressed
+    return text, [(finding, "no comment can stand there") for finding in findings]
+
+
+@dataclass(slots=True)
+class _Edit:
+    """Comments to be written into a file."""
+
+    source: Source
+    lines: list[str]
+    """With their ends."""
+    above: dict[int, list[str]] = field(default_factory=dict)
+    """Codes of a new comment above each line."""
+    whole_file: list[str] = field(default_factory=list)
+    more: dict[int, tuple[Suppression, list[str]]] = field(default_factory=dict)
+    """Codes to add to the comment that stands on a line."""
+
+    def suppress(self, finding: Finding) -> None:
+        """Plan the comment for one finding. Those of a Workload without a line of its own stand on line 1."""
+        everywhere = finding.line == 1 and finding.workload is not None
+        span = (1, len(self.source.lines)) if everywhere else self.source.covered(finding.line)
+        for comment in self.source.suppressions:
+            if (
+                comment.origin == "memlint"
+                and comment.whole_file == everywhere
+                and (comment.first, comment.last) == span
+            ):
+                codes = self.more.setdefault(comment.line, (comment, list(comment.codes)))[1]
+                break
+        else:
+            codes = self.whole_file if everywhere else self.above.setdefault(span[0], [])
+        if finding.code not in codes:
+            codes.append(finding.code)
+
+    def text(self) -> str:
+        """The file with all comments."""
+        first = self._first_statement()
+        written = []
+        for number, line in enumerate(self.lines, 1):
+            end = line[len(line.rstrip("\r\n")) :] or "\n"
+            if number == first and self.whole_file:
+                written.append(f"# memlint: file-ignore[{', '.join(self.whole_file)}]{end}")
+            if number in self.above:
+                indentation = line[: len(line) - len(line.lstrip())].rstrip("\r\n")
+                written.append(f"{indentation}# memlint: ignore[{', '.join(self.above[number])}]{end}")
+            written.append(self._with_more_codes(number, line))
+        return "".join(written)
+
+    def _with_more_codes(self, number: int, code: str) -> str:
+        if number not in self.more:
+            return code
+        comment, codes = self.more[number]
+        start = comment.column - 1
+        return code[:start] + _CODES.sub(f"ignore[{', '.join(codes)}]", code[start:], count=1)
+
+    def check(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Those of `findings` that the text will suppress; none if its code would not be the same."""
+        try:
+            after = Source.from_text(self.text(), self.source.path)
+            if ast.dump(after.tree) != ast.dump(self.source.tree):
+                return []
+        except (Unreadable, RecursionError):
+            return []
+        inserted = sorted([*self.above, *([self._first_statement()] if self.whole_file else [])])
+        return [
+            finding
+            for finding in findings
+            if after.suppressed(finding.code, finding.line + bisect_right(inserted, finding.line))
+        ]
+
+    def _first_statement(self) -> int:
+        body = self.source.tree.body
+        return min(self.source.covered(body[0].lineno)[0], body[0].lineno) if body else 1

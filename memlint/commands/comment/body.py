@@ -1,0 +1,252 @@
+"""The Comparison as the body of a comment in a pull or merge request, within the forge's limit.
+
+The heading holds numbers only. All else are blocks of `memlint.report.formats.html_blocks`, which escape every string
+of a Report.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.base.units import format_count, format_nbytes
+from memlint.compare.wording import check_text, headline, only_side, percent, signed
+from memlint.report.formats.html_blocks import code, folded, table
+from memlint.report.naming import place_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from memlint.compare.model import BatchChange, Comparison, LineChange, WorkloadChange
+    from memlint.report.model import Finding
+
+LIMIT = 60_000
+"""Characters: GitHub takes 65,536, and the marker of the comment has to go with it."""
+_ROWS = 100
+"""Of the table of workloads."""
+_FEW = 20
+"""Rows of what grew; the whole is in the reports."""
+_FIRST = 5
+"""Of the workloads that changed most: what changed in these goes before the findings."""
+_BETWEEN = "\n\n"
+_MARKS = {"kept": "", "exceeded": "\u274c ", "uncertain": "\u26a0\ufe0f ", "unknown": ""}
+_CUT = "<p>Details are left out, because the comment would be too long: see the summary of the job or the reports.</p>"
+
+
+def render_body(comparison: Comparison, *, limit: int = LIMIT) -> str:
+    """Markdown of at most `limit` characters that ends with a newline.
+
+    Where it would be longer the folded details go first, from the last to the first, then rows of the tables from
+    their ends, then all but the heading.
+    """
+    heading, foot = f"### memlint: {headline(comparison)}", _foot(comparison)
+    room = limit - len(_joined([heading, _CUT, foot]))
+    if room < 0:
+        return f"{heading}\n"[:limit]
+    blocks = (*_tables(comparison), *([detail] for detail in _details(comparison)))
+    return _joined([heading, *_that_fit(blocks, room), foot])
+
+
+def _joined(blocks: Sequence[str]) -> str:
+    return _BETWEEN.join(block for block in blocks if block) + "\n"
+
+
+def _that_fit(blocks: Iterable[Iterable[str]], room: int) -> Iterator[str]:
+    """The first blocks that together take no more than `room`, and _CUT if there are others.
+
+    A block is given in all its forms, the longest first: the first that fits is taken.
+    """
+    for forms in blocks:
+        fitting = next((form for form in forms if _nchars(form) <= room), None)
+        if fitting is None:
+            yield _CUT
+            return
+        room -= _nchars(fitting)
+        yield fitting
+
+
+def _nchars(block: str) -> int:
+    return len(block) + len(_BETWEEN) if block else 0
+
+
+def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
+    """The table of what has changed and the folded one of what has not, each with ever fewer rows."""
+    told = sorted(filter(_is_told, comparison.workloads), key=_rank)
+    quiet = [change for change in comparison.workloads if not _is_told(change)]
+    rows, quiet_rows = [_row(change) for change in told], [_quiet_row(change) for change in quiet]
+    yield (
+        table(("workload", "step", "base", "head", "change", "largest batch", "budget"), rows, most=most)
+        for most in range(_ROWS, -1, -1)
+    )
+    yield (
+        folded(
+            f"{format_count(len(quiet), 'workload')} unchanged",
+            table(("workload", "step", "peak", "budget"), quiet_rows, most=most),
+        )
+        for most in range(_ROWS, -1, -1)
+    )
+
+
+def _rank(change: WorkloadChange) -> tuple[bool, bool, int]:
+    """What is to be seen first, and cut last: not analysed, budget exceeded, then the largest change of the peak."""
+    exceeded = any(check.outcome == "exceeded" for check in change.budget)
+    nbytes = abs((change.nbytes_head or 0) - (change.nbytes_base or 0))  # all of the peak of one that is new
+    return change.state != "failed", not exceeded, -nbytes
+
+
+def _is_told(change: WorkloadChange) -> bool:
+    """Whether there is more to say than that nothing has changed."""
+    return change.state != "unchanged" or any(check.outcome != "kept" for check in change.budget)
+
+
+def _row(change: WorkloadChange) -> tuple[str, ...]:
+    base, head = change.nbytes_base, change.nbytes_head
+    if change.state == "failed":
+        error = change.head.error if change.head else None
+        return code(change.name), _step(change), _size(base), "<b>not analysed</b>", code(error or ""), "", ""
+    by = (
+        f"<b>{signed(head - base)}</b> {percent(base, head)}" if base is not None and head is not None else change.state
+    )
+    if change.state == "recovered":
+        by = f"not analysed in base: {code((change.base.error if change.base else None) or '')}"
+    return code(change.name), _step(change), _size(base), _peak(change), by, _batches(change), _budget(change)
+
+
+def _quiet_row(change: WorkloadChange) -> tuple[str, ...]:
+    return code(change.name), _step(change), _peak(change), _budget(change)
+
+
+def _step(change: WorkloadChange) -> str:
+    known = [facts for facts in (change.head, change.base) if facts is not None]
+    facts = next((each for each in known if each.mode), known[0])  # what failed may not know its step
+    texts = (facts.mode, facts.dtype, facts.optimizer, facts.gpu)
+    parts = [code(text) for text in texts if text]
+    if facts.batch is not None:
+        parts.append(f"batch {facts.batch}")
+    return ", ".join([*parts, *map(code, change.notes)])
+
+
+def _size(nbytes: int | None) -> str:
+    return "" if nbytes is None else format_nbytes(nbytes)
+
+
+def _peak(change: WorkloadChange) -> str:
+    """The peak of head, with the bounds of what cannot be known."""
+    if change.head is None or change.head.peak is None:
+        return ""
+    peak = getattr(change.head.peak, change.measure)
+    between = f" ({format_nbytes(peak.low)} to {format_nbytes(peak.high)})" if peak.low != peak.high else ""
+    does_not_fit = change.head.verdict is not None and change.head.verdict.outcome == "does not fit"
+    return f"<b>{format_nbytes(peak.estimate)}</b>{between}" + ("<br>does not fit the GPU" if does_not_fit else "")
+
+
+def _batches(change: WorkloadChange) -> str:
+    several = len({each.gpu for each in change.largest}) > 1
+    told = []
+    for each in change.largest:
+        base, head = ("none" if batch is None else str(batch) for batch in (each.base, each.head))
+        gpu = f" on {code(each.gpu)}" if several else ""
+        both = head if base == head else f"{base} to {head}"
+        side = only_side(change)
+        told.append(f"{code(each.dtype)}{gpu} {both if not side else base if each.head is None else head}")
+    return "<br>".join(told)
+
+
+def _budget(change: WorkloadChange) -> str:
+    return "<br>".join(_MARKS[check.outcome] + check_text(check) for check in change.budget)
+
+
+def _details(comparison: Comparison) -> Iterator[str]:
+    """Folded blocks, the one to be left out first at the end."""
+    changed = [change for change in comparison.workloads if change.lines or change.categories or change.modules]
+    changed.sort(key=lambda change: -abs(change.change or 0))
+    new = [*comparison.findings_new, *(f for change in comparison.workloads for f in change.findings_new)]
+    fixed = [*comparison.findings_fixed, *(f for change in comparison.workloads for f in change.findings_fixed)]
+    yield from map(_what_changed, changed[:_FIRST])
+    yield folded(format_count(len(new), "new finding"), _findings(new))
+    yield folded(format_count(len(fixed), "finding") + " fixed", _findings(fixed))
+    yield from map(_what_changed, changed[_FIRST:])
+    yield from map(_chart, changed)
+
+
+def _what_changed(change: WorkloadChange) -> str:
+    return folded(f"What changed in {code(change.name)}", _grown(change))
+
+
+def _grown(change: WorkloadChange) -> str:
+    return "\n".join(
+        part
+        for part in (
+            _categories(change),
+            table(
+                ("change", "base", "head", "line", "why", "source"), [_line(line) for line in change.lines], most=_FEW
+            ),
+            table(
+                ("change", "base", "head", "module"),
+                [(*_amounts(each.base, each.head), code(each.module) or "no submodule") for each in change.modules],
+                most=_FEW,
+            ),
+        )
+        if part
+    )
+
+
+def _categories(change: WorkloadChange) -> str:
+    told = ", ".join(f"{each.category.replace('_', ' ')} {signed(each.head - each.base)}" for each in change.categories)
+    return f"<p>By category: {told}.</p>" if told else ""
+
+
+def _line(line: LineChange) -> tuple[str, ...]:
+    place = f"{code(place_text(line.path, line.line))}{'' if line.head else ' in base'}"
+    where = place if line.path else "no line"
+    return *_amounts(line.base, line.head), where, code(line.why), code(line.source or line.module)
+
+
+def _amounts(base: int, head: int) -> tuple[str, str, str]:
+    return f"<b>{signed(head - base)}</b>", format_nbytes(base), format_nbytes(head)
+
+
+def _findings(findings: Sequence[Finding]) -> str:
+    rows = []
+    for finding in findings:
+        place = place_text(finding.path, finding.line) if finding.path else finding.workload or ""
+        saving = finding.peak_change is not None and finding.peak_change < 0
+        saves = f"<br>saves {format_nbytes(-(finding.peak_change or 0))} of the peak" if saving else ""
+        help_text = f"<br>{code('help: ' + finding.fix)}" if finding.fix else ""
+        rows.append((finding.severity, code(finding.code), code(place), code(finding.message) + saves + help_text))
+    return table(("severity", "code", "place", "message"), rows)
+
+
+def _chart(change: WorkloadChange) -> str:
+    """The device peak by batch, as a Mermaid chart: nothing of it comes from a Report but numbers."""
+    both = [each for each in change.batches if each.base is not None and each.head is not None]
+    if len(both) < 3 or all(each.base == each.head for each in both):
+        return ""
+    lines = [
+        "```mermaid",
+        "xychart-beta",
+        '    title "Peak GPU memory by batch size, base and head"',
+        f'    x-axis "batch" [{", ".join(str(each.batch) for each in both)}]',
+        '    y-axis "GiB"',
+        f"    line [{_points(both, 'base')}]",
+        f"    line [{_points(both, 'head')}]",
+        "```",
+    ]
+    # Between the tags Markdown is read again where there are empty lines.
+    return (
+        f"<details><summary>Peak by batch size of {code(change.name)}</summary>\n\n"
+        + "\n".join(lines)
+        + "\n\n</details>"
+    )
+
+
+def _points(batches: Sequence[BatchChange], side: str) -> str:
+    return ", ".join(f"{getattr(each, side) / 2**30:.2f}" for each in batches)
+
+
+def _foot(comparison: Comparison) -> str:
+    """What the numbers are, and what limits the comparison; in a block, where Markdown means nothing."""
+    head = comparison.head
+    commit = f" for {code(head.commit[:12])}" if head.commit else ""
+    made = ", ".join([comparison.tool, *([f"torch {code(head.torch)}"] if head.torch else [])])
+    said = [f"Estimates of GPU memory, made without a GPU{commit}: {made}. Bounds are those of what cannot be known."]
+    return f"<p><sub>{'<br>'.join([*said, *map(code, comparison.notes)])}</sub></p>"

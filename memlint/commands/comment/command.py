@@ -1,0 +1,213 @@
+"""`memlint comment`: from Report files to the comment on a pull or merge request."""
+
+from __future__ import annotations
+
+import glob
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from memlint.base.errors import TargetError, UsageError
+from memlint.commands.comment.body import render_body
+from memlint.commands.comment.ci import checked_repository, checked_url, github_surroundings, gitlab_surroundings
+from memlint.commands.comment.marker import marker_of
+from memlint.commands.comment.posting import Outcome, Wanted, post
+from memlint.commands.comment.protocol import ForgeError
+from memlint.compare.compare import compare
+from memlint.report.merge import merged
+from memlint.report.reading import read_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memlint.commands.comment.ci import Surroundings
+    from memlint.commands.comment.posting import Behavior
+    from memlint.commands.comment.protocol import Forge
+    from memlint.compare.model import Comparison
+    from memlint.report.model import Report
+
+ForgeName = Literal["github", "gitlab"]
+When = Literal["always", "change", "increase", "budget"]
+
+_SUMMARY = 2**20
+"""Bytes that GitHub takes for the summary of a step."""
+_TOKENS = {"github": "GITHUB_TOKEN", "gitlab": "GITLAB_TOKEN"}
+_REQUEST = {"github": "pull request", "gitlab": "merge request"}
+_SAID = {
+    "created": "made the comment",
+    "updated": "updated the comment",
+    "unchanged": "the comment says this already",
+    "outdated": "left the comment as it is: a newer run has written it",
+    "not due": "made no comment: nothing it is wanted for has changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was typed."""
+
+    head: tuple[str, ...]
+    """Report files, or patterns of their names."""
+    base: tuple[str, ...] = ()
+    repository: str | None = None
+    number: int | None = None
+    tag: str = "default"
+    behavior: Behavior = "update"
+    comment_on: When = "always"
+    api_url: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of it."""
+
+    body: str
+    """The Markdown, without the marker."""
+    said: str = ""
+    """What was done, in one line."""
+    notes: tuple[str, ...] = ()
+    """What could not be done besides."""
+    problem: ForgeError | None = None
+    """Why the comment could not be posted."""
+
+    @property
+    def status(self) -> int:
+        """A token that may not write is the ordinary case on pull requests from forks, and no failure."""
+        return 2 if self.problem is not None and self.problem.trouble != "not allowed" else 0
+
+
+def comment(
+    forge: ForgeName, options: Options, environment: Mapping[str, str], wait: Callable[[float], None]
+) -> Result:
+    """Compare the Reports, and give the request its comment. `wait` waits that many seconds.
+
+    The Markdown goes into the summary of the job first, where there is one. Raises MemlintError for Reports that cannot
+    be read, and for what is missing to know where to post.
+    """
+    here = (github_surroundings if forge == "github" else gitlab_surroundings)(environment)
+    comparison = compare(
+        _read(options.base) if options.base else None, _read(options.head), head_commit=here.commit or None
+    )
+    body = render_body(comparison)
+    wanted = Wanted(
+        body,
+        marker_of(body, options.tag, here.order),
+        options.behavior,
+        is_due=_is_due(comparison, options.comment_on),
+    )
+    if options.dry_run:
+        return Result(body)
+    notes = _summarise(body, here.summary)
+    try:
+        outcome = _post(forge, options, here, wanted, wait)
+    except ForgeError as error:
+        return Result(body, notes=notes, problem=error)
+    if outcome is None:
+        return Result(body, f"made no comment: no open pull request ends with commit {here.commit[:12]}", notes)
+    left = (f"earlier comments are still there: {outcome.left}",) if outcome.left else ()
+    return Result(body, f"{_SAID[outcome.action]}{f': {outcome.url}' if outcome.url else ''}", (*notes, *left))
+
+
+def _post(
+    name: ForgeName, options: Options, here: Surroundings, wanted: Wanted, wait: Callable[[float], None]
+) -> Outcome | None:
+    """What was done; None without a request to comment on."""
+    repository = checked_repository(options.repository or here.repository, forge=name)
+    is_here = repository == here.repository  # the event is about no other repository
+    url = checked_url(options.api_url or here.api_url)
+    if not here.token:
+        raise _no_token(name, here)
+    number = options.number or (here.number if is_here else None)
+    if name == "github":
+        from memlint.commands.comment.github import GitHub  # noqa: PLC0415
+
+        if here.head is not None and is_here:
+            found = GitHub(url, here.token, repository).pull_requests(here.head)
+            number = _chosen(found, options.number)
+            if number is None:
+                return None
+        forge: Forge = GitHub(url, here.token, repository, _known(name, number))
+    else:
+        from memlint.commands.comment.gitlab import GitLab  # noqa: PLC0415
+
+        forge = GitLab(url, here.token, repository, _known(name, number))
+    return post(forge, wanted, wait=wait)
+
+
+def _chosen(found: Sequence[int], asked: int | None) -> int | None:
+    """Which of the requests that end with the analysed commit is meant."""
+    if asked is not None:
+        if asked not in found:
+            raise UsageError(
+                f"pull request {asked} does not end with the commit that was analysed",
+                "Leave --pull-request out: the event says which it is.",
+            )
+        return asked
+    if len(found) > 1:
+        raise UsageError(
+            f"several pull requests end with the commit that was analysed: {', '.join(map(str, found))}",
+            "Choose one with --pull-request.",
+        )
+    return found[0] if found else None
+
+
+def _known(name: ForgeName, number: int | None) -> int:
+    if number is None:
+        option = _REQUEST[name].replace(" ", "-")
+        raise UsageError(f"which {_REQUEST[name]} to comment on is not known", f"Write --{option} NUMBER.")
+    return number
+
+
+def _no_token(name: ForgeName, here: Surroundings) -> ForgeError:
+    variable = _TOKENS[name]
+    if here.from_fork:
+        return ForgeError("not allowed", f"there is no {variable}, as in runs for a fork")
+    return ForgeError(
+        "invalid",
+        f"there is no {variable} in the environment",
+        "Give it a token that may write comments, as an environment variable of this step.",
+    )
+
+
+def _read(patterns: Sequence[str]) -> Report:
+    # A file that several patterns match is one report.
+    files = {path.resolve(): path for pattern in patterns for path in _files(pattern)}
+    return merged([read_report(path) for path in files.values()])
+
+
+def _files(pattern: str) -> list[Path]:
+    if Path(pattern).exists():
+        return [Path(pattern)]
+    found = sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob takes no absolute pattern
+    if not found:
+        raise TargetError(f"there is no file {pattern}", "Write one with `memlint check --output-format json -o FILE`.")
+    return found
+
+
+def _is_due(comparison: Comparison, when: When) -> bool:
+    """Whether there is anything that a first comment is made for. What could not be analysed is always one."""
+    changes = comparison.workloads
+    if when == "always" or comparison.failed:
+        return True
+    if when == "change":
+        findings = comparison.findings_new or comparison.findings_fixed
+        return bool(findings) or any(change.state != "unchanged" for change in changes)
+    if when == "increase":
+        return any(change.state == "grown" for change in changes)
+    return bool(comparison.exceeded)
+
+
+def _summarise(body: str, summary: Path | None) -> tuple[str, ...]:
+    """Add the Markdown to what the job shows. Gives what went wrong."""
+    if summary is None:
+        return ()
+    text = f"{body}\n".encode()
+    try:
+        if summary.exists() and summary.stat().st_size + len(text) > _SUMMARY:
+            return (f"the job's summary has no room for it: GitHub takes {_SUMMARY:,} bytes",)
+        with summary.open("ab") as file:
+            file.write(text)
+    except OSError as error:
+        return (f"the job's summary {summary} cannot be written: {error.strerror}",)
+    return ()

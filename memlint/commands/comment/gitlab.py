@@ -1,0 +1,164 @@
+"""The notes of a GitLab merge request, by python-gitlab."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from gitlab import Gitlab
+from gitlab.exceptions import GitlabError
+
+from memlint.commands.comment.protocol import Comment, ForgeError, not_the_api, root_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_TIMEOUT = 20
+_ONCE: dict[str, Any] = {"obey_rate_limit": False}
+"""Nothing is sent again on its own: posting looks first whether it was carried out."""
+_RIGHT_URL = "write the address of the server, as in https://gitlab.example.com."
+_NOT_GITLAB = (AttributeError, KeyError, TypeError, ValueError)
+
+
+class GitLab:
+    """A merge request: `project` is `group/name` or a number, `number` what people see behind the `!`."""
+
+    name = "GitLab"
+    can_hide = False
+
+    def __init__(self, api_url: str, token: str, project: str, number: int) -> None:
+        session = requests.Session()
+        session.hooks["response"].append(self._see)
+        self._gitlab = Gitlab(
+            api_url.removesuffix("/api/v4"),
+            oauth_token=token,  # as a bearer, which GitLab takes for all kinds of access tokens
+            per_page=100,
+            timeout=_TIMEOUT,
+            user_agent="memlint",
+            keep_base_url=True,
+            session=session,
+        )
+        request = self._gitlab.projects.get(project, lazy=True).mergerequests.get(number, lazy=True)
+        self._notes = request.notes
+        self._place = f"{project}!{number}"
+        self._headers: Mapping[str, str] = {}
+        self._author = ""
+
+    def author(self) -> str:
+        """Whose token it is."""
+        if not self._author:
+            with self._asking():
+                self._author = self._gitlab.http_request("get", "/user", **_ONCE).json()["username"].strip()
+        return self._author
+
+    def comments(self) -> list[Comment]:
+        """All notes, the oldest first."""
+        with self._asking():
+            notes = self._notes.list(
+                iterator=True, activity_filter="only_comments", order_by="created_at", sort="asc", **_ONCE
+            )
+            return [_comment(note.attributes) for note in notes]
+
+    def create(self, body: str) -> Comment:
+        """Add a note."""
+        with self._asking():
+            return _comment(self._notes.create({"body": body}, **_ONCE).attributes)
+
+    def edit(self, comment: Comment, body: str) -> None:
+        """Give a note another body."""
+        with self._asking():
+            self._notes.update(comment.id, {"body": body}, **_ONCE)
+
+    def delete(self, comment: Comment) -> None:
+        """Remove a note."""
+        with self._asking():
+            self._notes.delete(comment.id, **_ONCE)
+
+    def hide(self, comment: Comment) -> None:
+        """GitLab has no such thing."""
+        raise ForgeError("invalid", f"GitLab cannot hide note {comment.id}")
+
+    def _see(self, response: requests.Response, **_options: object) -> None:
+        """Keep the headers, which python-gitlab's errors lack, and the token with the server it is meant for."""
+        self._headers = response.headers
+        if response.is_redirect:
+            asked = urlsplit(response.url)
+            target = urlsplit(urljoin(response.url, response.headers["location"]))
+            if (target.scheme, target.netloc) != (asked.scheme, asked.netloc):
+                raise ForgeError(
+                    "invalid",
+                    f"{asked.scheme}://{asked.netloc} sends to {target.scheme}://{target.netloc}",
+                    "Give the API's own address with --api-url.",
+                )
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except GitlabError as error:
+            if error.response_code is None or _is_page(error):
+                raise self._not_gitlab() from error
+            raise _error(error, error.response_code, self._place, self._headers) from error
+        except requests.RequestException as error:
+            raise ForgeError("unavailable", f"GitLab gave no answer: {root_of(error)}") from error
+        except _NOT_GITLAB as error:
+            raise self._not_gitlab() from error
+
+    def _not_gitlab(self) -> ForgeError:
+        kind = self._headers.get("Content-Type", "something without a type")
+        return not_the_api(self.name, self._gitlab.url, f"it sends {kind} that is not GitLab's", _RIGHT_URL)
+
+
+def _comment(note: Mapping[str, Any]) -> Comment:
+    if not isinstance(note["id"], int):
+        raise TypeError
+    return Comment(id=note["id"], body=note.get("body") or "", author=(note.get("author") or {}).get("username") or "")
+
+
+def _is_page(error: GitlabError) -> bool:
+    """Whether a refusal is no JSON, which GitLab's always is but where it is overloaded."""
+    if error.response_code in (408, 429) or (error.response_code or 0) >= 500:
+        return False
+    try:
+        return not isinstance(json.loads(error.response_body or b""), dict)
+    except (ValueError, RecursionError):
+        return True
+
+
+def _error(error: GitlabError, status: int, place: str, headers: Mapping[str, str]) -> ForgeError:
+    said: Any = error.error_message
+    if isinstance(said, bytes):
+        said = said.decode(errors="replace")
+    text = f"{said} (status {status})" if said else f"status {status}"
+    if status == 429:
+        return ForgeError("limited", f"GitLab limits how much may be asked: {text}", seconds=_seconds_to_wait(headers))
+    if status == 401:
+        return ForgeError(
+            "invalid", f"GitLab does not know the token: {text}", "Set GITLAB_TOKEN to a token with the scope `api`."
+        )
+    if status == 403:
+        return ForgeError(
+            "not allowed",
+            f"GitLab does not allow it: {text}",
+            "The token needs the scope `api` and the role Reporter; a pipeline of a fork has no such token.",
+        )
+    if status == 404:
+        return ForgeError(
+            "not found", f"GitLab does not find {place}: {text}", "It does not exist, or the token cannot see it."
+        )
+    if status >= 500 or status == 408:
+        return ForgeError("unavailable", f"GitLab fails: {text}")
+    return ForgeError("invalid", f"GitLab refuses the note on {place}: {text}")
+
+
+def _seconds_to_wait(headers: Mapping[str, str]) -> float | None:
+    """From the headers, None where they do not say."""
+    if (after := headers.get("Retry-After", "")).isdecimal():
+        return float(after)
+    if (reset := headers.get("RateLimit-Reset", "")).isdecimal():
+        return max(0.0, float(reset) - time.time()) + 1
+    return None

@@ -1,0 +1,60 @@
+"""The last line of a comment, which readers do not see: whose it is, how new it is, what it says.
+
+A marker proves nothing by itself, because anybody can write one: it counts only in a comment of the right author.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import sha256
+
+from memlint.base.errors import UsageError
+
+_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MARKER = re.compile(
+    rf"<!-- memlint comment tag=({_TAG.pattern})(?: run=(\d{{1,18}})\.(\d{{1,18}}))? digest=([0-9a-f]{{16}}) -->\s*\Z"
+)
+
+Order = tuple[int, int]
+"""Of two runs, the one with the greater order is newer: number of the run, number of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a comment says of itself."""
+
+    tag: str
+    """Keeps the comments of several jobs apart."""
+    digest: str
+    """Of the text without the marker, as it was written: a forge may change white space."""
+    order: Order | None = None
+    """Of the run that wrote it, None outside of a forge's CI."""
+
+    def __str__(self) -> str:
+        run = f" run={self.order[0]}.{self.order[1]}" if self.order is not None else ""
+        return f"<!-- memlint comment tag={self.tag}{run} digest={self.digest} -->"
+
+
+def marker_of(text: str, tag: str, order: Order | None = None) -> Marker:
+    """The marker for a comment that says `text`. Raises UsageError for a tag that does not fit in one."""
+    if not _TAG.fullmatch(tag):
+        raise UsageError(
+            f"--tag {tag!r} is not a tag",
+            "Write up to 64 letters, digits, dots, dashes and underscores, as in --tag gpt-small.",
+        )
+    return Marker(tag, sha256(text.encode()).hexdigest()[:16], order)
+
+
+def marked(text: str, marker: Marker) -> str:
+    """`text` with its marker as the last line, apart from it so that it closes what a Markdown block left open."""
+    return f"{text.rstrip()}\n\n{marker}\n"
+
+
+def read_marker(body: str) -> Marker | None:
+    """The marker in the last line of a comment, None without one."""
+    found = _MARKER.search(body)
+    if found is None or (found.start() and body[found.start() - 1] != "\n"):
+        return None
+    tag, run, attempt, digest = found.groups()
+    return Marker(tag, digest, (int(run), int(attempt)) if run else None)

@@ -1,0 +1,1 @@
+"""`memlint diff`: Reports of two revisions of a project, compared."""

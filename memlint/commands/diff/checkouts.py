@@ -1,0 +1,159 @@
+"""The files of one side: where they are, or where git puts them for as long as they are looked at."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.base.errors import TargetError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
+_OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")
+"""What git tells a hook of the commit that is being made: a checkout would write into its index."""
+_ONE_AT_A_TIME = threading.Lock()
+_HALF_MADE, _ATTEMPTS, _PATIENCE = "commondir", 5, 0.2
+"""git fails on a worktree that another process is just making, for a moment (seconds)."""
+_SUBMODULE = "160000"
+"""How git marks the commit of a submodule among the files of a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkout:
+    """Files that can be analysed."""
+
+    directory: Path
+    """Where to run memlint."""
+    commit: str | None = None
+    original: Path | None = None
+    """Of a revision the repository that it was taken from, from which nothing should be imported."""
+    root: Path | None = None
+    """Of a revision where the top of that repository stands here."""
+    missing: tuple[str, ...] = ()
+    """Submodules whose commits are not on this machine: their folders are empty."""
+
+
+def commit_of(revision: str) -> str:
+    """The commit that a git revision stands for. Raises UsageError where there is none, and says why."""
+    if revision.startswith("-"):
+        raise UsageError(f"{revision} is not a revision", "Options go before `--`: see `memlint diff --help`.")
+    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if found.returncode == 0:
+        return found.stdout.strip()
+    repository = _git("rev-parse", "--git-dir")
+    if repository.returncode:
+        raise _no_repository(revision, repository.stderr)
+    if _git("rev-parse", "--verify", "--quiet", "HEAD").returncode:
+        raise UsageError(f"{revision} is not in this repository: it has no commit yet", "Commit something first.")
+    if _git("rev-parse", "--is-shallow-repository").stdout.strip() == "true":
+        raise UsageError(
+            f"{revision} is not in this clone: it is shallow, and ends before that",
+            "Run `git fetch --unshallow`; with actions/checkout write `fetch-depth: 0`.",
+        )
+    hint = "See `git log --oneline --all`, or fetch it: `git fetch origin`."
+    raise UsageError(f"{revision} is not a file, a directory or a revision of this repository", hint)
+
+
+def _no_repository(revision: str, said: str) -> UsageError:
+    if not said or "not a git repository" in said:
+        return UsageError(
+            f"{revision} is not a file or a directory, and this is no git repository",
+            "Give a directory, a report that `memlint check --output-format json` wrote, or a git revision.",
+        )
+    reason, *advice = [line.strip() for line in said.splitlines() if line.strip()]
+    return UsageError(f"git says of {revision}: {reason.removeprefix('fatal: ')}", " ".join(advice))
+
+
+@contextmanager
+def checkout(revision: str) -> Iterator[Checkout]:
+    """The files of a revision in a worktree of their own, at the place below its root that we are at below ours.
+
+    Submodules stand in it as far as their commits are on this machine. Raises UsageError where there is no such
+    revision, TargetError where it cannot be checked out.
+    """
+    commit = commit_of(revision)
+    root = Path(_git("rev-parse", "--show-toplevel").stdout.strip())
+    below = _git("rev-parse", "--show-prefix").stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="memlint-diff-", ignore_cleanup_errors=True) as folder:
+        place = Path(folder).resolve() / root.name
+        worktrees: list[tuple[Path | None, Path]] = []
+        try:
+            said = _add(None, commit, place, worktrees)
+            if said:
+                raise TargetError(f"{revision} cannot be checked out: {said}", "Try `git worktree prune`.")
+            missing = tuple(_add_submodules(root, commit, place, worktrees))
+            directory = place / below
+            if not directory.is_dir():
+                raise TargetError(
+                    f"{revision} has no {below.rstrip('/')}", "Run memlint diff in a directory that both sides have."
+                )
+            yield Checkout(directory, commit, root, place, missing)
+        finally:
+            for repository, worktree in reversed(worktrees):
+                _git("worktree", "remove", "--force", str(worktree), inside=repository)
+
+
+def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]]) -> str:
+    """Put the files of a commit at `place`; why not, if git does not. What is to be removed goes to `worktrees`.
+
+    The repository is that of the submodule in a folder, or None for the one that we are in.
+    """
+    worktrees.append((repository, place))
+    for _attempt in range(_ATTEMPTS):
+        with _ONE_AT_A_TIME:
+            made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
+        if made.returncode == 0:
+            return ""
+        if _HALF_MADE not in made.stderr:
+            break
+        time.sleep(_PATIENCE)
+    return made.stderr.strip()
+
+
+def _add_submodules(
+    root: Path, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]], parent: str = ""
+) -> Iterator[str]:
+    """Put the submodules of a commit of the repository at `root` where they belong, from their clones here.
+
+    Yields those that are not there.
+    """
+    if not (place / ".gitmodules").is_file():
+        return
+    listed = _git("ls-tree", "-r", "-z", "--full-tree", commit, inside=root if parent else None).stdout
+    for entry in filter(None, listed.split("\0")):
+        about, _, path = entry.partition("\t")
+        mode, _kind, revision = about.split()
+        if mode != _SUBMODULE:
+            continue
+        clone = root / path
+        if not (clone / ".git").exists() or _add(clone, revision, place / path, worktrees):
+            yield f"{parent}{path}"
+        else:
+            yield from _add_submodules(clone, revision, place / path, worktrees, f"{parent}{path}/")
+
+
+def _git(*arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run git, in English, in this directory or inside of the submodule in another."""
+    left_out = _OF_A_COMMIT if inside is None else (*_OF_A_COMMIT, "GIT_DIR", "GIT_WORK_TREE")
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=inside,
+            env={**kept, "LC_ALL": "C"},
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise UsageError("git is not installed", "Install it, or give report files or directories.") from error

@@ -1,0 +1,1 @@
+"""`memlint fit`: the largest batch that fits, as it is and with changes."""

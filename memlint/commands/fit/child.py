@@ -1,0 +1,159 @@
+"""What happens in the child process of `memlint fit`: the largest batch as it is, and with changes made together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.base.errors import MemlintError, UsageError
+from memlint.commands.analyse.child import Analysis, find_asked, taken, traced
+from memlint.commands.sweep.records import Fit, Parts, Way
+from memlint.commands.sweep.subject import subject
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.devices import device_named
+from memlint.memory.estimate import peaks
+from memlint.report.model import Interval
+from memlint.scaling.scaled import lives_of
+from memlint.scaling.steps import Steps
+from memlint.whatif.candidates import effect_in
+from memlint.whatif.changes import AccumulationSteps, Effect, NotApplicableError
+from memlint.whatif.plan import Planner
+from memlint.whatif.transforms import Changed
+from memlint.whatif.wording import describe
+from memlint.worker.child import tell
+from memlint.worker.protocol import Request, Result
+from memlint.workload.construct import completed_program
+from memlint.workload.discover import complete
+from memlint.workload.spec import LARGEST_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.trace.records import Trace
+    from memlint.whatif.changes import Change
+    from memlint.workload.spec import Workload
+
+_GROWTH = 4
+"""Changes are looked for until a batch this many times as large as the largest fits."""
+_MOST_TRIES = 4
+"""Numbers of parts that are tried."""
+
+
+def fit(request: Request) -> Result:
+    """What fits of every Workload of the target, on the GPU named in `request.detail` or on that of the Workload."""
+    root = Path(request.root)
+    gpu = request.detail.get("gpu")
+    done: list[Fit] = []
+    for workload in find_asked(request).workloads:
+        asked: Any = replace(workload, gpu=gpu) if isinstance(gpu, str) else workload
+        found = _described(asked)
+        try:
+            for found in _fits(asked, root):
+                tell(_result([*done, found]))
+        except MemlintError as error:
+            found = _described(asked, error=error.message, hint=error.hint or "")
+        done.append(found)
+    return _result(done)
+
+
+def _result(fits: Sequence[Fit]) -> Result:
+    return Result.model_validate(
+        {"torch": torch.__version__, "detail": {"fits": [each.model_dump(mode="json") for each in fits]}}
+    )
+
+
+def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
+    """Yield what is found so far, the last time with everything."""
+    device = device_named(workload.gpu)
+    if not device.is_cuda:
+        raise UsageError("the host has no size that a batch could fit into", "Name a GPU: --gpu rtx4090.")
+    completed, _assumptions = complete(workload, root)
+    search = _Search(completed, root)
+    ways = [search.way((), Effect.EXACT)]
+    note = search.why_whole()
+    yield _described(completed, ways=ways, note=note, is_partial=True)
+    largest = ways[0].largest.batch if ways[0].largest else 0
+    seen: set[frozenset[Change]] = {frozenset()}
+    for exact in (True, False):
+        for changes, effect, flops in search.plans(min(max(1, _GROWTH * largest), LARGEST_SIZE), exact=exact):
+            if frozenset(changes) in seen:
+                continue
+            seen.add(frozenset(changes))
+            try:
+                ways.append(search.way(changes, effect, flops))
+            except (MemlintError, NotApplicableError):  # it means something at the size of the plan only
+                continue
+            yield _described(completed, ways=ways, note=note, is_partial=True)
+    yield _described(completed, ways=ways, note=note)
+
+
+class _Search:
+    """One Workload: what it takes with some Changes, at any batch."""
+
+    def __init__(self, workload: Workload, root: Path) -> None:
+        self.workload = workload
+        self.device = device_named(workload.gpu)
+        self._root = root
+        self._trace: Trace = traced(completed_program(workload, root), self.device)
+
+    def why_whole(self) -> str | None:
+        """Why the batch is not cut into parts."""
+        if self.workload.mode != "train":
+            return "there are no gradients to accumulate"
+        if effect_in(AccumulationSteps(2), self._trace) is Effect.DYNAMICS:
+            return "parts of a batch would give BatchNorm other statistics"
+        return None
+
+    def plans(self, batch: int, *, exact: bool) -> Iterator[tuple[tuple[Change, ...], Effect, float]]:
+        """Yield Changes that lower the peak at this batch, each time one more, with their effect and their work."""
+        analysis = Analysis.of(replace(self.workload, batch=batch), self._root)
+        limit = self.device.total_nbytes
+        planner = Planner(analysis.workload, analysis.simulation, _no_holders, limit, at_any_batch=True, exact=exact)
+        for step in planner.plan().steps:
+            work = step.after.recompute_flops / step.after.step_flops if step.after.step_flops else 0.0
+            yield step.after.changes, step.after.effect, work
+
+    def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
+        """The largest batch with these Changes, and the parts in which the batch asked for fits."""
+        steps = Steps(self.workload, self._changed(changes), self.device)
+        batches = [self.workload.batch]
+        steps.learn(batches)
+        largest, is_limit = steps.largest(batches)
+        return Way(
+            changes=tuple(describe(change, self._trace.modules, {}) for change in changes),
+            effect=effect.value,  # type: ignore[arg-type]
+            flops_change=flops_change,
+            largest=largest,
+            is_limit=is_limit,
+            parts=self._parts(changes, largest.batch) if largest and self.why_whole() is None else None,
+        )
+
+    def _changed(self, changes: tuple[Change, ...]) -> Callable[[Workload], Any]:
+        return lambda workload: Changed(completed_program(workload, self._root), *changes)
+
+    def _parts(self, changes: tuple[Change, ...], largest: int) -> Parts | None:
+        batch = self.workload.batch
+        fitting = [number for number in range(1, batch + 1) if batch % number == 0 and batch // number <= largest]
+        for number in fitting[:_MOST_TRIES]:
+            more = (AccumulationSteps(number),) if number > 1 else ()
+            try:
+                lives = lives_of(taken(self._changed((*changes, *more))(self.workload), self.device))
+            except (MemlintError, NotApplicableError):
+                return None
+            settings = AllocatorSettings.parse(self.workload.allocator)
+            device = peaks(lives.sizes, lives.events, lives.doubts, self.device, settings).device
+            if device.high <= self.device.total_nbytes:
+                return Parts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
+        return None
+
+
+def _no_holders(*_asked: object) -> dict[int, Any]:
+    """Variables that hold something are no Changes for a program with any batch."""
+    return {}
+
+
+def _described(workload: Workload, **found: Any) -> Fit:
+    return Fit.model_validate({**subject(workload), "batch": workload.batch, **found})

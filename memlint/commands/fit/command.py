@@ -1,0 +1,45 @@
+"""`memlint fit`: what of each Workload fits into a GPU, as it is and changed."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+from memlint import __version__
+from memlint.commands.sweep.command import gpus_of
+from memlint.commands.sweep.gather import Failure, Result, gather
+from memlint.commands.sweep.records import Fit, Fits
+from memlint.worker.answer import Limits
+from memlint.worker.tasks import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.worker.protocol import Request
+
+_FIT = "memlint.commands.fit.child:fit"
+_PATIENCE = 10
+"""Many programs are traced: it may take this many times the time limit of one analysis."""
+
+
+def fit(
+    targets: Sequence[str],
+    gpus: str | None,
+    options: dict[str, object],
+    on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+) -> Result[Fits]:
+    """Say what fits into each of `gpus`, named by comma, or into that of the Workload.
+
+    `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
+    """
+    found = gather(targets, options, functools.partial(_tasks, gpus_of(gpus)), "fits", on_wait)
+    fits = tuple(Fit.model_validate(each) for each in found.told)
+    failures = (Failure(f"{fit.target}, {fit.gpu}", fit.error, fit.hint) for fit in fits if fit.error is not None)
+    told = Fits(tool=f"memlint {__version__}", torch=found.torch, fits=fits)
+    return Result(told, (*found.failures, *failures), found.interrupted)
+
+
+def _tasks(gpus: Sequence[str], request: Request) -> Iterator[Task]:
+    limits = Limits(seconds=request.settings.timeout * _PATIENCE, nbytes=request.settings.memory_limit)
+    for gpu in gpus or (None,):
+        yield Task(request.model_copy(update={"detail": {"gpu": gpu}}), limits, _FIT)

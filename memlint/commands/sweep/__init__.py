@@ -1,0 +1,1 @@
+"""`memlint sweep`: the peaks of Workloads at many sizes, dtypes and GPUs."""

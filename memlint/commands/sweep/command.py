@@ -1,0 +1,136 @@
+"""`memlint sweep`: batch sizes, dtypes and GPUs as they were typed, to a Table."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import re
+from typing import TYPE_CHECKING, get_args
+
+from memlint import __version__
+from memlint.base.errors import UsageError
+from memlint.commands.sweep.gather import Failure, Result, gather
+from memlint.commands.sweep.records import Order, Table
+from memlint.config import Dtype
+from memlint.cuda.devices import device_named
+from memlint.report.model import Sweep
+from memlint.worker.answer import Limits
+from memlint.worker.tasks import Task, answers_to
+from memlint.workload.spec import LARGEST_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.commands.sweep.gather import Executor
+    from memlint.worker.protocol import Request
+
+DTYPES = get_args(Dtype)
+_SWEEP = "memlint.commands.sweep.child:sweep"
+_PATIENCE = 3
+"""Each table traces several steps: it may take this many times the time limit of one analysis."""
+_RANGE = re.compile(r"(\d+):(\d+)")
+
+
+def sweep(
+    targets: Sequence[str],
+    order: Order,
+    options: dict[str, object],
+    on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+    executor: Executor = answers_to,
+) -> Result[Table]:
+    """Make the tables of every Workload of `targets`; whatever is stopped gives those that it had so far.
+
+    `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
+    """
+    found = gather(targets, options, functools.partial(_tasks, order), "sweeps", on_wait, executor)
+    sweeps = tuple(Sweep.model_validate(each) for each in found.told)
+    table = Table(tool=f"memlint {__version__}", torch=found.torch, sweeps=sweeps)
+    failures = (Failure(f"{s.target}, {s.dtype}, {s.gpu}", s.error, s.hint) for s in sweeps if s.error is not None)
+    return Result(table, (*found.failures, *failures), found.interrupted)
+
+
+def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:
+    """The Order for options as typed; `dimensions` as `seq=512:8192`. Raises UsageError for what makes no sense."""
+    return Order(
+        batches=sizes_of(batches, "--batch"),
+        dtypes=_dtypes_of(dtypes),
+        gpus=gpus_of(gpus),
+        dimensions=_dimensions_of(dimensions),
+    )
+
+
+def executor_of(name: str, address: str | None) -> Executor:
+    """What `local` or `ray` stands for; `address` is that of the Ray cluster. Raises UsageError for one without Ray."""
+    if name == "ray":
+        from memlint.worker.on_ray import answers_on_ray  # noqa: PLC0415 -- others do without
+
+        return functools.partial(answers_on_ray, address=address)
+    if address is not None:
+        raise UsageError("--address is that of a Ray cluster", "Add --executor ray.")
+    return answers_to
+
+
+def sizes_of(text: str, option: str) -> tuple[int, ...]:
+    """`1,8,32` or `1:512`, which is 1, 2, 4 and so on up to 512; ascending, each once. Raises UsageError."""
+    sizes: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        limits = _RANGE.fullmatch(part)
+        if limits is None:
+            sizes.add(_size(part, option))
+            continue
+        low, high = _size(limits[1], option), _size(limits[2], option)
+        if low > high:
+            raise UsageError(f"{option} {part} begins above its end", f"Write {high}:{low}.")
+        while low < high:
+            sizes.add(low)
+            low *= 2
+        sizes.add(high)
+    if not sizes:
+        raise UsageError(f"{option} names no size", f"Write {option} 1,8,32 or {option} 1:512.")
+    return tuple(sorted(sizes))
+
+
+def _size(text: str, option: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < 12 else 0
+    if not 1 <= number <= LARGEST_SIZE:
+        raise UsageError(f"{option} {text!r} is no size", f"Write whole numbers from 1 to {LARGEST_SIZE}.")
+    return number
+
+
+def _dimensions_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for text in texts:
+        name, equals, sizes = (part.strip() for part in text.partition("="))
+        if not equals or not name.isidentifier():
+            raise UsageError(
+                f"--dim {text!r} is no dimension with its sizes", "Write --dim seq=512,1024 or seq=512:8192."
+            )
+        if name == "batch" or name in found:
+            raise UsageError(f"the sizes of {name} are given twice", "Give --batch, and each dimension once.")
+        found[name] = sizes_of(sizes, f"--dim {name}=")
+    return found
+
+
+def _dtypes_of(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = DTYPES if text.strip() == "all" else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in DTYPES:
+            raise UsageError(f"--dtype {name!r} is unknown", f"There are {', '.join(DTYPES)}, and all.")
+    return names
+
+
+def gpus_of(text: str | None) -> tuple[str, ...]:
+    """Names in the catalogue of GPUs named by comma. Raises UsageError."""
+    return tuple(dict.fromkeys(device_named(part.strip()).name for part in text.split(","))) if text else ()
+
+
+def _tasks(order: Order, request: Request) -> Iterator[Task]:
+    """One for each dtype on each GPU, so that they can run side by side."""
+    num_tables = math.prod(map(len, order.dimensions.values()))
+    limits = Limits(seconds=request.settings.timeout * _PATIENCE * num_tables, nbytes=request.settings.memory_limit)
+    for gpu, dtype in itertools.product(order.gpus or (None,), order.dtypes or (None,)):
+        one = order.model_copy(update={"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else ()})
+        yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)

@@ -1,0 +1,206 @@
+"""What was typed after `memlint check`, as files for source rules and requests for workers."""
+
+from __future__ import annotations
+
+import ast
+import os
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlint.base.errors import TargetError
+from memlint.config import find_settings, override
+from memlint.lint.runner import python_files
+from memlint.report.model import Skipped
+from memlint.source.text import Source, Unreadable
+from memlint.worker.protocol import Request
+from memlint.workload.declare import FUNCTION
+from memlint.workload.pyproject import workloads_from_tables
+from memlint.workload.target import SEPARATOR, parse_target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from memlint.config import Settings
+
+_DECORATOR = "memlint.workload"
+_NUM_SHOWN = 5
+"""Names of what was left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What one argument stands for."""
+
+    settings: Settings
+    """Of the configuration closest to it, with the command line's options on top."""
+    root: Path
+    """Of the project it belongs to; paths in `settings` start here."""
+    files: tuple[Path, ...]
+    """Python files for the source rules, as paths relative to where the argument counts from."""
+    requests: tuple[Request, ...]
+    """Files whose Workloads are to be analysed."""
+    excluded: tuple[Path, ...] = ()
+    """What was named and is excluded all the same."""
+    unaffected: tuple[str, ...] = ()
+    """Targets of the project that no file that was named is a part of, if it matters."""
+    lost: tuple[tuple[str, TargetError], ...] = ()
+    """Names of Workloads that are configured for what does not exist."""
+
+
+def resolve(
+    argument: str, options: Mapping[str, object], *, init: bool = False, force_exclude: bool = False
+) -> Targets:
+    """Targets of one argument: a directory, or anything `parse_target` knows. `options` are those of the command line.
+
+    A directory stands for its Python files and for the Workloads declared in them or configured for them; only in a
+    file that was named are Workloads discovered. With `force_exclude` nothing that the configuration excludes is a
+    target, named or not. Raises TargetError and UsageError.
+    """
+    place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
+    whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
+    if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:
+        raise TargetError(f"{place} does not exist", "Give a file, a directory, file.py::Name or a config.json.")
+    start = place if place.is_dir() else place.parent
+    settings, root = find_settings(start if start.is_dir() else Path())
+    settings = override(settings, **options)
+    if force_exclude and is_excluded(place, root, settings.exclude):
+        return Targets(settings, root, (), (), excluded=(place,))
+    if whole_directory:
+        return of_directory(place, settings, root, init=init)
+    if place.suffix == ".pyi" and place.is_file():  # which nothing imports
+        return Targets(settings, root, (place,), ())
+    target = parse_target(argument, Path.cwd())
+    file = target.path
+    request = Request(
+        target=argument,
+        path=None if file is None else str(file),
+        module=target.module,
+        qualname=target.qualname,
+        root=str(root),
+        settings=settings,
+        init=init,
+    )
+    return Targets(settings, root, (place,) if file is not None and file.suffix == ".py" else (), (request,))
+
+
+def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool = False) -> Targets:
+    """Targets of a directory of the project at `root`: its Python files, and the Workloads declared for them."""
+    files = tuple(file for file in python_files([directory]) if not _excluded(file, directory, settings.exclude))
+    wanted = {str(file.resolve()): str(file) for file in files if _declares(file)}
+    modules = []
+    lost: dict[str, TargetError] = {}
+    for workload in workloads_from_tables(settings.workload, root / "pyproject.toml", lost):
+        if not workload.path:
+            modules.append(workload)
+        elif Path(workload.path).is_relative_to(directory.resolve()):
+            wanted.setdefault(workload.path, str(directory / Path(workload.path).relative_to(directory.resolve())))
+    asked: list[tuple[str, str | None, str, str]] = [(text, path, "", "") for path, text in sorted(wanted.items())]
+    if directory.resolve() == root:
+        named = [(table.target, None, table.target.partition(SEPARATOR)[0], table.qualname) for table in modules]
+        asked += dict.fromkeys(named)  # several tables may be of one target
+    requests = tuple(
+        Request(
+            target=text,
+            path=path,
+            module=module,
+            qualname=qualname,
+            named=False,
+            root=str(root),
+            settings=settings,
+            init=init,
+        )
+        for text, path, module, qualname in asked
+    )
+    return Targets(settings, root, files, requests, lost=tuple(lost.items()) if directory.resolve() == root else ())
+
+
+def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the patterns of the project at `root` matches a file or directory in it."""
+    absolute = Path(os.path.abspath(place))  # noqa: PTH100 -- what a link is called counts
+    absolute = absolute.parent.resolve() / absolute.name
+    return absolute != root and absolute.is_relative_to(root) and _excluded(absolute, root, patterns)
+
+
+def _excluded(file: Path, directory: Path, patterns: tuple[str, ...]) -> bool:
+    """Whether a pattern matches the path below `directory`, or any directory or name on it."""
+    relative = file.relative_to(directory)
+    texts = {relative.as_posix(), *relative.parts, *(folder.as_posix() for folder in relative.parents[:-1])}
+    return any(fnmatch(text, pattern.rstrip("/")) for pattern in patterns for text in texts)
+
+
+def _declares(file: Path) -> bool:
+    """Whether the source declares a Workload, seen without running it."""
+    try:
+        text = file.read_bytes()
+        if b"memlint" not in text or b"workload" not in text:
+            return False
+        source = Source.read(file)
+    except (OSError, Unreadable):  # a source rule's finding says so
+        return False
+    return any(_is_declaration(node, source) for node in source.tree.body)
+
+
+def _is_declaration(node: ast.stmt, source: Source) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return node.name == FUNCTION or any(_decorates(decorator, source) for decorator in node.decorator_list)
+    if isinstance(node, ast.Assign):
+        return any(isinstance(target, ast.Name) and target.id == FUNCTION for target in node.targets)
+    return isinstance(node, ast.ImportFrom) and any((name.asname or name.name) == FUNCTION for name in node.names)
+
+
+def _decorates(decorator: ast.expr, source: Source) -> bool:
+    name = source.qualified_name(decorator.func if isinstance(decorator, ast.Call) else decorator)
+    return name is not None and name.startswith(_DECORATOR)
+
+
+def distinct(targets: list[Targets]) -> Iterator[Targets]:
+    """The same targets with what an earlier one covers left out."""
+    files: set[Path] = set()
+    asked: set[tuple[str | None, str, str]] = set()
+    for target in targets:
+        fresh = tuple(file for file in target.files if file.resolve() not in files)
+        files.update(file.resolve() for file in fresh)
+        requests = [r for r in target.requests if (r.path, r.module, r.qualname) not in asked]
+        asked.update((r.path, r.module, r.qualname) for r in requests)
+        yield replace(target, files=fresh, requests=tuple(requests))
+
+
+def together(targets: Iterable[Targets]) -> list[Targets]:
+    """The same targets with neighbours of one project as one, so that their files are checked side by side."""
+    merged: list[Targets] = []
+    for target in targets:
+        last = merged[-1] if merged else None
+        if last is None or (last.root, last.settings) != (target.root, target.settings) or _is_single(last, target):
+            merged.append(target)
+            continue
+        merged[-1] = replace(
+            last,
+            files=last.files + target.files,
+            requests=last.requests + target.requests,
+            excluded=last.excluded + target.excluded,
+            unaffected=last.unaffected + target.unaffected,
+            lost=tuple(dict((*last.lost, *target.lost)).items()),
+        )
+    return merged
+
+
+def _is_single(*targets: Targets) -> bool:
+    """Whether only something in a file is analysed, which does not tell what all of the file needs."""
+    return any(request.qualname for target in targets for request in target.requests)
+
+
+def passed_over(targets: Iterable[Targets]) -> Iterator[Skipped]:
+    """What of that which was asked for is no target, one line for each reason."""
+    excluded = [str(place) for target in targets for place in target.excluded]
+    unaffected = [text for target in targets for text in target.unaffected]
+    if excluded:
+        yield Skipped(reason=f"left out by `exclude`: {_some(excluded)}")
+    if unaffected:
+        yield Skipped(reason=f"not affected by these files: {_some(unaffected)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NUM_SHOWN])
+    return shown if len(names) <= _NUM_SHOWN else f"{shown} and {len(names) - _NUM_SHOWN} more"

@@ -1,0 +1,1 @@
+"""`memlint validate`: Workloads measured on a real device and held against their Estimates."""

@@ -1,0 +1,187 @@
+"""What happens in the child process of the validator: finding Workloads and measuring one."""
+
+from __future__ import annotations
+
+import platform
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.base.errors import MemlintError
+from memlint.trace.records import Phase
+from memlint.validate.conditions import flags_now, reason_to_skip, under
+from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.validate.history import write_history
+from memlint.validate.host import measure_cpu_step
+from memlint.validate.measurement import (
+    Allocation,
+    Machine,
+    Measurement,
+    MeasureRequest,
+    Peaks,
+    Subject,
+    catalogue_name,
+    plain_table,
+)
+from memlint.validate.phases import Holdings, watched_phases
+from memlint.worker.protocol import Request, Result
+from memlint.workload.construct import real_program
+from memlint.workload.discover import complete, find_workloads
+from memlint.workload.pyproject import workloads_from_tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from memlint.validate.host import CpuMeasurement
+
+_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
+
+
+def describe(request: Request) -> Result:
+    """The machine the device in `request.detail` is in. Raises UsageError where there is no such device."""
+    device = str(request.detail["device"])
+    if device == "cuda":
+        require_cuda()
+    return Result.model_validate({"detail": {"machine": _machine(device).model_dump(mode="json")}})
+
+
+def find(request: Request) -> Result:
+    """The Workloads of a target as Subjects, their inputs inferred where nobody gave them; none is no error."""
+    root, settings = Path(request.root), request.settings
+    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
+    overrides = {key: value for key in _OVERRIDES if (value := getattr(settings, key)) is not None}
+    one = request.detail.get("device") == "cpu" and settings.batch is None
+    place = request.path or request.target
+    text = f"{place}::{request.qualname}" if request.path and request.qualname else place
+    subjects, failed = [], []
+    for workload in find_workloads(text, root, configured, overrides).workloads:
+        if not request.named and workload.origin == "discovered":
+            continue
+        try:
+            # A step on the host takes real time: where nobody said a batch, one item is enough to compare.
+            asked = replace(workload, batch=1) if one and workload.origin in ("discovered", "target") else workload
+            completed, _ = complete(asked, root)
+            table = plain_table(completed, root)
+            name = table.pop("name")
+            subjects.append(Subject.model_validate({"name": name, "table": table}).model_dump(mode="json"))
+        except MemlintError as error:
+            failed.append({"name": workload.name, "message": error.message, "hint": error.hint})
+    return Result.model_validate({"detail": {"subjects": subjects, "failed": failed}})
+
+
+def measure(request: Request) -> Result:
+    """Run one Workload for real: a Measurement, or why it is left out: too big, or a package is missing."""
+    asked = MeasureRequest.model_validate(request.detail)
+    if asked.device == "cuda":
+        require_cuda()
+    try:
+        measurement = _measured(asked, Path(request.root))
+    except Exception as error:
+        reason = reason_to_skip(error)
+        if reason is None:
+            raise
+        return Result(detail={"skipped": reason})
+    return Result(detail={"measurement": measurement.model_dump(mode="json")})
+
+
+def _measured(asked: MeasureRequest, root: Path) -> Measurement:
+    subject, num_steps = asked.subject, asked.num_warmup + asked.num_steps
+    with under(subject.conditions):
+        # A real program does not look at its GPU, which need not be in the catalogue.
+        program = real_program(subject.workload(root, asked.device), root, asked.device)
+        held = Holdings(program, asked.device)
+
+        @contextmanager
+        def watched(enter: Callable[[Phase], None]) -> Iterator[None]:
+            def begin(phase: Phase) -> None:
+                held.look(phase)
+                enter(phase)
+
+            with watched_phases(begin):
+                yield
+
+        if asked.device == "cpu":
+            with watched(lambda _phase: None):
+                facts = _of_cpu(measure_cpu_step(program, num_steps), listed=asked.allocations)
+        else:
+            if asked.limit is not None:
+                limit_reserved(asked.limit)
+            facts = _of_cuda(asked, program, watched)
+        return Measurement(
+            subject=subject,
+            machine=_machine(asked.device),
+            flags=flags_now(),
+            num_warmup=asked.num_warmup,
+            num_steps=asked.num_steps,
+            categories={category.value: nbytes for category, nbytes in held.finish().items()},
+            **facts,
+        )
+
+
+def _of_cpu(measured: CpuMeasurement, *, listed: bool) -> dict[str, Any]:
+    peak = measured.peak_event
+    allocations = [Allocation(e.nbytes, e.op, e.phase.value) for e in measured.events if e.nbytes > 0]
+    return {
+        "peaks": Peaks(requested=measured.peak_nbytes),
+        "phase_peaks": {phase.value: Peaks(requested=nbytes) for phase, nbytes in measured.phase_peaks().items()},
+        "steps": [Peaks(requested=nbytes) for nbytes in measured.step_peaks()],
+        "peak_phase": (peak.phase if peak else Phase.OTHER).value,
+        "peak_op": peak.op if peak else "",
+        "allocations": allocations if listed else [],
+    }
+
+
+def _of_cuda(asked: MeasureRequest, program: Any, watched: Callable[..., Any]) -> dict[str, Any]:
+    num_steps = asked.num_warmup + asked.num_steps
+    wanted = asked.history is not None or asked.allocations
+    measured = measure_cuda_step(program, num_steps, watched=watched, history=wanted)
+    if asked.history is not None and measured.history is not None:
+        machine = _machine("cuda")
+        about = {
+            "name": asked.subject.name,
+            "kind": asked.subject.family,
+            "config": asked.subject.table,
+            "torch": machine.torch,
+            "gpu": machine.title,
+        }
+        history = about | measured.history
+        history["peaks"] |= {"allocated": measured.peaks.allocated}
+        write_history(history, Path(asked.history))
+    return {
+        "peaks": measured.peaks,
+        "phase_peaks": {phase.value: peaks for phase, peaks in measured.phases.items()},
+        "steps": measured.steps,
+        "peak_phase": measured.peak_phase.value,
+        "num_retries": measured.num_retries,
+        "allocations": _allocations(measured.history) if asked.allocations else [],
+        "history": Path(asked.history).name if asked.history else "",
+    }
+
+
+def _allocations(history: dict[str, Any] | None) -> list[Allocation]:
+    """Those of a history, with the phases its stacks tell."""
+    events = history["events"] if history is not None else ()
+    return [Allocation(nbytes, op, phase) for _, _, nbytes, _, op, phase in (e for e in events if e[0] == "alloc")]
+
+
+def _machine(device: str) -> Machine:
+    python = platform.python_version()
+    if device == "cpu":
+        title = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+        return Machine(gpu="cpu", title=title, torch=torch.__version__, python=python)
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    capability = (properties.major, properties.minor)
+    return Machine(
+        gpu=catalogue_name(properties.name, properties.total_memory, capability),
+        title=properties.name,
+        total_nbytes=properties.total_memory,
+        capability=capability,
+        driver=driver_version(),
+        cuda=torch.version.cuda or "",
+        cudnn=str(torch.backends.cudnn.version() or ""),
+        torch=torch.__version__,
+        python=python,
+    )

@@ -1,0 +1,210 @@
+"""What `memlint validate` does: which Subjects, on which device, held against what."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.base.errors import UsageError
+from memlint.commands.validate.session import (
+    ALLOCATOR_VARIABLES,
+    Outcome,
+    Session,
+    exit_status,
+    find_subjects,
+    require_torch,
+    status_of,
+)
+from memlint.config import find_settings, override
+from memlint.validate.comparison_text import render_accuracy, render_comparison, render_measurement, render_scoreboard
+from memlint.validate.scoreboard import scoreboard
+from memlint.validate.store import Store, read_measurements
+from memlint.validate.suite import read_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from memlint.base.errors import MemlintError
+    from memlint.config import Settings
+    from memlint.report.layout import Look
+    from memlint.validate.compare import Comparison
+    from memlint.validate.measurement import DeviceKind, Subject
+
+TRACED_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    suite: Path | None = None
+    device: DeviceKind = "cuda"
+    steps: int = 2
+    record: Path | None = None
+    history: bool = False
+    no_compare: bool = False
+    against: Path | None = None
+    cap: bool = False
+    events: bool = False
+    only: tuple[str, ...] = ()
+    batch: int | None = None
+    dimensions: dict[str, int] | None = None
+    dtype: str | None = None
+    mode: str | None = None
+    optimizer: str | None = None
+    timeout: float | None = None
+    memory_limit: str | None = None
+
+    def settings(self) -> dict[str, object]:
+        """Those that are keys of Settings."""
+        names = ("batch", "dimensions", "dtype", "mode", "optimizer", "timeout", "memory_limit")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of it all."""
+
+    comparisons: list[Comparison] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    summed_up: bool = False
+    """Whether many were compared, so that a scoreboard says more than each of them."""
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return max(exit_status(self.outcomes), status_of(self.comparisons))
+
+    @property
+    def errors(self) -> list[tuple[str, MemlintError]]:
+        """Names, and what went wrong."""
+        return [(outcome.name, outcome.error) for outcome in self.outcomes if outcome.error is not None]
+
+    def rendered(self, output_format: str, look: Look) -> str:
+        """As text, JSON or Markdown, that ends with a newline."""
+        board = scoreboard(self.comparisons)
+        if output_format == "markdown":
+            held_out = (c.measurement.subject for c in self.comparisons if c.measurement.subject.holdout)
+            return render_accuracy(board, (subject.name for subject in held_out))
+        if output_format == "json":
+            return board.model_dump_json(indent=1) + "\n"
+        if self.summed_up:
+            return render_scoreboard(board, look) if self.comparisons else ""
+        blocks = [render_comparison(comparison, look) for comparison in self.comparisons]
+        only_measured = [outcome.measurement for outcome in self.outcomes if outcome.comparison is None]
+        blocks += [render_measurement(measurement, look) + "\n" for measurement in only_measured if measurement]
+        return "\n".join(blocks)
+
+
+class _Task(NamedTuple):
+    subject: Subject
+    root: Path
+    settings: Settings
+    history: bool
+
+
+def validate(
+    targets: Sequence[str],
+    options: Options,
+    *,
+    on_wait: Callable[[str, float], None] = lambda _name, _seconds: None,
+    tell: Callable[[str], None] = lambda _text: None,
+) -> Result:
+    """Measure and compare what `options` say. `tell` is called with each line of progress.
+
+    Raises MemlintError for options that make no sense; what goes wrong with a single Subject stands in its Outcome.
+    """
+    require_torch()
+    _check(targets, options)
+    if options.against is not None:
+        return _against(options.against, options, on_wait)
+    found, wrong = find_subjects(targets, options.settings(), options.device, on_wait)
+    tasks = [_Task(subject, Path(request.root), request.settings, options.history) for request, subject in found]
+    tasks += _of_suite(options) if options.suite is not None else []
+    tasks = [task for task in tasks if _wanted(task.subject, options)]
+    sessions = _sessions(tasks, options, on_wait)
+    outcomes = wrong
+    for number, task in enumerate(tasks, start=1):
+        outcome = sessions[task.root].measure(task.subject, history=task.history)
+        outcomes.append(outcome)
+        if options.suite is not None or options.record is not None:
+            tell(f"[{number}/{len(tasks)}] {outcome.name}: {_said(outcome)}")
+        elif outcome.skipped:
+            tell(f"{outcome.name}: {_said(outcome)}")
+    if not options.no_compare:
+        for root, session in sessions.items():
+            names = {task.subject.name for task in tasks if task.root == root}
+            session.compare([outcome for outcome in outcomes if outcome.name in names], cap=options.cap)
+    comparisons = [outcome.comparison for outcome in outcomes if outcome.comparison is not None]
+    return Result(comparisons, outcomes, summed_up=options.suite is not None and not options.only)
+
+
+def _check(targets: Sequence[str], options: Options) -> None:
+    """Raise UsageError for options that do not go together."""
+    asked = bool(targets) or options.suite is not None
+    if options.against is not None and (asked or options.record is not None or options.cap):
+        raise UsageError("--against runs nothing", "Leave out targets, --suite, --record and --cap.")
+    if options.against is None and not asked:
+        raise UsageError("nothing to validate", "Give a file, --suite FILE, or --against DIR.")
+    if options.device == "cpu" and (options.cap or options.history):
+        raise UsageError("the host has no caching allocator", "Leave out --cap and --history, or give --device cuda.")
+    if options.history and options.record is None:
+        raise UsageError("--history needs a place to keep it", "Give --record DIR.")
+    if (options.cap or options.events) and options.no_compare:
+        raise UsageError("--cap and --events need the estimate", "Leave out --no-compare.")
+    if options.events and (options.record is not None or options.against is not None or options.steps != TRACED_STEPS):
+        raise UsageError("--events compares two steps that run now", "Leave out --record, --against and --steps.")
+
+
+def _against(folder: Path, options: Options, on_wait: Callable[[str, float], None]) -> Result:
+    settings, root = find_settings(folder)
+    session = Session(root, override(settings, **_limits(options)), "cpu", on_wait=on_wait)
+    measurements = [m for m in read_measurements(folder) if _wanted(m.subject, options)]
+    return Result(list(session.comparisons(measurements)), summed_up=not options.only)
+
+
+def _wanted(subject: Subject, options: Options) -> bool:
+    """Whether its name has one of the texts of `--only` in it."""
+    return not options.only or any(text in subject.name for text in options.only)
+
+
+def _of_suite(options: Options) -> list[_Task]:
+    assert options.suite is not None
+    variable = next((name for name in ALLOCATOR_VARIABLES if os.environ.get(name)), None)
+    if variable is not None:
+        raise UsageError(f"{variable} is set, and would change what the suite measures", f"Run: unset {variable}")
+    settings, root = find_settings(options.suite.parent)
+    settings = override(settings, **_limits(options))
+    entries = read_suite(options.suite, root)
+    return [
+        _Task(entry.subject, root, settings, options.history and entry.history)
+        for entry in entries
+        if entry.cpu == (options.device == "cpu")
+    ]
+
+
+def _sessions(tasks: Sequence[_Task], options: Options, on_wait: Callable[[str, float], None]) -> dict[Path, Session]:
+    """One for each project, with a store where measurements are to be kept."""
+    sessions = {}
+    for task in tasks:
+        if task.root not in sessions:
+            session = Session(task.root, task.settings, options.device, options.steps, on_wait)
+            session.allocations = options.events
+            if options.record is not None:
+                session.store = Store(options.record, session.machine)
+            sessions[task.root] = session
+    return sessions
+
+
+def _limits(options: Options) -> dict[str, object]:
+    return {"timeout": options.timeout, "memory_limit": options.memory_limit}
+
+
+def _said(outcome: Outcome) -> str:
+    if outcome.error is not None:
+        return f"failed: {outcome.error.message}"
+    if outcome.skipped:
+        return f"skipped: {outcome.skipped}"
+    return "recorded before" if outcome.is_old else "measured"

@@ -1,0 +1,63 @@
+"""What happens in the child process that estimates Subjects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from memlint.accelerator import lazy_imports
+from memlint.base.errors import MemlintError
+from memlint.commands.analyse.child import Analysis
+from memlint.memory.timeline import Timeline, by_category, live, without
+from memlint.trace.records import Phase
+from memlint.validate.conditions import reason_to_skip, under
+from memlint.validate.measurement import Allocation, Subject
+from memlint.validate.prediction import Prediction, Range
+from memlint.worker.protocol import Request, Result
+
+if TYPE_CHECKING:
+    from memlint.trace.records import Category
+
+
+def predict(request: Request) -> Result:
+    """Predictions for the Subjects in `request.detail`, in order; what goes wrong with one stands in its Prediction."""
+    lazy_imports.run_eagerly()
+    root, gpu = Path(request.root), str(request.detail["gpu"])
+    subjects = [Subject.model_validate(value) for value in request.detail["subjects"]]  # type: ignore[union-attr]
+    listed = bool(request.detail.get("allocations", False))
+    predictions = [_predicted(subject, root, gpu, listed=listed).model_dump(mode="json") for subject in subjects]
+    return Result.model_validate({"torch": torch.__version__, "detail": {"predictions": predictions}})
+
+
+def _predicted(subject: Subject, root: Path, gpu: str, *, listed: bool) -> Prediction:
+    try:
+        with under(subject.conditions):
+            analysis = Analysis.of(subject.workload(root, gpu), root)
+    except MemlintError as error:
+        return Prediction(name=subject.name, error=error.message, skipped=reason_to_skip(error))
+    peak = analysis.estimate
+    return Prediction(
+        name=subject.name,
+        peaks={name: Range(*getattr(peak, name)) for name in ("requested", "allocated", "reserved", "device")},
+        phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
+        categories={category.value: nbytes for category, nbytes in _category_peaks(analysis.timeline).items()},
+        peak_phase=peak.phase.value,
+        peak_op=peak.op,
+        allocations=_allocations(analysis.timeline) if listed else [],
+    )
+
+
+def _allocations(timeline: Timeline) -> list[Allocation]:
+    born = (timeline.buffers[event] for event in timeline.events if event >= 0)
+    return [Allocation(b.nbytes, b.op, b.phase.value if b.step >= 0 else Phase.OTHER.value) for b in born if b.nbytes]
+
+
+def _category_peaks(timeline: Timeline) -> dict[Category, int]:
+    """The most bytes of each category alive at once."""
+    peaks = {}
+    for category in by_category(timeline.buffers):
+        others = [buffer.id for buffer in timeline.buffers if buffer.category is not category]
+        peaks[category] = max(live(without(timeline, others)), default=0)
+    return peaks

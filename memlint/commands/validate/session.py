@@ -1,0 +1,269 @@
+"""`memlint validate`: Subjects measured one after the other, each in a process of its own, and estimated."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.errors import MemlintError, UsageError, WorkerError
+from memlint.commands.targets import distinct, resolve
+from memlint.validate.compare import Cap, Comparison
+from memlint.validate.measurement import Machine, Measurement, MeasureRequest, Subject, known_gpu
+from memlint.validate.prediction import Prediction
+from memlint.worker.answer import Limits
+from memlint.worker.parent import ask
+from memlint.worker.protocol import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from memlint.config import Settings
+    from memlint.validate.measurement import DeviceKind
+    from memlint.validate.store import Store
+    from memlint.worker.answer import Answer
+
+NUM_STEPS = 2
+_TOGETHER = 8  # Subjects estimated by one process
+_SECONDS = 600.0  # for measuring one Subject, unless the user allows more
+_UNLIMITED = 2**46  # CUDA maps more than any limit on private memory would let it
+_CUDA_ENVIRONMENT: Mapping[str, str | None] = {
+    "CUDA_VISIBLE_DEVICES": None,
+    "OMP_NUM_THREADS": None,
+    "MKL_NUM_THREADS": None,
+    "OPENBLAS_NUM_THREADS": None,
+    "TORCH_SYMBOLIZE_MODE": "dladdr",  # of the histories' stacks; the default starts addr2line for each library
+}
+ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""By its new and its old name."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one Subject: a Measurement, why it was left out, or what went wrong."""
+
+    name: str
+    measurement: Measurement | None = None
+    is_old: bool = False
+    """Whether it was recorded earlier."""
+    skipped: str = ""
+    error: MemlintError | None = None
+    comparison: Comparison | None = None
+
+
+@dataclass(slots=True)
+class Session:
+    """One device, on which Subjects of one project are measured.
+
+    `on_wait` is called about ten times a second with what is being done and the seconds it has taken.
+    """
+
+    root: Path
+    settings: Settings
+    device: DeviceKind
+    num_steps: int = NUM_STEPS
+    on_wait: Callable[[str, float], None] = lambda _name, _seconds: None
+    store: Store | None = None
+    allocations: bool = False
+    """Whether to list every allocation on both sides."""
+    _machine: Machine | None = field(default=None, init=False)
+
+    @property
+    def machine(self) -> Machine:
+        """Where it is measured. Raises UsageError where there is no such device."""
+        if self._machine is None:
+            answer = self._ask("describe", {"device": self.device}, self.device)
+            self._machine = Machine.model_validate(_detail(answer)["machine"])
+        return self._machine
+
+    def measure(self, subject: Subject, *, limit: int | None = None, history: bool = False) -> Outcome:
+        """The Outcome of `subject`, from the store where it is there already; what is new is put there at once.
+
+        `limit` are the most bytes the allocator may reserve: with it nothing is taken from the store or put there.
+        `history` asks for the allocator's, which only a store can hold.
+        """
+        kept = self.store if limit is None else None
+        known = kept.find(subject, self.num_steps, history=history) if kept else None
+        if known is not None:
+            return Outcome(subject.name, known, is_old=True)
+        request = MeasureRequest(
+            subject=subject,
+            device=self.device,
+            num_steps=self.num_steps,
+            # The CPU's figures are complete from the first step on; lists are of as many steps as a Trace has.
+            num_warmup=int(self.device == "cuda" and not self.allocations),
+            history=str(kept.history_file(subject.name)) if kept and history else None,
+            limit=limit,
+            allocations=self.allocations,
+        )
+        answer = self._ask("measure", request.model_dump(mode="json"), subject.name, subject.allocator)
+        if answer.out_of_memory:
+            return Outcome(subject.name, skipped="too big for the host's memory")
+        if answer.error is not None:
+            return Outcome(subject.name, error=answer.error)
+        detail = _detail(answer)
+        if "skipped" in detail:
+            return Outcome(subject.name, skipped=str(detail["skipped"]))
+        measurement = Measurement.model_validate(detail["measurement"])
+        if kept is not None:
+            kept.put(measurement)
+        return Outcome(subject.name, measurement)
+
+    def cap(self, comparison: Comparison) -> Cap:
+        """Run it again with the reserved bytes of its estimate as a limit. Raises what went wrong otherwise."""
+        limit = comparison.prediction.peaks["reserved"].estimate
+        outcome = self.measure(comparison.measurement.subject, limit=limit)
+        if outcome.error is not None:
+            raise outcome.error
+        retries = outcome.measurement.num_retries if outcome.measurement else 0
+        return Cap(limit=limit, held=outcome.measurement is not None, num_retries=retries)
+
+    def compare(self, outcomes: Sequence[Outcome], *, cap: bool = False) -> None:
+        """Give each Outcome with a Measurement its comparison; a Prediction or a run that failed is an error."""
+        measured = [(outcome, outcome.measurement) for outcome in outcomes if outcome.measurement is not None]
+        compared = self.comparisons([measurement for _, measurement in measured])
+        for (outcome, _), comparison in zip(measured, compared, strict=True):
+            error = comparison.prediction.error
+            if error is not None:
+                outcome.error = WorkerError(f"no estimate: {error}", "See it with `memlint check`.")
+                continue
+            outcome.comparison = comparison
+            try:
+                if cap:
+                    outcome.comparison = comparison.model_copy(update={"cap": self.cap(comparison)})
+            except MemlintError as failure:
+                outcome.error = failure
+
+    def comparisons(self, measurements: Sequence[Measurement]) -> Iterator[Comparison]:
+        """Each Measurement with what memlint says of it, in order."""
+        by_gpu: dict[str, list[Measurement]] = {}
+        for measurement in measurements:
+            by_gpu.setdefault(measurement.machine.gpu, []).append(measurement)
+        predictions = {
+            (gpu, name): prediction
+            for gpu, group in by_gpu.items()
+            for name, prediction in self._predictions([m.subject for m in group], gpu).items()
+        }
+        for measurement in measurements:
+            key = (measurement.machine.gpu, _key(measurement.subject))
+            yield Comparison(measurement=measurement, prediction=predictions[key])
+
+    def _predictions(self, subjects: Sequence[Subject], gpu: str) -> dict[str, Prediction]:
+        """By the Subject's key. A process that dies takes nobody else's Prediction with it."""
+        if not known_gpu(gpu):
+            reason = f"the GPU {gpu} is not in memlint's catalogue"
+            return {_key(subject): Prediction.failed(subject.name, reason) for subject in subjects}
+        found: dict[str, Prediction] = {}
+        distinct_subjects = list({_key(subject): subject for subject in subjects}.values())
+        for start in range(0, len(distinct_subjects), _TOGETHER):
+            group = distinct_subjects[start : start + _TOGETHER]
+            made = self._predicted(group, gpu)
+            if made is None and len(group) > 1:
+                made = [prediction for subject in group for prediction in self._predicted([subject], gpu) or [None]]
+            for subject, prediction in zip(group, made or [None], strict=True):
+                found[_key(subject)] = prediction or Prediction.failed(subject.name, "the process that made it died")
+        return found
+
+    def _predicted(self, subjects: Sequence[Subject], gpu: str) -> list[Prediction | None] | None:
+        """None if the process ended without an answer."""
+        dumped = [subject.model_dump(mode="json") for subject in subjects]
+        detail = {"subjects": dumped, "gpu": gpu, "allocations": self.allocations}
+        name = f"the estimate of {subjects[0].name}" + (f" and {len(subjects) - 1} more" if len(subjects) > 1 else "")
+        answer = self._ask("predict", detail, name, times=len(subjects))
+        if answer.error is not None:
+            return None
+        return [Prediction.model_validate(value) for value in _detail(answer)["predictions"]]
+
+    def _ask(self, function: str, detail: Mapping[str, Any], name: str, allocator: str = "", times: int = 1) -> Answer:
+        on_gpu = self.device == "cuda" and function in ("measure", "describe")
+        environment: dict[str, str | None] = dict(_CUDA_ENVIRONMENT) if on_gpu else {}
+        if on_gpu and allocator:
+            environment |= dict.fromkeys(ALLOCATOR_VARIABLES, allocator)
+        limits = Limits(
+            seconds=times * max(self.settings.timeout, _SECONDS if function == "measure" else 0.0),
+            nbytes=_UNLIMITED if on_gpu else self.settings.memory_limit,
+        )
+        module = "predict" if function == "predict" else "run"
+        return ask(
+            Request(target=name, path=None, root=str(self.root), settings=self.settings, detail=dict(detail)),
+            limits,
+            analyse=f"memlint.validate.{module}:{function}",
+            environment=environment,
+            on_wait=lambda seconds: self.on_wait(name, seconds),
+        )
+
+
+def exit_status(outcomes: Sequence[Outcome]) -> int:
+    """0: all is well; 1: an estimate is too low, or did not hold as a limit; 2: something went wrong."""
+    if any(outcome.error is not None for outcome in outcomes):
+        return 2
+    return status_of([outcome.comparison for outcome in outcomes if outcome.comparison is not None])
+
+
+def status_of(comparisons: Sequence[Comparison]) -> int:
+    """The exit status of comparisons alone, as in `exit_status`."""
+    if any(comparison.prediction.error is not None for comparison in comparisons):
+        return 2
+    return int(any(c.is_too_low or (c.cap is not None and not c.cap.held) for c in comparisons))
+
+
+def require_torch() -> None:
+    """Raise UsageError where PyTorch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "PyTorch is not installed, so nothing can be run", "Install it with: pip install 'torch-memlint[torch]'"
+        )
+
+
+def find_subjects(
+    arguments: Sequence[str],
+    options: Mapping[str, object],
+    device: DeviceKind,
+    on_wait: Callable[[str, float], None] = lambda _name, _seconds: None,
+) -> tuple[list[tuple[Request, Subject]], list[Outcome]]:
+    """The Subjects of what was typed, for `device`, with the Request each was found by, and what could not be read.
+
+    Raises MemlintError for arguments and configuration that make no sense.
+    """
+    found, wrong = [], []
+    allocator = next((text for name in ALLOCATOR_VARIABLES if (text := os.environ.get(name))), "")
+    for targets in distinct([resolve(argument, options) for argument in arguments]):
+        wrong += [Outcome(name, error=error) for name, error in targets.lost]
+        for request in targets.requests:
+            limits = Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit)
+            answer = ask(
+                request.model_copy(update={"detail": {"device": device}}),
+                limits,
+                analyse="memlint.commands.validate.child:find",
+                on_wait=lambda seconds, name=request.target: on_wait(name, seconds),  # type: ignore[misc]
+            )
+            if answer.error is not None:
+                wrong.append(Outcome(request.target, error=answer.error))
+                continue
+            detail = _detail(answer)
+            for value in detail["subjects"]:
+                subject = Subject.model_validate(value)
+                if allocator and not subject.allocator:
+                    subject = subject.model_copy(update={"table": {**subject.table, "allocator": allocator}})
+                found.append((request, subject))
+            wrong += [
+                Outcome(entry["name"], error=WorkerError(entry["message"], entry["hint"])) for entry in detail["failed"]
+            ]
+            if request.named and not detail["subjects"] and not detail["failed"]:
+                hint = "Name the class or function that gives the model, as in model.py::build."
+                wrong.append(Outcome(request.target, error=UsageError("no model found in it", hint)))
+    return found, wrong
+
+
+def _detail(answer: Answer) -> dict[str, Any]:
+    """What the child answered. Raises its error."""
+    if answer.error is not None:
+        raise answer.error
+    assert answer.result is not None
+    return dict(answer.result.detail)
+
+
+def _key(subject: Subject) -> str:
+    return subject.model_dump_json()

@@ -1,0 +1,1 @@
+"""PyTorch's caching allocator: the reference, its fast twin for peaks, and their settings."""

@@ -1,0 +1,386 @@
+"""PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp), event by event and byte by byte.
+
+The allocator asks the driver for segments and cuts them into blocks. Free blocks stay in one of two pools, small and
+large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda.memory_allocated` does; `reserved`
+counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for.
+
+Not modelled, because they need stream events or a CUDA graph: frees deferred by `record_stream`, private pools.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from memlint.base.units import format_nbytes
+from memlint.cuda.allocator.driver import Driver
+from memlint.cuda.allocator.pools import Block, Pool
+from memlint.cuda.allocator.settings import MIB, MIN_LARGE_ALLOCATION, AllocatorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = ["Allocator", "AllocatorSettings", "Block", "OutOfMemory"]
+
+# The constants of c10/core/AllocatorConfig.h: kMinBlockSize, kSmallSize, kSmallBuffer, kRoundLarge.
+MIN_BLOCK: Final = 512
+SMALL_SIZE: Final = MIB
+SMALL_SEGMENT: Final = 2 * MIB
+LARGE_ROUNDING: Final = 2 * MIB
+
+DEFAULT_ADDRESS_SPACE: Final = 90 * 2**30
+"""Addresses of one expandable segment where the GPU is not known: 9/8 of 80 GiB."""
+
+
+class OutOfMemory(Exception):  # noqa: N818 -- PyTorch's word
+    """A request the driver could not serve even after every cached segment was given back."""
+
+    def __init__(self, nbytes: int, allocated: int, reserved: int, capacity: int | None) -> None:
+        limit = "" if capacity is None else f" of {format_nbytes(capacity)}"
+        super().__init__(
+            f"CUDA out of memory. Tried to allocate {format_nbytes(nbytes)}: {format_nbytes(allocated)} are allocated, "
+            f"{format_nbytes(reserved)}{limit} reserved"
+        )
+        self.nbytes = nbytes
+        self.allocated = allocated
+        self.reserved = reserved
+        self.capacity = capacity
+
+
+class Allocator:
+    """The caching allocator of one GPU with `capacity` bytes for segments (None: without end).
+
+    `share` are the bytes that the process may reserve at most (None: as many as there are).
+
+    `driver` stands in for CUDA where addresses matter, as when a recorded history is replayed; it has its own capacity.
+    """
+
+    def __init__(
+        self,
+        settings: AllocatorSettings | None = None,
+        capacity: int | None = None,
+        driver: Driver | None = None,
+        share: int | None = None,
+    ) -> None:
+        self.settings = AllocatorSettings() if settings is None else settings
+        self.driver = Driver(capacity) if driver is None else driver
+        self.share = share
+        self.requested = self.allocated = self.reserved = 0
+        self.peak_requested = self.peak_allocated = self.peak_reserved = 0
+        self.num_retries = 0
+        """How often cached segments had to be given back to serve a request."""
+        self._small = Pool(is_small=True)
+        self._large = Pool(is_small=False)
+        self._segments: dict[int, Block] = {}
+        self._expandable = self.settings.expandable_segments
+        self._max_split_size = self.settings.max_split_size
+        self._collect_above = 0
+        if share is not None:
+            self._collect_above = int(self.settings.garbage_collection_threshold * share)
+        self._rounds_to_powers = any(divisions > 1 for divisions in self.settings.roundup_power2_divisions)
+
+    def malloc(self, nbytes: int, stream: int = 0) -> Block:
+        """Block of at least `nbytes`; zero bytes take a block of 512 (PyTorch never asks for zero).
+
+        Raises OutOfMemory.
+        """
+        size = self.block_size(nbytes)
+        pool = self._small if size <= SMALL_SIZE else self._large
+        block = self._find_free(pool, size, stream)
+        if block is None:
+            if self._collect_above and self.reserved > self._collect_above:
+                self._collect_garbage()
+            block = self._extend(pool, size, stream) or self._extend_after_release(pool, size, stream)
+            if block is None:
+                raise OutOfMemory(nbytes, self.allocated, self.reserved, self.driver.capacity)
+        if self._should_split(block, size):
+            pool.add(block.split(size))
+        block.allocated = True
+        block.requested = nbytes
+        self.requested += nbytes
+        self.allocated += block.size
+        self.peak_requested = max(self.peak_requested, self.requested)
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Return a block to its pool and join it with free neighbours."""
+        assert block.allocated, "a block is freed once"
+        self.requested -= block.requested
+        self.allocated -= block.size
+        block.allocated = False
+        block.requested = 0
+        self._merge_with_neighbours(block)
+        block.pool.add(block)
+
+    def empty_cache(self) -> None:
+        """Give every segment that is wholly free back to the driver."""
+        self._release(self._large)
+        self._release(self._small)
+
+    def block_size(self, nbytes: int) -> int:
+        """Size a request is rounded up to."""
+        if nbytes < MIN_BLOCK:
+            return MIN_BLOCK
+        if self._rounds_to_powers:
+            divisions = self.settings.divisions(nbytes)
+            if divisions > 1 and nbytes > MIN_BLOCK * divisions:
+                step = (1 << nbytes.bit_length() - 1) // divisions
+                return -(-nbytes // step) * step
+        return -(-nbytes // MIN_BLOCK) * MIN_BLOCK
+
+    def segment_size(self, size: int) -> int:
+        """Size of the segment asked of the driver for a block of `size` bytes."""
+        if size <= SMALL_SIZE:
+            return SMALL_SEGMENT
+        if size < MIN_LARGE_ALLOCATION:
+            return self.settings.large_segment_size
+        return -(-size // LARGE_ROUNDING) * LARGE_ROUNDING
+
+    def segments(self) -> Iterator[tuple[Block, ...]]:
+        """Blocks of each segment in order of address, blocks without memory included."""
+        for first in self._segments.values():
+            blocks = []
+            block: Block | None = first
+            while block is not None:
+                blocks.append(block)
+                block = block.next
+            yield tuple(blocks)
+
+    def adopt(
+        self, address: int, stream: int, blocks: Iterable[tuple[int, int | None]], *, is_small: bool
+    ) -> list[Block]:
+        """Add a segment that was there before, as pairs of size and requested bytes (None: free); gives its blocks."""
+        pool = self._small if is_small else self._large
+        adopted: list[Block] = []
+        end = address
+        for size, requested in blocks:
+            block = Block(address, size, stream, pool)
+            block.address = end
+            end += size
+            if adopted:
+                block.previous, adopted[-1].next = adopted[-1], block
+            else:
+                self._segments[address] = block
+            adopted.append(block)
+            self.reserved += size
+            if requested is None:
+                pool.add(block)
+            else:
+                block.allocated, block.requested = True, requested
+                self.allocated += size
+                self.requested += requested
+        self.driver.used += end - address
+        self.peak_requested = max(self.peak_requested, self.requested)
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        return adopted
+
+    def _find_free(self, pool: Pool, size: int, stream: int) -> Block | None:
+        """Smallest free block that fits, at the lowest address, taken out of its pool."""
+        pool.num_searches += 1
+        blocks = pool.free.get(stream)
+        if not blocks:
+            return None
+        index = bisect_left(blocks, (size,))
+        if index == len(blocks):
+            return None
+        if self._expandable:
+            # A block that can still grow counts with all it can grow to.
+            while (
+                blocks[index][2].expandable
+                and index + 1 < len(blocks)
+                and blocks[index + 1][2].size_when_grown < blocks[index][2].size_when_grown
+            ):
+                index += 1
+        block = blocks[index][2]
+        limit = self._max_split_size
+        if limit is not None:
+            if size < limit <= block.size:
+                return None
+            if size >= limit and block.size >= size + self.settings.max_non_split_rounding:
+                return None
+        del blocks[index]
+        return block
+
+    def _should_split(self, block: Block, size: int) -> bool:
+        rest = block.size - size
+        if block.pool.is_small or self._expandable:
+            return rest >= MIN_BLOCK
+        return rest > SMALL_SIZE and (self._max_split_size is None or size < self._max_split_size)
+
+    def _extend(self, pool: Pool, size: int, stream: int) -> Block | None:
+        """Free block of at least `size` in memory new from the driver, None if there is not enough."""
+        if self.share is not None and self.reserved + self.segment_size(size) > self.share:
+            return None
+        if self._expandable:
+            return self._grow_expandable(pool, size, stream)
+        nbytes = self.segment_size(size)
+        address = self.driver.malloc(nbytes, stream)
+        if address is None:
+            return None
+        self._count_reserved(nbytes)
+        block = self._segments[address] = Block(address, nbytes, stream, pool)
+        return block
+
+    def _extend_after_release(self, pool: Pool, size: int, stream: int) -> Block | None:
+        """Try what PyTorch tries before it gives up: release blocks just large enough, then all cached segments."""
+        self.num_retries += 1
+        if self._release_oversize(pool, size, stream):
+            block = self._extend(pool, size, stream)
+            if block is not None:
+                return block
+        self.empty_cache()
+        return self._extend(pool, size, stream)
+
+    def _release_oversize(self, pool: Pool, size: int, stream: int) -> bool:
+        """Release unsplittable free segments until `size` bytes are back; False if there are not as many."""
+        if self._max_split_size is None:
+            return False
+        wanted = max(size, self._max_split_size)
+        blocks = [block for _, _, block in pool.free.get(stream, ())]
+        index = bisect_left(blocks, wanted, key=lambda block: block.size)
+        if index < len(blocks) and not blocks[index].expandable:
+            self._release_segment(blocks[index])
+            return True
+        released = 0
+        for block in reversed(blocks[:index]):
+            if released >= wanted or block.size < self._max_split_size:
+                break
+            if not block.expandable:
+                released += block.size
+                self._release_segment(block)
+        return released >= wanted
+
+    def _collect_garbage(self) -> None:
+        """Give free large segments back, those first that were free for as many searches as the average or more."""
+        pool = self._large
+        wanted = self.reserved - self._collect_above
+        ages = {b: pool.num_searches - b.cached_at for b in pool.in_order() if b.is_whole_segment and not b.expandable}
+        released = 0
+        while released < wanted and ages:
+            average = sum(ages.values()) / len(ages)
+            for block in [block for block, age in ages.items() if age >= average]:
+                del ages[block]
+                released += block.size
+                self._release_segment(block)
+
+    def _release(self, pool: Pool) -> None:
+        for block in pool.in_order():
+            if block.expandable:
+                self._unmap(block)
+            elif block.is_whole_segment:
+                self._release_segment(block)
+
+    def _release_segment(self, block: Block) -> None:
+        block.pool.remove(block)
+        del self._segments[block.address]
+        self.reserved -= block.size
+        self.driver.free(block.address, block.size)
+
+    def _merge_with_neighbours(self, block: Block) -> None:
+        """Let `block`, which is in no pool, swallow neighbours that are free as it is."""
+        previous, following = block.previous, block.next
+        if previous is not None and not previous.allocated and previous.mapped == block.mapped:
+            previous.pool.remove(previous)
+            block.address = previous.address
+            block.size += previous.size
+            block.previous = previous.previous
+            if block.previous is None:
+                self._segments[block.segment] = block
+            else:
+                block.previous.next = block
+        if following is not None and not following.allocated and following.mapped == block.mapped:
+            following.pool.remove(following)
+            block.size += following.size
+            block.next = following.next
+            if block.next is not None:
+                block.next.previous = block
+
+    def _count_reserved(self, nbytes: int) -> None:
+        self.reserved += nbytes
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    # Expandable segments: one range of addresses for each stream and pool, with memory mapped behind it as needed.
+
+    def _unit(self, pool: Pool) -> int:
+        return SMALL_SEGMENT if pool.is_small else self.settings.large_segment_size
+
+    def _grow_expandable(self, pool: Pool, size: int, stream: int) -> Block | None:
+        block = self._find_growable(pool, size, stream) or self._reserve_addresses(pool, size, stream)
+        if not block.mapped and not self._map(block, min(block.size, size)):
+            return None
+        while block.size < size:
+            following = block.next
+            assert following is not None, "a growable block has addresses behind it"
+            if not self._map(following, min(size - block.size, following.size)):
+                return None
+            # Mapping joined the two, under the later block's name.
+            block = following
+        pool.remove(block)
+        return block
+
+    def _find_growable(self, pool: Pool, size: int, stream: int) -> Block | None:
+        """Block at the lowest address that has `size` bytes of free or unmapped addresses from it on."""
+        for _, unmapped in pool.unmapped.get(stream, ()):
+            previous = unmapped.previous
+            first = unmapped if previous is None or previous.allocated else previous
+            available = 0
+            block: Block | None = first
+            while available < size and block is not None and not block.allocated:
+                available += block.size
+                block = block.next
+            if available >= size:
+                return first
+        return None
+
+    def _reserve_addresses(self, pool: Pool, size: int, stream: int) -> Block:
+        """PyTorch reserves 9/8 of the GPU's memory, so that one range serves whatever the GPU can hold."""
+        unit = self._unit(pool)
+        capacity = self.driver.capacity
+        wanted = max(DEFAULT_ADDRESS_SPACE if capacity is None else capacity + capacity // 8, size)
+        nbytes = -(-wanted // unit) * unit
+        address = self.driver.reserve_addresses(nbytes, stream)
+        block = self._segments[address] = Block(address, nbytes, stream, pool, expandable=True)
+        pool.add(block)
+        return block
+
+    def _map(self, block: Block, size: int) -> bool:
+        """Put memory behind the first `size` bytes of an unmapped block, in whole units; False if none is left."""
+        unit = self._unit(block.pool)
+        nbytes = -(-size // unit) * unit
+        if not self.driver.map(block.address, nbytes):
+            return False
+        block.pool.remove(block)
+        if nbytes < block.size:
+            block.pool.add(block.split(nbytes))
+        block.mapped = True
+        self._count_reserved(nbytes)
+        self._merge_with_neighbours(block)
+        block.pool.add(block)
+        return True
+
+    def _unmap(self, block: Block) -> None:
+        """Take the memory from the whole units inside a free block; what sticks out on either side stays."""
+        pool = block.pool
+        unit = self._unit(pool)
+        offset = block.address - block.segment
+        first = block.segment - (-offset // unit) * unit
+        end = block.segment + (offset + block.size) // unit * unit
+        if first >= end:
+            return
+        pool.remove(block)
+        if first > block.address:
+            middle = block.split(first - block.address)
+            pool.add(block)
+            block = middle
+        if end < block.address + block.size:
+            pool.add(block.split(end - block.address))
+        block.mapped = False
+        self.reserved -= block.size
+        self.driver.unmap(block.address, block.size)
+        self._merge_with_neighbours(block)
+        if block.is_whole_segment:
+            del self._segments[block.segment]
+        else:
+            pool.add(block)

@@ -1,0 +1,1 @@
+"""What the program sees of the simulated GPU: tensors, devices, `torch.cuda`, saved files."""

@@ -1,0 +1,61 @@
+"""What hands tensors to others: the host's go to other libraries as the values that are known, the GPU's cannot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.utils.dlpack
+from torch.nn.parallel import DistributedDataParallel
+
+from memlint.accelerator.device import is_virtual
+from memlint.base.errors import TraceError
+from memlint.cuda.facade.program import device_of, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_real_to: Callable[..., Any] = torch.utils.dlpack.to_dlpack  # type: ignore[attr-defined]
+_real_from: Callable[..., Any] = torch.utils.dlpack.from_dlpack
+_real_method: Callable[..., Any] = torch.Tensor.__dlpack__
+_real_device: Callable[..., Any] = torch.Tensor.__dlpack_device__
+
+
+def _real(tensor: Any) -> Any:
+    """A tensor that another library can read. Raises TraceError for one of the GPU."""
+    if not is_virtual(tensor):
+        return tensor
+    if device_of(tensor).type == "cuda":
+        raise TraceError(
+            "a tensor of the GPU goes to another library by DLPack, which cannot be traced",
+            "Hand over tensor.cpu(), or leave this part out of the workload.",
+        )
+    return read(tensor)
+
+
+def _to(tensor: Any) -> Any:
+    return _real_to(_real(tensor))
+
+
+def _from(tensor: Any, **options: Any) -> Any:
+    return tensor.detach() if is_virtual(tensor) else _real_from(tensor, **options)
+
+
+def _no_others(*_: Any, **__: Any) -> NoReturn:
+    raise TraceError(
+        "DistributedDataParallel cannot be traced: one GPU is simulated, with no others to exchange gradients with",
+        "Analyse the module that it wraps; its buckets add as many bytes as the gradients have.",
+    )
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """Everything replaced while a device is simulated: owner, name, replacement."""
+    return [
+        (torch, "to_dlpack", _to),
+        (torch.utils.dlpack, "to_dlpack", _to),
+        (torch, "from_dlpack", _from),
+        (torch.utils.dlpack, "from_dlpack", _from),
+        (torch.Tensor, "__dlpack__", lambda tensor, **options: _real_method(_real(tensor), **options)),
+        (torch.Tensor, "__dlpack_device__", lambda tensor: _real_device(_real(tensor))),
+        (DistributedDataParallel, "__init__", _no_others),
+    ]

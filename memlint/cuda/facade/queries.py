@@ -1,0 +1,271 @@
+"""`torch.cuda.*`: questions about the simulated GPU, answered from the catalogue and the simulation."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
+
+from memlint.accelerator.device import State
+from memlint.cuda.allocator.reference import Allocator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.cuda.devices import Device
+
+
+class Stream:
+    """A CUDA stream; everything runs in order here."""
+
+    def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
+        self.device = torch.device("cuda", 0)
+        self.priority = priority
+        self.cuda_stream = self.stream_id = 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event that has happened."""
+        return event or Event()
+
+    synchronize = wait_event = wait_stream = _nothing
+
+
+class Event:
+    """A CUDA event; it has always happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def elapsed_time(self, _: Event) -> float:
+        """Milliseconds between two events, unknowable here; one, so that rates can be computed."""
+        return 1.0
+
+    def _nothing(self, *_: Any) -> None:
+        pass
+
+    record = wait = synchronize = _nothing
+
+
+class Statistics:
+    """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator."""
+
+    def __init__(self) -> None:
+        self._reset_for(State.ledger)
+
+    def _reset_for(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self._allocator = Allocator()
+        self._blocks: dict[int, Any] = {}
+        self._position = 0
+        self.peak_allocated = self.peak_reserved = 0
+
+    def _now(self) -> Allocator:
+        if self._ledger is not State.ledger:
+            self._reset_for(State.ledger)
+        allocator = self._allocator
+        events = self._ledger.events
+        for event in events[self._position :]:
+            if event >= 0:
+                self._blocks[event] = allocator.malloc(self._ledger.births[event].nbytes)
+                self.peak_allocated = max(self.peak_allocated, allocator.allocated)
+                self.peak_reserved = max(self.peak_reserved, allocator.reserved)
+            else:
+                allocator.free(self._blocks.pop(~event))
+        self._position = len(events)
+        return allocator
+
+    def allocated(self, *_: Any) -> int:
+        """`torch.cuda.memory_allocated`."""
+        return self._now().allocated
+
+    def reserved(self, *_: Any) -> int:
+        """`torch.cuda.memory_reserved`."""
+        return self._now().reserved
+
+    def max_allocated(self, *_: Any) -> int:
+        """`torch.cuda.max_memory_allocated`."""
+        self._now()
+        return self.peak_allocated
+
+    def max_reserved(self, *_: Any) -> int:
+        """`torch.cuda.max_memory_reserved`."""
+        self._now()
+        return self.peak_reserved
+
+    def reset_peak(self, *_: Any) -> None:
+        """`torch.cuda.reset_peak_memory_stats`."""
+        allocator = self._now()
+        self.peak_allocated, self.peak_reserved = allocator.allocated, allocator.reserved
+
+    def empty_cache(self) -> None:
+        """`torch.cuda.empty_cache`."""
+        self._now().empty_cache()
+
+    def as_dict(self, *_: Any) -> dict[str, int]:
+        """`torch.cuda.memory_stats`, the entries that programs read."""
+        allocator = self._now()
+        return {
+            "allocated_bytes.all.current": allocator.allocated,
+            "allocated_bytes.all.peak": self.peak_allocated,
+            "active_bytes.all.current": allocator.allocated,
+            "active_bytes.all.peak": self.peak_allocated,
+            "requested_bytes.all.current": allocator.requested,
+            "reserved_bytes.all.current": allocator.reserved,
+            "reserved_bytes.all.peak": self.peak_reserved,
+            "num_alloc_retries": 0,
+            "num_ooms": 0,
+        }
+
+
+def _nothing() -> Callable[..., None]:
+    return lambda *_, **__: None  # a new function each: TorchDynamo wants replaced functions to be distinct
+
+
+def _answer(value: Any) -> Callable[..., Any]:
+    return lambda *_, **__: value
+
+
+def patches(device: Device) -> list[tuple[Any, str, Any]]:
+    """Everything replaced in `torch.cuda` while `device` is simulated: owner, name, replacement."""
+    statistics = Statistics()
+    properties = SimpleNamespace(
+        name=device.title,
+        major=device.capability[0],
+        minor=device.capability[1],
+        total_memory=device.total_nbytes,
+        multi_processor_count=device.num_sms,
+        max_threads_per_multi_processor=device.threads_per_sm,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        L2_cache_size=40 << 20,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        gcnArchName="",
+    )
+    random_state = torch.zeros(16, dtype=torch.uint8)
+    stream = Stream()
+    answers = {
+        "is_available": True,
+        "is_initialized": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_name": device.title,
+        "get_device_capability": device.capability,
+        "get_device_properties": properties,
+        "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
+        "is_current_stream_capturing": False,
+        "current_stream": stream,
+        "default_stream": stream,
+        "current_blas_handle": 0,
+        "initial_seed": 0,
+        "get_rng_state": random_state,
+        "get_rng_state_all": [random_state],
+        "memory_summary": "",
+        "memory_snapshot": [],
+        "utilization": 0,
+        "can_device_access_peer": False,
+    }
+    silent = [
+        "init",
+        "_lazy_init",
+        "_lazy_call",
+        "synchronize",
+        "set_device",
+        "manual_seed",
+        "manual_seed_all",
+        "seed",
+        "seed_all",
+        "set_rng_state",
+        "set_rng_state_all",
+        "ipc_collect",
+        "set_per_process_memory_fraction",
+        "set_stream",
+    ]
+
+    def is_bf16_supported(including_emulation: bool = True) -> bool:
+        """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
+        return including_emulation or device.capability >= (8, 0)
+
+    replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, _answer(value)) for name, value in answers.items()]
+    replaced += [(torch.cuda, name, _nothing()) for name in silent]
+    replaced += [
+        (torch.cuda, "_initialized", True),
+        (torch.cuda, "is_bf16_supported", is_bf16_supported),
+        (torch.cuda, "Stream", Stream),
+        (torch.cuda, "Event", Event),
+        (torch.cuda, "stream", contextlib.nullcontext),
+        (torch.cuda, "device", contextlib.nullcontext),
+        (torch.cuda, "device_of", contextlib.nullcontext),
+        (torch, "_use_cudnn_rnn_flatten_weight", _answer(value=True)),
+        (cudnn_rnn, "get_cudnn_mode", {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__),
+        (torch.cuda, "memory_allocated", statistics.allocated),
+        (torch.cuda, "memory_reserved", statistics.reserved),
+        (torch.cuda, "max_memory_allocated", statistics.max_allocated),
+        (torch.cuda, "max_memory_reserved", statistics.max_reserved),
+        (torch.cuda, "reset_peak_memory_stats", statistics.reset_peak),
+        (torch.cuda, "reset_max_memory_allocated", statistics.reset_peak),
+        (torch.cuda, "memory_stats", statistics.as_dict),
+        (torch.cuda, "empty_cache", statistics.empty_cache),
+        (torch.cuda, "mem_get_info", lambda *_: (device.total_nbytes - statistics.reserved(), device.total_nbytes)),
+        (torch.cuda.nvtx, "range_push", _answer(0)),
+        (torch.cuda.nvtx, "range_pop", _answer(0)),
+        (torch.cuda.nvtx, "mark", _nothing()),
+        (torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext()),
+        (torch.cuda.amp.common, "amp_definitely_not_available", _answer(value=False)),
+        (torch.backends.cuda, "is_built", _answer(value=True)),
+        (torch.backends.cudnn, "is_available", _answer(value=True)),
+        (torch.backends.cudnn, "is_acceptable", lambda t: t.is_cuda),
+        (torch.accelerator, "is_available", _answer(value=True)),
+        (torch.accelerator, "current_accelerator", _answer(torch.device("cuda"))),
+        (torch.accelerator, "device_count", _answer(1)),
+        (torch.accelerator, "current_device_index", _answer(0)),
+        (torch.accelerator, "synchronize", _nothing()),
+        (torch._C, "_cuda_getCurrentRawStream", _answer(0)),
+        (torch._C, "_scatter", lambda tensor, *_: (tensor.cuda(),)),  # DataParallel, on one GPU
+    ]
+    for name, dtype in _TENSOR_TYPES.items():
+        replaced.append((torch.cuda, name, _legacy(name, dtype)))
+    return replaced
+
+
+_TENSOR_TYPES = {
+    "FloatTensor": torch.float32,
+    "DoubleTensor": torch.float64,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "BoolTensor": torch.bool,
+    "ByteTensor": torch.uint8,
+}
+
+
+def _legacy(name: str, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+    def make(*args: Any) -> torch.Tensor:
+        if args and all(isinstance(a, int) for a in args):
+            return torch.empty(*args, dtype=dtype, device="cuda")
+        return torch.tensor(args[0] if args else [], dtype=dtype, device="cuda")
+
+    make.__name__, make.__module__ = name, "torch.cuda"  # how `Tensor.type` says it
+    return make

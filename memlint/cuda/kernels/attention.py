@@ -1,0 +1,326 @@
+"""Scaled-dot-product attention: the kernel CUDA would choose, and what it allocates.
+
+The rules are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, attention.cu and attention_backward.cu.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import State, allocate
+from memlint.accelerator.kernels import explicit
+from memlint.accelerator.registration import replace_composite
+from memlint.cuda.kernels.composites import temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+HALF = (torch.float16, torch.bfloat16)
+MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _capability() -> tuple[int, int]:
+    capability: tuple[int, int] = State.device.capability
+    return capability
+
+
+def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
+    if not (q.dim() == k.dim() == v.dim() == 4 and q.dtype == k.dtype == v.dtype):
+        return False
+    if 0 in (q.shape[0], q.shape[2], k.shape[2]) or any(t.stride(-1) != 1 for t in (q, k, v)):
+        return False
+    return (grouped or q.shape[1] == k.shape[1] == v.shape[1]) and q.shape[0] == k.shape[0] == v.shape[0]
+
+
+def takes_flash(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool
+) -> bool:
+    """Whether FlashAttention accepts these operands on the simulated GPU."""
+    capability, head = _capability(), q.shape[-1]
+    needs_grad = any(t.requires_grad for t in (q, k, v))
+    refused_in_training = (
+        capability in ((8, 6), (8, 9), (12, 0), (12, 1))
+        and needs_grad
+        and (192 < head <= 224 or (head > 224 and dropout > 0))
+    )
+    return (
+        torch.backends.cuda.flash_sdp_enabled()
+        and capability >= (8, 0)
+        and mask is None
+        and q.dtype in HALF
+        and _shapes_fit(q, k, v, grouped=grouped)
+        and k.shape[-1] == v.shape[-1] == head <= 256
+        and not (causal and q.shape[2] != k.shape[2])
+        and not refused_in_training
+    )
+
+
+def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, grouped: bool) -> bool:
+    """Whether memory-efficient attention accepts these operands on the simulated GPU."""
+    capability = _capability()
+    dtypes = (torch.float16, torch.float32, *((torch.bfloat16,) if capability >= (8, 0) else ()))
+    alignment = (
+        (8 if q.dtype in HALF else 4)
+        if capability >= (8, 0)
+        else 8
+        if q.dtype is torch.float16 and capability >= (7, 0)
+        else 1
+    )
+    return (
+        torch.backends.cuda.mem_efficient_sdp_enabled()
+        and capability >= (5, 0)
+        and q.dtype in dtypes
+        and _shapes_fit(q, k, v, grouped=False)
+        and not (grouped and q.shape[1] != k.shape[1])
+        and all(t.shape[-1] % alignment == 0 for t in (q, k, v))
+        and q.shape[-1] == k.shape[-1]
+    )
+
+
+def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float, causal: bool, grouped: bool) -> int:
+    """The backend CUDA takes, in PyTorch's order of preference; math always qualifies."""
+    for backend in torch._C._get_sdp_priority_order():
+        if backend == FLASH and takes_flash(q, k, v, mask, dropout, causal, grouped):
+            return FLASH
+        if backend == EFFICIENT and takes_efficient(q, k, v, mask, grouped):
+            return EFFICIENT
+        if backend == MATH and torch.backends.cuda.math_sdp_enabled():
+            return MATH
+    return MATH
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """`aten::scaled_dot_product_attention` as the simulated device carries it out."""
+    if not State.cuda:
+        return _on_cpu(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    backend = choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
+    needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    if backend == FLASH:
+        head = query.shape[-1]
+        scale = scale if scale is not None else 1 / math.sqrt(head)
+        padded = [torch.nn.functional.pad(t, (0, -head % 8)) if head % 8 else t for t in (query, key, value)]
+        out: Tensor = aten._scaled_dot_product_flash_attention(*padded, dropout_p, is_causal, False, scale=scale)[0]
+        return out[..., :head] if head % 8 else out
+    if backend == EFFICIENT:
+        mask = _additive(attn_mask, query.dtype)
+        if mask is not None:
+            mask = _aligned(mask).expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        efficient: Tensor = aten._scaled_dot_product_efficient_attention(
+            query, key, value, mask, needs_grad, dropout_p, is_causal, scale=scale
+        )[0]
+        return efficient
+    mask = _additive(attn_mask, query.dtype)
+    plain: Tensor = aten._scaled_dot_product_attention_math(
+        query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
+    return plain
+
+
+replace_composite("scaled_dot_product_attention", attention)
+
+
+def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A boolean mask becomes one of zeros and minus infinity, in the dtype of the query."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    blocked = torch.scalar_tensor(-math.inf, dtype=dtype, device=mask.device)
+    return torch.where(mask, 0.0, blocked)
+
+
+def _aligned(mask: Tensor) -> Tensor:
+    """Memory-efficient attention reads 16 bytes at once: rows of the mask are padded to that in memory."""
+    alignment = 16 // mask.element_size()
+    columns = mask.shape[-1]
+    row_aligned = all(s % alignment == 0 for s, n in zip(mask.stride()[:-1], mask.shape[:-1], strict=True) if n > 1)
+    if columns % alignment == 0 and row_aligned:
+        return mask
+    return torch.nn.functional.pad(mask, (0, -columns % alignment))[..., :columns]
+
+
+def _on_cpu(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Tensor:
+    flash = (
+        dropout == 0.0
+        and q.dtype in (torch.float32, torch.float64, *HALF)
+        and _shapes_fit(q, k, v, grouped=True)
+        and q.shape[-1] == k.shape[-1] == v.shape[-1]
+        and not (causal and q.shape[2] != k.shape[2])
+        and (
+            mask is None
+            or (mask.dtype in (torch.bool, torch.float32, q.dtype) and mask.dim() in (2, 4) and not mask.requires_grad)
+        )
+        and (grouped or q.shape[1] == k.shape[1] == v.shape[1])
+        and torch.backends.cuda.flash_sdp_enabled()
+    )
+    if flash:
+        if grouped and q.shape[1] != k.shape[1]:
+            k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+        out: Tensor = aten._scaled_dot_product_flash_attention_for_cpu(
+            q, k, v, dropout, causal, attn_mask=_additive(mask, q.dtype), scale=scale
+        )[0]
+        return out
+    plain: Tensor = aten._scaled_dot_product_attention_math(
+        q, k, v, _additive(mask, q.dtype), dropout, causal, None, scale=scale, enable_gqa=grouped
+    )[0]
+    return plain
+
+
+def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
+    """A [B, H, S, D] tensor stored as [B, S, H, D], the layout the fused kernels write."""
+    b, h, s, d = x.shape
+    d = head if head is not None else d
+    return allocate((b, s, h, d), (s * h * d, h * d, d, 1), x.dtype).transpose(1, 2)
+
+
+def _host_scalar(dtype: torch.dtype) -> Tensor:
+    before, State.placement = State.placement, True
+    try:
+        return allocate((), (), dtype)
+    finally:
+        State.placement = before
+
+
+@explicit("aten._scaled_dot_product_flash_attention.default")
+def _flash_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout: float = 0.0,
+    causal: bool = False,
+    debug: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:
+    b, h, s, _ = q.shape
+    out = _like_transposed(q)
+    lse = allocate((b, h, s), (h * s, s, 1), torch.float32)
+    # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
+    seed, unused = allocate((2,), (1,), torch.uint64), allocate((), (), torch.uint64)
+    return out, lse, None, None, s, k.shape[2], seed, unused, allocate((0,), (1,), q.dtype)
+
+
+@explicit("aten._scaled_dot_product_flash_attention_backward.default")
+def _flash_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any, **_: Any
+) -> tuple[Tensor, ...]:
+    b, h, s, d = q.shape
+    copy = None if grad.stride(-1) == 1 else _like_transposed(grad)
+    grads = tuple(_like_transposed(t) for t in (q, k, v))
+    rows = _round_up(s, 128)
+    scratch = [temporary(4 * b * h * rows), temporary(4 * b * rows * h * _round_up(d, 32))]  # softmax_d, dq_accum
+    if k.shape[1] != h:
+        scratch += [_like_transposed(allocate((b, h, k.shape[2], d), (1, 1, 1, 1), k.dtype)) for _ in range(2)]
+    del scratch, copy
+    return grads
+
+
+@explicit("aten._scaled_dot_product_efficient_attention.default")
+def _efficient_forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    compute_lse: bool,
+    dropout: float = 0.0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor, ...]:
+    b, h, s, _ = q.shape
+    out = _like_transposed(q, v.shape[-1])
+    rows = _round_up(s, 32) if compute_lse else 0
+    lse = allocate((b, h, rows), (h * max(rows, 1), max(rows, 1), 1), torch.float32)
+    if v.shape[-1] > 128 and q.dtype in HALF:
+        accumulator = temporary(4 * out.numel())
+        del accumulator
+    return out, lse, _host_scalar(torch.int64), _host_scalar(torch.int64)
+
+
+@explicit("aten._scaled_dot_product_efficient_attention_backward.default")
+def _efficient_backward(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    lse: Tensor,
+    seed: Tensor,
+    offset: Tensor,
+    dropout: float,
+    mask_wanted: Sequence[bool],
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+) -> tuple[Tensor | None, ...]:
+    b, h, s, _ = q.shape
+    grads = [_like_transposed(t) for t in (q, k, v)]
+    grad_mask = None
+    if mask is not None and mask_wanted[3]:
+        columns = _round_up(mask.shape[-1], 16)
+        rows = mask.shape[:-1]
+        padded = allocate((*rows, columns), (rows[1] * rows[2] * columns, rows[2] * columns, columns, 1), mask.dtype)
+        grad_mask = padded[..., : mask.shape[-1]]
+    if q.dtype in HALF and _capability() != (7, 0):
+        delta: Any = temporary(4 * b * h * s)  # computed inside the kernel
+    else:
+        product = temporary(4 * grad.numel())
+        row_sums = temporary(4 * b * h * s)
+        del product
+        delta = temporary(4 * b * h * s)
+        del row_sums
+    scratch = temporary(efficient_backward_workspace(q, k, v))
+    del scratch, delta
+    return (*grads, grad_mask)
+
+
+def efficient_backward_workspace(q: Tensor, k: Tensor, v: Tensor) -> int:
+    """Bytes of the accumulators of memory-efficient attention's backward (mem_eff_attention/kernel_backward.h)."""
+    b, h, s, d = q.shape
+    half = q.dtype in HALF
+    capability = _capability()
+    size = max(d, v.shape[-1])
+    max_k = next(n for n in (32, 64, 128, 65536) if size <= n)
+    block_i = 128 if (capability >= (8, 0) and max_k > 64) or (half and capability >= (7, 0) and max_k > 64) else 64
+    preload = capability >= (8, 0) and half and max_k <= 128
+    block_j = 128 if preload and max_k > 64 else 64
+    staged = half and max_k > block_i  # float32 adds into the gradients themselves, small heads into registers
+    blocks = -(-k.shape[2] // block_j)
+    splits = blocks
+    if b * h * blocks >= 256 and k.shape[2] <= 2 * block_j:
+        splits = 1
+    if staged:
+        splits = min(splits, max(200 // (b * h), 1))
+    grad_q = -(-s // block_i) * -(-d // block_j) * (16 + block_i * block_j * 4) // 4
+    grad_k = grad_v = 0
+    if staged:
+        grad_k = splits * block_j * _round_up(d, block_i)
+        grad_v = splits * block_j * _round_up(v.shape[-1], block_i)
+    return b * h * _round_up(grad_k + grad_v + grad_q, 4) * 4

@@ -1,0 +1,222 @@
+"""Convolutions as cuDNN carries them out: layouts, hidden copies, and workspaces, which nobody but cuDNN knows exactly.
+
+The sizes of workspaces are those of the algorithm cuDNN is taken to choose. For float32 without TF32, layers of 3 x 3
+take what was recorded of a CNN on a Turing GPU (torch 2.2), of ResNet-50 (batch 32, V100) and, but for 1 to 2 KiB in
+the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
+Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5). The rest is a guess. Each workspace lies
+between nothing and the largest that an algorithm for its shape is known to take.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from memlint.accelerator.device import State, allocate
+from memlint.accelerator.kernels import Shape, explicit, infer, kernel_of
+from memlint.accelerator.registration import replace_composite
+from memlint.cuda.kernels.composites import strides, suggested_format
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+HALF = (torch.float16, torch.bfloat16)
+
+
+class Workspace(NamedTuple):
+    """Bytes that cuDNN takes for one call."""
+
+    low: int
+    estimate: int
+    high: int
+
+
+class Problem(NamedTuple):
+    """One convolution: sizes of input, weight and output as PyTorch orders them."""
+
+    x: tuple[int, ...]
+    weight: tuple[int, ...]
+    out: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    dtype: torch.dtype
+    channels_last: bool
+
+    @property
+    def is_plain_3x3(self) -> bool:
+        """Whether Winograd's algorithms apply."""
+        plain = set(self.stride) == {1} and set(self.dilation) == {1} and self.groups == 1
+        return plain and self.weight[2:] == (3, 3)
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is one product of matrices for each image: a 1 x 1 layer that skips nothing."""
+        return set(self.weight[2:]) == {1} == set(self.stride) and self.groups == 1 and self.x[2:] == self.out[2:]
+
+    def nbytes(self) -> tuple[int, int, int]:
+        """Of input, weight and output."""
+        return tuple(math.prod(s) * self.dtype.itemsize for s in (self.x, self.weight, self.out))  # type: ignore[return-value]
+
+
+def workspace(problem: Problem, direction: str) -> Workspace:
+    """What cuDNN takes for the `forward`, the gradient of the input (`data`) or that of the weight (`weight`)."""
+    if len(problem.weight) != 4 or not problem.weight[0]:
+        return Workspace(0, 0, sum(problem.nbytes()))
+    transposed = 0 if problem.channels_last else sum(problem.nbytes())
+    if problem.dtype is torch.float32 and problem.is_product and direction == "forward":
+        return Workspace(0, 0, max(transposed, problem.nbytes()[1]))
+    if problem.dtype in HALF or _takes_tf32(problem):
+        # Tensor cores read channels_last: cuDNN transposes operands that are not. Without channels to fill them they
+        # are not used.
+        aligned = problem.groups == 1 and problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0
+        return Workspace(0, transposed if aligned else 0, max(transposed, _largest_winograd(problem)))
+    if problem.channels_last:
+        return Workspace(0, 0, _largest_winograd(problem))
+    if problem.is_plain_3x3:
+        winograd = _winograd(problem, direction)
+        return Workspace(0, winograd, max(winograd, _largest_winograd(problem)))
+    weights = problem.nbytes()[1]
+    takes_weights = direction == "forward" or (direction == "weight" and weights >= 1 << 18)
+    return Workspace(0, weights if takes_weights else 0, max(transposed, weights))
+
+
+def _takes_tf32(problem: Problem) -> bool:
+    capable: bool = State.device.capability >= (8, 0)
+    return problem.dtype is torch.float32 and capable and torch.backends.cudnn.allow_tf32
+
+
+def _winograd(problem: Problem, direction: str) -> int:
+    """What cuDNN's choice among Winograd's algorithms takes.
+
+    Forward and data, which is a forward with the channels changed over: the weights in another order, their tiles of
+    4 x 4 for outputs of 2 x 2, with channels filled up for the kernel, and a number for each channel of the result.
+    Weight: all operands in tiles of 6 x 6 for outputs of 4 x 4. Channels read were recorded filled up from 30 to 32,
+    which 2, 4 and 16 would do as well as 8.
+    """
+    if direction == "weight":
+        return _largest_winograd(problem)
+    made, read = problem.weight[:2] if direction == "forward" else problem.weight[1::-1]
+    return 4 * (9 * made * read + 16 * _filled(made, 32) * _filled(read, 8) + made)
+
+
+def _filled(channels: int, multiple: int) -> int:
+    return math.ceil(channels / multiple) * multiple
+
+
+def _largest_winograd(problem: Problem) -> int:
+    if not problem.is_plain_3x3:
+        return 0
+    channels_out, channels_in = problem.weight[:2]
+    tiles = problem.x[0] * math.ceil(problem.out[2] / 4) * math.ceil(problem.out[3] / 4)
+    return 36 * 4 * (channels_in * channels_out + tiles * (channels_in + channels_out))
+
+
+def _is_depthwise(x: Tensor, weight: Tensor, groups: int) -> bool:
+    return groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
+
+
+def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
+    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
+    if x.dtype is torch.float64:
+        return torch.contiguous_format
+    found = suggested_format(x)
+    return found if found is not torch.contiguous_format else suggested_format(weight)
+
+
+def _contiguous(x: Tensor, layout: torch.memory_format) -> Tensor | None:
+    """The copy a kernel makes of an operand that is not in its layout; None where it needs none."""
+    if x.is_contiguous(memory_format=layout):
+        return None
+    return allocate(x.shape, strides(x.shape, layout), x.dtype)
+
+
+def _take(problem: Problem | None, direction: str) -> None:
+    """Take a workspace for one call and give it back."""
+    if problem is None:
+        return
+    low, estimate, high = workspace(problem, direction)
+    scratch = State.ledger.open(estimate, (estimate,), torch.uint8, host=False, doubt=(low, high))
+    del scratch
+
+
+def _problem(
+    x: Tensor,
+    weight: Tensor,
+    out: Sequence[int],
+    stride: Any,
+    dilation: Any,
+    transposed: bool,
+    groups: int,
+    layout: torch.memory_format,
+) -> Problem | None:
+    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
+    channels_last = layout is not torch.contiguous_format
+    if not State.cuda or State.last_host or not x.numel():
+        return None
+    if _is_depthwise(x, weight, groups) and not transposed and not channels_last:
+        return None
+    sizes = (tuple(out), tuple(x.shape)) if transposed else (tuple(x.shape), tuple(out))
+    return Problem(
+        sizes[0], tuple(weight.shape), sizes[1], tuple(stride), tuple(dilation), groups, x.dtype, channels_last
+    )
+
+
+@explicit("aten.convolution.default")
+def _convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+) -> Tensor:
+    arguments = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
+    shape: Shape = infer(kernel_of(aten.convolution.default), arguments, {})
+    layout = _layout(x, weight)
+    copies = [_contiguous(t, layout) for t in (x, weight)]
+    out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
+    _take(_problem(x, weight, shape.shape, stride, dilation, transposed, groups, layout), "forward")
+    del copies
+    return out
+
+
+replace_composite("_convolution", lambda *args: aten.convolution(*args[:9]))  # its other arguments say how, not what
+
+
+@explicit("aten.convolution_backward.default")
+def _convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> tuple[Tensor | None, ...]:
+    layout = _layout(x, weight)
+    problem = _problem(x, weight, grad.shape, stride, dilation, transposed, groups, layout)
+    copies = [_contiguous(t, layout) for t in (grad, x, weight)]
+    grad_input = grad_weight = grad_bias = None
+    if output_mask[0]:
+        grad_input = allocate(x.shape, strides(x.shape, layout), x.dtype)
+        _take(problem, "data")
+    if output_mask[1]:
+        grad_weight = allocate(weight.shape, strides(weight.shape, layout), weight.dtype)
+        _take(problem, "weight")
+    del copies
+    if output_mask[2]:
+        channels = weight.shape[1] * groups if transposed else weight.shape[0]
+        grad_bias = allocate((channels,), (1,), grad.dtype)
+    return grad_input, grad_weight, grad_bias

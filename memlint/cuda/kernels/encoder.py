@@ -1,0 +1,126 @@
+"""The fast path of `nn.TransformerEncoderLayer` and `nn.MultiheadAttention` in inference.
+
+PyTorch calls one op for a whole layer. The kernels inside are those of
+aten/src/ATen/native/transformers/transformer.cpp and cuda/attention.cu.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from memlint.accelerator.device import State
+from memlint.accelerator.kernels import explicit
+from memlint.accelerator.registration import replace_composite
+from memlint.accelerator.shapes import contiguous
+from memlint.cuda.kernels.attention import EFFICIENT, FLASH, choose
+
+aten = torch.ops.aten
+Tensor = torch.Tensor
+
+
+def _layer(
+    x: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    use_gelu: bool,
+    norm_first: bool,
+    eps: float,
+    norm_weight_1: Tensor,
+    norm_bias_1: Tensor,
+    norm_weight_2: Tensor,
+    norm_bias_2: Tensor,
+    ffn_weight_1: Tensor,
+    ffn_bias_1: Tensor,
+    ffn_weight_2: Tensor,
+    ffn_bias_2: Tensor,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+) -> Tensor:
+    def first(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+
+    def second(x: Tensor) -> Tensor:
+        return torch.layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+
+    source = x
+    x = first(x) if norm_first else x
+    x = _attention(
+        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
+    )[0]
+    x.add_(source)
+    x = x if norm_first else first(x)
+    before = x
+    x = second(x) if norm_first else x
+    rows = x.reshape(-1, embed_dim)
+    hidden = aten._addmm_activation(ffn_bias_1, rows, ffn_weight_1.t(), use_gelu=use_gelu)
+    x = torch.addmm(ffn_bias_2, hidden, ffn_weight_2.t()).view(x.shape)
+    del hidden, rows
+    x.add_(before)
+    return x if norm_first else second(x)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_heads: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    batch, steps = query.shape[:2]
+    head = embed_dim // num_heads
+    if mask is None and query is key and key is value and head % 8 == 0 and not need_weights:
+        split = query.view(batch, -1, num_heads, head).transpose(1, 2)
+        if choose(split, split, split, None, 0.0, causal=False, grouped=False) in (FLASH, EFFICIENT):
+            packed = torch.nn.functional.linear(query, qkv_weight, qkv_bias)
+            q, k, v = (p.view(batch, -1, num_heads, head).transpose(1, 2) for p in packed.chunk(3, -1))
+            mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+            del q, k, v, packed
+            return torch.nn.functional.linear(mixed.reshape(batch, -1, embed_dim), proj_weight, proj_bias), None
+    if key is value and query is key:
+        q, k, v = aten._transform_bias_rescale_qkv(torch.nn.functional.linear(query, qkv_weight), qkv_bias, num_heads)
+    else:
+        projected = torch.cat(
+            [torch.nn.functional.linear(x, w) for x, w in zip((query, key, value), qkv_weight.chunk(3), strict=True)], 2
+        )
+        q, k, v = aten._transform_bias_rescale_qkv(projected, qkv_bias, num_heads)
+        del projected
+    scores = torch.matmul(q, k.transpose(-1, -2))
+    del q, k
+    weights = scores.softmax(-1) if mask is None else aten._masked_softmax(scores, mask, 3, mask_type)
+    del scores
+    mixed = torch.matmul(weights, v)
+    del v
+    rows = mixed.transpose(1, 2).reshape(batch, steps, embed_dim)
+    del mixed
+    out = torch.nn.functional.linear(rows, proj_weight, proj_bias)
+    if not need_weights:
+        return out, None
+    return out, weights.mean(1) if average_attn_weights else weights
+
+
+@explicit("aten._transform_bias_rescale_qkv.default")
+def _transform(qkv: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
+    batch, steps, width = qkv.shape
+    return tuple(contiguous((3, batch, num_heads, steps, width // 3 // num_heads), qkv.dtype).unbind(0))
+
+
+@explicit("aten._nested_tensor_from_mask_left_aligned.default")
+def _left_aligned(x: Tensor, mask: Tensor) -> bool:
+    State.assume("the encoder is taken to compute on padded tensors, not on nested ones")
+    return False
+
+
+replace_composite("_transformer_encoder_layer_fwd", _layer)
+replace_composite("_native_multi_head_attention", _attention)

@@ -1,0 +1,1 @@
+"""Python source as text, syntax tree, imports and comments. Imports no torch and runs no user code."""

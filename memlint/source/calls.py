@@ -1,0 +1,89 @@
+"""What is written in a call: its arguments, and the chain of methods it stands in."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from memlint.lint.edits import span
+from memlint.lint.rule import Edit
+from memlint.source.text import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from memlint.source.scopes import Scope
+    from memlint.source.text import Source
+
+_FACTORIES = frozenset({"empty", "ones", "rand", "randn", "zeros"})
+_BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """Give the argument called `name`, or the one at `position` from 0; None where it is not written."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is None or len(call.args) <= position:
+        return None
+    return None if any(isinstance(value, ast.Starred) for value in call.args[: position + 1]) else call.args[position]
+
+
+def unpacks(call: ast.Call) -> bool:
+    """Whether it passes on arguments that are not written there, with `*` or `**`."""
+    return any(isinstance(value, ast.Starred) for value in call.args) or any(
+        keyword.arg is None for keyword in call.keywords
+    )
+
+
+def is_literal(node: ast.expr | None, value: object) -> bool:
+    """Whether it is written as this constant; `1` is not `True`."""
+    return isinstance(node, ast.Constant) and type(node.value) is type(value) and node.value == value
+
+
+def called(node: ast.AST | None) -> str:
+    """`cuda` of `model.to("cpu").cuda()`, `load` of `torch.load(f)`; empty for what is no call of a name."""
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else dotted_name(node.func)
+
+
+def chain(node: ast.expr, methods: Collection[str]) -> Iterator[ast.Call]:
+    """Yield the calls of these methods that `node` ends with, the last first: `b()` and `a()` of `x().a().b()`."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in methods:
+        yield node
+        node = node.func.value
+
+
+def before(node: ast.expr, methods: Collection[str]) -> ast.expr:
+    """Give what the methods of `chain` are called on: `x()` of `x().a().b()`."""
+    for call in chain(node, methods):
+        node = call.func.value  # type: ignore[attr-defined]
+    return node
+
+
+def under_condition(scope: Scope, node: ast.AST) -> bool:
+    """Whether something written in the function decides if `node` runs."""
+    return any(isinstance(parent, _BRANCHES) for parent in scope.around(node))
+
+
+def with_argument(source: Source, call: ast.Call, text: str) -> tuple[Edit, ...]:
+    """Edits that add an argument behind the last; none where there is no other, or parentheses end it."""
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not values:
+        return ()
+    last = max(span(source, value)[1] for value in values)
+    behind = source.text[last : span(source, call)[1] - 1]
+    return (Edit(last, last, f", {text}"),) if behind.split("#")[0].strip() in ("", ",") else ()
+
+
+def constant_shape(call: ast.Call) -> tuple[int, ...] | None:
+    """Give the shape a factory such as `torch.zeros` is called with; None where it is not written out."""
+    if called(call) not in _FACTORIES:
+        return None
+    size = argument(call, "size")
+    sizes = [size] if size is not None else call.args
+    if len(sizes) == 1 and isinstance(sizes[0], ast.Tuple | ast.List):
+        sizes = sizes[0].elts
+    lengths = [node.value for node in sizes if isinstance(node, ast.Constant) and type(node.value) is int]
+    return tuple(lengths) if sizes and len(lengths) == len(sizes) else None

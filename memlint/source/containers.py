@@ -1,0 +1,120 @@
+"""What the rounds of a loop put into lists and dictionaries that outlive them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memlint.source.scopes import position
+from memlint.source.taint import Values
+from memlint.source.text import dotted_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.source.scopes import Loop, Position, Scope
+    from memlint.source.taint import Value
+
+_PUTS = frozenset({"append", "extend", "appendleft"})
+_HARMLESS = frozenset({*_PUTS, "clear", "pop"})
+_DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A loss or an output that a round of `loop` leaves in `container`."""
+
+    node: ast.expr | ast.stmt
+    container: str
+    expression: ast.expr
+    value: Value
+    loop: Loop
+
+
+def kept_values(scope: Scope) -> Iterator[Kept]:
+    """Yield every loss and output put into a container that the innermost loop does not make anew."""
+    puts = [put for put in _puts(scope) if scope.loops(put[0])]
+    values = Values(scope) if puts else None
+    for node, container, expressions in puts:
+        loop = scope.loops(node)[0]
+        if values is None or values.starts_in(container, loop):
+            continue
+        found = ((expression, values.of(expression)) for expression in expressions)
+        known = next(((expression, value) for expression, value in found if value), None)
+        if known is not None:
+            yield Kept(node, container, *known, loop)
+
+
+def returned(scope: Scope, container: str) -> bool:
+    """Whether the function gives the container, or what it makes of it, to its caller."""
+    derived = {container}
+    for node in scope.nodes:
+        if isinstance(node, ast.Assign) and any(dotted_name(part) in derived for part in ast.walk(node.value)):
+            derived |= {dotted_name(target) for target in node.targets} - {""}
+    return any(
+        isinstance(node, ast.Return | ast.Yield)
+        and node.value is not None
+        and any(dotted_name(part) in derived for part in ast.walk(node.value))
+        for node in scope.nodes
+    )
+
+
+def read_before_backward(scope: Scope, container: str) -> bool:
+    """Whether something is differentiated after the container was read, so that its graphs may be needed."""
+    last = max((position(call) for call in scope.calls if _differentiates(call)), default=None)
+    return last is not None and any(place < last for place in _reads(scope, container))
+
+
+def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.expr]]]:
+    """Yield each statement or call that puts something somewhere, the container, and what it puts."""
+    made = _containers(scope)
+    for node in scope.nodes:
+        container, put = "", node
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in _PUTS
+            and node.args
+        ):
+            held = node.func.value
+            container, put = dotted_name(held.value if isinstance(held, ast.Subscript) else held), node.args[0]
+        elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
+            container, put = dotted_name(node.target), node.value
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            name = dotted_name(node.targets[0].value)
+            container, put = name if name in made else "", node.value
+        if container and isinstance(node, ast.expr | ast.stmt) and isinstance(put, ast.expr):
+            yield node, container, _parts(put)
+
+
+def _containers(scope: Scope) -> set[str]:
+    """Names that start as a list or dictionary."""
+    found: set[str] = set()
+    for node in scope.nodes:
+        if isinstance(node, ast.Assign):
+            value = node.value
+            called = dotted_name(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+            if isinstance(value, ast.List | ast.Dict) or called in ("list", "dict", "defaultdict", "OrderedDict"):
+                found |= {dotted_name(target) for target in node.targets}
+    return found - {""}
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.Tuple | ast.List):
+        return list(node.elts)
+    return list(node.values) if isinstance(node, ast.Dict) else [node]
+
+
+def _reads(scope: Scope, container: str) -> Iterator[Position]:
+    for node in scope.nodes:
+        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == container):
+            continue
+        parent = scope.parents[node]
+        harmless = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS
+        if isinstance(node.ctx, ast.Load) and not harmless:
+            yield position(node)
+
+
+def _differentiates(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in _DIFFERENTIATES

@@ -1,0 +1,109 @@
+"""Whether what a function computes can be differentiated where the function cannot be seen to do it."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from memlint.source.text import dotted_name
+
+if TYPE_CHECKING:
+    from memlint.source.scopes import Scope
+
+_CUTS = frozenset({"item", "float", "int", "bool", "len", "detach", "tolist", "numpy", "str"})
+"""Calls whose result has no graph."""
+_READS = frozenset(
+    {"abs", "enumerate", "format", "isinstance", "list", "max", "min", "print", "repr", "round", "sum", "zip"}
+)
+_LOGS = frozenset(
+    {"add_scalar", "critical", "debug", "error", "format", "info", "set_description", "set_postfix", "warning", "write"}
+)
+_OWN = frozenset({"append", "appendleft", "extend", "clear", "pop", "mean", "sum", "div", "mul", "cpu", "to"})
+"""Methods of lists and tensors that give nothing to anybody."""
+
+
+def leaves(scope: Scope, name: str) -> bool:
+    """Whether the value of `name`, or what is computed from it with its graph, may get out of the function.
+
+    It does when it is returned, stored in an object, passed to a call that is not known to only read it, used by a
+    function inside, or when the caller has it already. What cannot be seen through counts as a yes.
+    """
+    names = _computed_from(scope, name)
+    if "" in names or "." in name or not names.isdisjoint(_shared(scope)):
+        return True
+    return any(_gives_away(scope, node, names) for node in scope.nodes)
+
+
+def _computed_from(scope: Scope, name: str) -> set[str]:
+    """Names that hold `name` or something computed from it; the empty one for what is no plain name."""
+    names: set[str] = set()
+    more = {name}
+    while more - names:
+        names |= more
+        for node in scope.nodes:
+            if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.NamedExpr):
+                value, targets = node.value, node.targets if isinstance(node, ast.Assign) else [node.target]
+                stored = {target.id if isinstance(target, ast.Name) else "" for target in targets}
+            elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+                value = node.iter
+                stored = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+            else:
+                continue
+            if value is not None and _carries(scope, value, names):
+                more |= stored
+    return names
+
+
+def _shared(scope: Scope) -> set[str]:
+    """Names that the caller or a function inside has too."""
+    names: set[str] = set()
+    if not isinstance(scope.node, ast.Module):
+        arguments = scope.node.args
+        names |= {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    for node in scope.nodes:
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            names.update(node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            names |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    return names
+
+
+def _carries(scope: Scope, value: ast.expr, names: set[str]) -> bool:
+    """Whether one of `names` is read in `value` and not under a call that cuts the graph."""
+    return any(
+        isinstance(node, ast.Name) and node.id in names and not _cut(scope, node, value) for node in ast.walk(value)
+    )
+
+
+def _cut(scope: Scope, node: ast.AST, end: ast.AST) -> bool:
+    while node is not end:
+        parent = scope.parents[node]
+        if isinstance(parent, ast.Call) and _last(parent.func) in _CUTS:
+            return True
+        if isinstance(parent, ast.Compare | ast.JoinedStr):
+            return True
+        node = parent
+    return isinstance(node, ast.Call) and _last(node.func) in _CUTS
+
+
+def _gives_away(scope: Scope, node: ast.AST, names: set[str]) -> bool:
+    if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
+        return node.value is not None and _carries(scope, node.value, names)
+    if isinstance(node, ast.Call):
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return not _only_reads(scope, node, names) and any(_carries(scope, value, names) for value in given)
+    return False
+
+
+def _only_reads(scope: Scope, call: ast.Call, names: set[str]) -> bool:
+    last = _last(call.func)
+    if isinstance(call.func, ast.Name) and last in _READS | _CUTS:
+        return True
+    if isinstance(call.func, ast.Attribute) and (last in _LOGS | _CUTS or dotted_name(call.func.value) in names):
+        return last in _LOGS | _CUTS | _OWN
+    qualified = scope.source.qualified_name(call.func) or ""
+    return qualified.startswith("torch.") and not qualified.startswith("torch.autograd.")
+
+
+def _last(function: ast.expr) -> str:
+    return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)

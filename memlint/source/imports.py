@@ -1,0 +1,106 @@
+"""What a Python file imports, seen in its syntax tree: nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.source.text import Source
+from memlint.source.trees import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EVERYTHING = "*"
+"""Stands among the names of an Import for all that there are."""
+_BY_NAME = frozenset({"importlib.import_module", "__import__"})
+"""What imports the module that its first argument names."""
+_DYNAMIC = _BY_NAME | {
+    "exec",
+    "importlib.machinery.SourceFileLoader",
+    "importlib.util.spec_from_file_location",
+    "runpy.run_module",
+    "runpy.run_path",
+}
+"""These, and what runs code that is named otherwise."""
+_WORDS = frozenset(name.rpartition(".")[2] for name in _DYNAMIC)
+_OWN_PACKAGE = ("__package__", "__name__")
+_PLACE = re.compile(r"([^\n\0\ud800-\udfff]+\.py)::[\w.]+")
+"""The text in a declaration that names a file: `losses.py::masked`."""
+
+
+class Import(NamedTuple):
+    """One module that a file names."""
+
+    module: str
+    """Dotted; empty for `from . import layers`."""
+    level: int = 0
+    """How many dots stand before it."""
+    names: tuple[str, ...] = ()
+    """What is imported from it, modules or not."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Names of the files and folders that it may stand for."""
+        return (*self.module.split("."), *self.names)
+
+
+class Imports(NamedTuple):
+    """What one file names of others."""
+
+    modules: frozenset[Import] = frozenset()
+    files: frozenset[str] = frozenset()
+    """Those named as in `losses.py::masked`, as they are written."""
+    undecided: bool = False
+    """Whether it may import what its text does not say."""
+
+
+def imports_in(content: bytes, path: str) -> Imports:
+    """Read what a file with this content imports; `path` only names it. Raises Unreadable."""
+    source = Source.from_bytes(content, path)
+    found: set[Import | None] = set()
+    for node in source.statements:
+        if isinstance(node, ast.Import):
+            found.update(Import(name.name) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            found.add(Import(node.module or "", node.level, tuple(name.name for name in node.names)))
+    if source.words & _WORDS:
+        found.update(_dynamic(source))
+    files = frozenset(_files(source) if _PLACE.search(source.text) else ())
+    return Imports(frozenset(each for each in found if each is not None), files, None in found)
+
+
+def _dynamic(source: Source) -> Iterator[Import | None]:
+    """What calls import: None for those of which nobody can say, and for functions that are not called here."""
+    called: set[ast.expr] = set()
+    for node in walk(source.tree):
+        if isinstance(node, ast.Call) and (meaning := _meaning(node.func, source)) in _DYNAMIC:
+            called.add(node.func)
+            yield _named(node) if meaning in _BY_NAME else None
+        elif isinstance(node, ast.Name | ast.Attribute) and node not in called and _meaning(node, source) in _DYNAMIC:
+            yield None
+
+
+def _meaning(node: ast.expr, source: Source) -> str | None:
+    known = source.qualified_name(node)
+    return node.id if known is None and isinstance(node, ast.Name) else known
+
+
+def _named(call: ast.Call) -> Import | None:
+    """The module that stands as text in a call."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    first = given[0] if given else None
+    if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
+        return None
+    module = first.value.lstrip(".")
+    level = len(first.value) - len(module)
+    if level and not any(isinstance(each, ast.Name) and each.id in _OWN_PACKAGE for each in given):
+        return None
+    return Import(module, level)
+
+
+def _files(source: Source) -> Iterator[str]:
+    for node in walk(source.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (place := _PLACE.fullmatch(node.value)):
+            yield place[1]

@@ -1,0 +1,169 @@
+"""Which files a program consists of, found without running it.
+
+Modules are looked for as Python looks for them, with its own finder and the search path that a Workload is loaded with.
+One that is nowhere on that path may be on one that the program makes for itself: then it is every file of the project
+that has such a name. So there may be too many parts, and too few only where `undecided` says so.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.base.errors import MemlintError
+from memlint.lint.runner import python_files
+from memlint.source.import_cache import KeptImports
+from memlint.source.imports import EVERYTHING, Import
+from memlint.source.module_names import module_name
+from memlint.worker.dependencies import OURS, is_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a program consists of."""
+
+    files: set[Path] = field(default_factory=set)
+    """Absolute, without links. Those of installed packages are left out."""
+    words: set[str] = field(default_factory=set)
+    """Names of modules in its imports, dotted ones taken apart."""
+    undecided: bool = False
+    """Whether it may have parts that nobody can see without running it: then the others are not all there."""
+
+
+class Project:
+    """The files below one folder; what each of them imports is read once."""
+
+    def __init__(self, root: Path, *, cache: bool = True) -> None:
+        """`root` is absolute; with `cache` imports are kept there from run to run."""
+        self.root = root
+        self._imports = KeptImports(root if cache else None)
+        self._found: dict[tuple[object, ...], tuple[Path, ...]] = {}
+
+    def parts(self, files: Iterable[Path], modules: Iterable[str] = ()) -> Parts:
+        """Find the parts of a program that begins with `files` and `modules`."""
+        starts = [file.resolve() for file in files]
+        search_path = self._search_path(starts)
+        parts = Parts()
+        pending = list(starts)
+        for each in map(Import, modules):
+            parts.words.update(each.words)
+            pending += self._files_of(each, self.root, search_path)
+        while pending and not parts.undecided:
+            file = pending.pop()
+            if file in parts.files or _is_foreign(file):
+                continue
+            parts.files.add(file)
+            pending += _packages(file.parent)
+            if file.suffix != ".py":
+                continue
+            imports = self._imports(file)
+            parts.undecided = imports.undecided
+            pending += [(base / name).resolve() for name in imports.files for base in (file.parent, self.root)]
+            for each in imports.modules:
+                parts.words.update(each.words)
+                pending += self._files_of(each, file.parent, search_path)
+        return parts
+
+    def _search_path(self, files: Sequence[Path]) -> tuple[str, ...]:
+        """`sys.path` where these files are loaded. A package in `src` may be installed from there in any way."""
+        own = (*map(_folder, files), self.root, self.root / "src")
+        last = (file.parent for file in files)
+        return tuple(dict.fromkeys((*map(str, own), *sys.path, *map(str, last))))
+
+    def _files_of(self, each: Import, folder: Path, search_path: tuple[str, ...]) -> tuple[Path, ...]:
+        """Files that an import runs which stands in a file in `folder`."""
+        key = (each, folder) if each.level else (each, search_path)
+        if key not in self._found:
+            self._found[key] = tuple(file.resolve() for file in self._look_for(each, folder, search_path))
+        return self._found[key]
+
+    def _look_for(self, each: Import, folder: Path, search_path: Sequence[str]) -> Iterator[Path]:
+        names = each.module.split(".") if each.module else []
+        inside: Sequence[str] = search_path
+        if each.level:
+            base = (folder, *folder.parents)[min(each.level - 1, len(folder.parents))]
+            yield from _packages(base)
+            inside = [str(base)]
+        elif not names or names[0] in sys.builtin_module_names:
+            return
+        for name in names:
+            found = _find(name, inside)
+            if found is None:
+                yield from self._with_name(names)
+                return
+            if found.file is not None:
+                yield found.file
+                if _is_foreign(found.file):
+                    return
+            inside = found.inside
+        of_package = each.names
+        if EVERYTHING in of_package:
+            of_package = tuple(module.name for module in pkgutil.iter_modules(inside))
+        for name in of_package:
+            found = _find(name, inside)
+            if found is not None and found.file is not None:
+                yield found.file
+
+    def _with_name(self, names: Sequence[str]) -> Iterator[Path]:
+        for file in self._by_name[names[-1]]:
+            module = _module_path(file)
+            if module.parts[-len(names) :] == tuple(names):
+                yield file
+
+    @cached_property
+    def _by_name(self) -> defaultdict[str, list[Path]]:
+        found = defaultdict(list)
+        for file in python_files([self.root]):
+            if file.suffix == ".py":
+                found[_module_path(file).name].append(file)
+        return found
+
+
+class _Found(NamedTuple):
+    file: Path | None
+    """None for a package without `__init__.py`."""
+    inside: Sequence[str]
+    """Folders of the modules in it."""
+
+
+def _find(name: str, folders: Sequence[str]) -> _Found | None:
+    spec = PathFinder.find_spec(name, folders) if folders else None
+    if spec is None:
+        return None
+    file = Path(spec.origin) if spec.has_location and spec.origin else None
+    return _Found(file, list(spec.submodule_search_locations or ()))
+
+
+def _folder(file: Path) -> Path:
+    """The folder from which a file is imported."""
+    try:
+        return module_name(file)[1]
+    except (MemlintError, RecursionError, MemoryError):
+        return file.parent
+
+
+def _module_path(file: Path) -> Path:
+    """The file without its suffix, or its folder if it is that of a package."""
+    return file.parent if file.name == "__init__.py" else file.with_suffix("")
+
+
+def _packages(folder: Path) -> Iterator[Path]:
+    """The `__init__.py` of the package that `folder` is, and of those it is in."""
+    while os.path.isfile(folder / "__init__.py"):  # noqa: PTH113 -- some text that stands for a path may be too long
+        yield folder / "__init__.py"
+        folder = folder.parent
+
+
+def _is_foreign(file: Path) -> bool:
+    """Whether it belongs to Python, to a package that was installed, or to memlint."""
+    return is_installed(str(file)) or any(file.is_relative_to(place) for place in OURS)

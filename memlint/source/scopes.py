@@ -1,0 +1,255 @@
+"""The functions of a Source, and what stands around each node in them: loops, conditions, blocks without gradients."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from memlint.lint.rule import Confidence, Finding
+from memlint.source.text import dotted_name
+from memlint.source.trees import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from memlint.lint.rule import Correction, Rule, Severity
+    from memlint.source.text import Source
+
+Loop = ast.For | ast.AsyncFor | ast.While
+Position = tuple[int, int]
+"""Line and column, for the order in the text."""
+
+_FOR = (ast.For, ast.AsyncFor)
+_CLOSED = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
+_NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
+_PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
+_LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
+_EVALUATION = re.compile(
+    r"_*(eval|evaluate|evaluation|val|validate|validation|test|predict|infer|inference)(_.+)?", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Scope:
+    """One function body, or the file outside of functions, without the functions defined in it."""
+
+    source: Source
+    node: ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+    owner: ast.ClassDef | None
+    """The class it is a method of."""
+    parents: Mapping[ast.AST, ast.AST] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """Of the function; empty for the file."""
+        return getattr(self.node, "name", "")
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Everything in the body, outer before inner and otherwise in the order of the text."""
+        return tuple(self.source.index.in_text_order(self.node.body, _CLOSED))
+
+    @cached_property
+    def calls(self) -> tuple[ast.Call, ...]:
+        """The calls among `nodes`."""
+        return tuple(node for node in self.nodes if isinstance(node, ast.Call))
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it is named like an evaluation."""
+        return _EVALUATION.fullmatch(self.name) is not None
+
+    @property
+    def in_module(self) -> bool:
+        """Whether it is a method of a class that looks like an `nn.Module`."""
+        if self.owner is None:
+            return False
+        methods = {node.name for node in self.owner.body if isinstance(node, ast.FunctionDef)}
+        return "forward" in methods or any(dotted_name(base).endswith("Module") for base in self.owner.bases)
+
+    @property
+    def in_dataset(self) -> bool:
+        """Whether it is a method of a class that derives from some `Dataset`."""
+        bases = self.owner.bases if self.owner is not None else ()
+        plain = (base.value if isinstance(base, ast.Subscript) else base for base in bases)
+        return any(dotted_name(base).endswith("Dataset") for base in plain)
+
+    def around(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield what holds `node` inside this scope, innermost first."""
+        while (node := self.parents[node]) is not self.node:
+            yield node
+
+    def loops(self, node: ast.AST) -> tuple[Loop, ...]:
+        """Give the loops that run `node` again and again, innermost first."""
+        child, loops = node, []
+        for parent in self.around(node):
+            once = getattr(parent, "orelse", ())
+            if isinstance(parent, ast.For | ast.AsyncFor):
+                once = (parent.iter, *once)
+            if isinstance(parent, Loop) and child not in once:
+                loops.append(parent)
+            child = parent
+        return tuple(loops)
+
+    def conditional(self, node: ast.AST, loop: Loop) -> bool:
+        """Whether `node` may be left out in a round of `loop`."""
+        for parent in self.around(node):
+            if parent is loop:
+                return False
+            if isinstance(parent, ast.If | ast.IfExp | ast.ExceptHandler | ast.Match | ast.BoolOp):
+                return True
+        return True
+
+    def guarded(self, node: ast.AST) -> bool:
+        """Whether autograd may be switched off there. What cannot be seen through counts as a yes."""
+        return self._guarded_whole or any(
+            isinstance(parent, ast.With | ast.AsyncWith)
+            and any(_switches_off(self.source, item.context_expr) for item in parent.items)
+            for parent in self.around(node)
+        )
+
+    @cached_property
+    def _guarded_whole(self) -> bool:
+        if self.name and self.name in guarded_names(self.source):
+            return True
+        if any(_is_switch(call) for call in (*self.calls, *scopes(self.source)[0].calls)):
+            return True
+        node: ast.AST | None = self.node
+        while node is not None:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+                dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]
+                not in _PLAIN_DECORATORS
+                for decorator in node.decorator_list
+            ):
+                return True
+            node = self.parents.get(node)
+        return False
+
+
+def position(node: ast.expr | ast.stmt) -> Position:
+    """Where `node` begins."""
+    return node.lineno, node.col_offset
+
+
+def over_batches(loop: Loop | ast.comprehension) -> bool:
+    """Whether the loop goes over a data loader, by what it says after `in`."""
+    return not isinstance(loop, ast.While) and _LOADER.search(ast.unparse(loop.iter).lower()) is not None
+
+
+def calls_backward(block: ast.AST) -> bool:
+    """Whether something is differentiated in `block`."""
+    return any(isinstance(node, ast.Call) and _last_name(node.func).endswith("backward") for node in walk(block))
+
+
+def _last_name(function: ast.expr) -> str:
+    """`backward` of `self.scaler.scale(loss).backward`."""
+    return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)
+
+
+def finding_at(
+    rule: Rule,
+    source: Source,
+    node: ast.expr | ast.stmt,
+    message: str,
+    fix: str,
+    severity: Severity | None = None,
+    correction: Correction | None = None,
+) -> Finding:
+    """Make the Finding of a rule that only read the text: a heuristic without bytes."""
+    return Finding(
+        code=rule.code,
+        path=source.path,
+        line=node.lineno,
+        column=node.col_offset + 1,
+        message=message,
+        severity=severity or rule.severity,
+        confidence=Confidence.HEURISTIC,
+        nbytes=None,
+        peak_change=None,
+        fix=fix,
+        correction=correction,
+    )
+
+
+@lru_cache(maxsize=1)
+def differentiates(source: Source) -> bool:
+    """Whether something in the file has a name that ends in `backward`."""
+    return any(word.endswith("backward") for word in source.words)
+
+
+@lru_cache(maxsize=1)
+def goes_over_batches(source: Source) -> bool:
+    """Whether some loop of the file goes over a data loader."""
+    return any(
+        _LOADER.search("\n".join(source.lines[node.iter.lineno - 1 : node.iter.end_lineno]).lower())
+        and over_batches(node)
+        for node in source.statements
+        if isinstance(node, _FOR)
+    )
+
+
+@lru_cache(maxsize=1)
+def lists_batches(source: Source) -> bool:
+    """Whether a list comprehension may go over a data loader: a line of it says so. Quick, and often wrong."""
+    if not source.mentions("loader", "dataset", "batches", "dl", "data_iter"):
+        return False
+    lines = (line.lower() for line in source.lines if " for " in line or line.lstrip().startswith("for "))
+    return any(_LOADER.search(line.rpartition(" in ")[2]) and not line.rstrip().endswith(":") for line in lines)
+
+
+def is_test(source: Source) -> bool:
+    """Whether the file holds unit tests or what they share: it imports `unittest`, `pytest` or `torch.testing`."""
+    return any(re.match(r"(unittest|pytest|torch\.testing)(\.|$)", name) for name in source.imports.values())
+
+
+def uses_torch(source: Source) -> bool:
+    """Whether the file imports PyTorch."""
+    return "torch" in source.text and any(
+        name == "torch" or name.startswith("torch.") for name in source.imports.values()
+    )
+
+
+@lru_cache(maxsize=1)
+def scopes(source: Source) -> tuple[Scope, ...]:
+    """Give every Scope of the file, the one outside of functions first."""
+    parents = source.index.parents
+    found = [Scope(source, source.tree, None, parents)]
+    for node in source.index.of(ast.FunctionDef, ast.AsyncFunctionDef):
+        parent = parents[node]
+        found.append(Scope(source, node, parent if isinstance(parent, ast.ClassDef) else None, parents))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def guarded_names(source: Source) -> frozenset[str]:
+    """Give the names, without what stands before the dot, of all that is called where autograd is switched off."""
+    names = set()
+    for node in source.index.of(ast.With, ast.AsyncWith):
+        if any(_switches_off(source, item.context_expr) for item in node.items):
+            for statement in node.body:
+                names |= {
+                    dotted_name(call.func).rpartition(".")[2]
+                    for call in ast.walk(statement)
+                    if isinstance(call, ast.Call)
+                }
+    return frozenset(names - {""})
+
+
+def _switches_off(source: Source, context: ast.expr) -> bool:
+    if not isinstance(context, ast.Call):
+        return not re.search(r"amp|autocast", dotted_name(context))
+    last = (source.qualified_name(context.func) or dotted_name(context.func)).rpartition(".")[2]
+    if last in _NO_GRAD:
+        value = context.args[0] if context.args else None
+        return not (isinstance(value, ast.Constant) and value.value is (last != "inference_mode"))
+    return re.search(r"grad|inference|eval", last) is not None and last != "enable_grad"
+
+
+def _is_switch(call: ast.Call) -> bool:
+    """Whether it is `torch.set_grad_enabled(False)` as a statement of its own, or of a value that is not written."""
+    if dotted_name(call.func).rpartition(".")[2] not in ("set_grad_enabled", "_set_grad_enabled") or not call.args:
+        return False
+    return not (isinstance(call.args[0], ast.Constant) and call.args[0].value is True)

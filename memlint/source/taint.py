@@ -1,0 +1,260 @@
+"""Which expressions of a function are losses or outputs of a model, and whether they still hold a graph or GPU memory.
+
+It goes by qualified names, by the usual names of models and criteria, and by the assignments of one function in the
+order of the text. What it does not know is no value at all, so rules err towards silence.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from memlint.source.scopes import position
+from memlint.source.text import dotted_name
+
+if TYPE_CHECKING:
+    from memlint.source.scopes import Loop, Position, Scope
+    from memlint.source.text import Source
+
+_MODEL = re.compile(r"(.*_)?(model|net|network)", re.IGNORECASE)
+_CRITERION = re.compile(r"(.*_)?(criterion|loss_fn|loss_fct|loss_func|loss_function|cross_entropy)")
+_LOSS_CLASS = re.compile(r"torch\.nn\.(modules\.loss\.)?\w+Loss")
+_MODULE_CLASS = re.compile(r"torch\.nn\.(?!Parameter)[A-Z]\w*")
+_LOSS_FUNCTION = re.compile(r"torch\.nn\.functional\.(\w+_loss|\w*cross_entropy\w*|kl_div)")
+_TO_PYTHON = frozenset({"item", "tolist", "numpy", "float", "int", "bool", "len", "str"})
+_INTEGER = frozenset({"argmax", "argmin", "argsort", "long", "int", "byte", "bool", "round", "eq", "ne", "gt", "lt"})
+_VALUES_AND_INDICES = frozenset({"max", "min", "topk", "sort", "median", "mode", "kthvalue"})
+_REDUCTIONS = frozenset({"sum", "mean", "norm", "max", "min", "prod"})
+_TO_TENSOR = _REDUCTIONS | {
+    "add", "clone", "contiguous", "cpu", "cuda", "detach", "div", "double", "float", "half", "mul", "neg", "reshape",
+    "squeeze", "sub", "to", "unsqueeze", "view",
+}  # fmt: skip
+_FIELDS = frozenset({"logits", "last_hidden_state", "hidden_states", "pooler_output", "prediction_logits", "sample"})
+
+
+class Kind(StrEnum):
+    """What a value is to the training loop."""
+
+    LOSS = "loss"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor that came out of a model or a criterion."""
+
+    kind: Kind
+    graph: bool = True
+    """Whether it may keep an autograd graph alive."""
+    on_device: bool = True
+    """Whether it is still where the model is."""
+    scalar: bool = False
+    """Whether it is one number."""
+    indices: bool = False
+    """Whether it holds positions, such as those of a maximum: much smaller than the output."""
+    tensor: bool = field(default=False, compare=False)
+    """Whether it is certainly a tensor, and neither a number nor an object that holds tensors."""
+
+
+_LOSS = Value(Kind.LOSS, scalar=True)
+_OUTPUT = Value(Kind.OUTPUT)
+
+
+class Values:
+    """The values of one Scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._bound: dict[str, list[tuple[Position, Value | None]]] = {}
+        self._starts: dict[str, list[Position]] = {}
+        self._modules, self._criteria = _made_in(scope)
+        self._tensors = {
+            dotted_name(call.func.value)
+            for call in scope.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
+        }
+        self.differentiated = frozenset(
+            dotted_name(call.func.value)
+            for call in scope.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
+        ) | {
+            dotted_name(call.args[0])
+            for call in scope.calls
+            if call.args
+            and dotted_name(call.func).rpartition(".")[2] in ("backward", "scale", "grad", "manual_backward")
+        }
+        """Names of what `backward` is called on."""
+        engines = {
+            dotted_name(call.func.value)
+            for call in scope.calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and call.args
+        }
+        self._losses = self.differentiated - {name for name in engines if "loss" not in name}
+        """Those without what may be an engine, as in `accelerator.backward(loss)`."""
+        for node in scope.nodes:
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._assign(target, node.value)
+            elif isinstance(node, ast.AnnAssign) and node.value is not None:
+                self._assign(node.target, node.value)
+            elif isinstance(node, ast.For | ast.AsyncFor):
+                for name in ast.walk(node.target):
+                    self._bind(dotted_name(name), position(node.target), None)
+
+    def of(self, node: ast.expr) -> Value | None:
+        """Give what `node` is; None for anything that is neither a loss nor an output."""
+        value = self._of(node)
+        return replace(value, graph=False) if value and value.graph and self.scope.guarded(node) else value
+
+    def _of(self, node: ast.expr) -> Value | None:
+        if isinstance(node, ast.Name):
+            return self._named(node.id, position(node))
+        if isinstance(node, ast.Attribute):
+            return self._attribute(node)
+        if isinstance(node, ast.Subscript):
+            return self._item(node)
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.BinOp):
+            return self.of(node.left) or self.of(node.right)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
+            return self.of(node.operand)
+        if isinstance(node, ast.IfExp):
+            return self.of(node.body) or self.of(node.orelse)
+        return None
+
+    def _named(self, name: str, before: Position) -> Value | None:
+        values = [value for place, value in self._bound.get(name, ()) if place < before]
+        value = values[-1] if values else None
+        return replace(value, tensor=True) if value and value.kind is Kind.LOSS and name in self._tensors else value
+
+    def _attribute(self, node: ast.Attribute) -> Value | None:
+        name = dotted_name(node)
+        if name in self._bound:
+            return self._named(name, position(node))
+        inner = self.of(node.value)
+        if inner is None or inner.kind is Kind.LOSS:
+            return replace(inner, graph=False) if inner and node.attr == "data" else None
+        if node.attr == "loss":
+            return replace(_LOSS, graph=inner.graph, on_device=inner.on_device)
+        if node.attr in ("data", "indices"):
+            return replace(inner, graph=False, indices=node.attr == "indices")
+        return inner if node.attr in (*_FIELDS, "T", "mT", "values") else None
+
+    def _item(self, node: ast.Subscript) -> Value | None:
+        inner = self.of(node.value)
+        if inner is None or not isinstance(node.slice, ast.Constant):
+            return inner
+        if isinstance(node.slice.value, str):
+            loss = "loss" in node.slice.value
+            return replace(_LOSS, graph=inner.graph, on_device=inner.on_device) if loss else inner
+        if node.slice.value == 1 and _called(node.value) in _VALUES_AND_INDICES:
+            return replace(inner, graph=False, scalar=False, indices=True)
+        return inner
+
+    def _call(self, node: ast.Call) -> Value | None:
+        name = dotted_name(node.func)
+        last = _called(node)
+        qualified = self.scope.source.qualified_name(node.func) or ""
+        if last in _TO_PYTHON and (isinstance(node.func, ast.Attribute) or "." not in name):
+            return None if last not in ("float", "int", "bool") or "." not in name else self._method(node, last)
+        if _LOSS_FUNCTION.fullmatch(qualified) or _CRITERION.fullmatch(last) or name in self._criteria:
+            each = any(keyword.arg == "reduction" and _is(keyword.value, "none") for keyword in node.keywords)
+            tensor = _LOSS_FUNCTION.fullmatch(qualified) is not None or name in self._criteria
+            return replace(_LOSS, scalar=not each, tensor=tensor)
+        called = name.removesuffix(".forward")
+        if called and (_MODEL.fullmatch(called.rpartition(".")[2]) or called in self._modules) and "(" not in name:
+            return _OUTPUT
+        if qualified.startswith("torch."):
+            known = [value for argument in node.args[:2] if (value := self.of(argument))]
+            return self._result(known[0], node, last, len(node.args) - 1) if known else None
+        return self._method(node, last)
+
+    def _method(self, node: ast.Call, last: str) -> Value | None:
+        inner = self.of(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        return self._result(inner, node, last, len(node.args)) if inner else None
+
+    def _result(self, inner: Value, node: ast.Call, last: str, num_arguments: int) -> Value | None:
+        if last not in _TO_TENSOR or (last in _VALUES_AND_INDICES and num_arguments):
+            inner = replace(inner, tensor=False)
+        if last in ("detach", "detach_") or last in _INTEGER:
+            return replace(inner, graph=False, indices=inner.indices or last.startswith("arg"))
+        if last == "cpu" or (last == "to" and "cpu" in ast.unparse(node)):
+            return replace(inner, on_device=False)
+        if last in _REDUCTIONS and not num_arguments and not node.keywords:
+            return replace(inner, scalar=True)
+        return inner
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple | ast.List):
+            whole = self.of(value)
+            for number, element in enumerate(target.elts):
+                if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(target.elts):
+                    self._assign(element, value.elts[number])
+                    continue
+                part = whole
+                if whole and number and _called(value) in _VALUES_AND_INDICES:
+                    part = replace(whole, graph=False, indices=True)
+                elif whole and "loss" in dotted_name(element):
+                    part = replace(_LOSS, graph=whole.graph, on_device=whole.on_device)
+                self._bind(dotted_name(element), _after(value), part)
+            return
+        name = dotted_name(target)
+        if not any(dotted_name(part) == name for part in ast.walk(value)):
+            self._starts.setdefault(name, []).append(position(value))
+        known = self.of(value)
+        if known is None and name in self._losses and isinstance(value, ast.Call | ast.BinOp | ast.Await):
+            known = replace(_LOSS, graph=not self.scope.guarded(value))
+        self._bind(name, _after(value), known)
+
+    def _bind(self, name: str, place: Position, value: Value | None) -> None:
+        if name:
+            self._bound.setdefault(name, []).append((place, value))
+
+    def starts_in(self, name: str, loop: Loop) -> bool:
+        """Whether a round of `loop` gives `name` a meaning that does not come from its old one."""
+        last = loop.end_lineno or loop.lineno
+        return any(loop.lineno <= line <= last for line, _column in self._starts.get(name, ()))
+
+
+def _after(value: ast.expr) -> Position:
+    """Where the statement that assigns `value` ends: its own right side still has the old meaning."""
+    return value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
+
+
+def _called(node: ast.expr) -> str:
+    if not isinstance(node, ast.Call):
+        return ""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else dotted_name(node.func)
+
+
+def _is(node: ast.expr, value: object) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
+
+
+def _made_in(scope: Scope) -> tuple[set[str], set[str]]:
+    """Names of modules and of criteria that the file makes; attributes of `self` only of criteria."""
+    modules, criteria = set(), set()
+    for name, function in _constructed(scope.source):
+        qualified = scope.source.qualified_name(function) or ""
+        if _LOSS_CLASS.fullmatch(qualified):
+            criteria.add(name)
+        elif _MODULE_CLASS.fullmatch(qualified) and "." not in name:
+            modules.add(name)
+    return modules, criteria
+
+
+@lru_cache(maxsize=1)
+def _constructed(source: Source) -> tuple[tuple[str, ast.expr], ...]:
+    """Give what every assignment of a call assigns to, and what it calls."""
+    return tuple(
+        (name, node.value.func)
+        for node in source.index.of(ast.Assign)
+        if isinstance(node.value, ast.Call)
+        for target in node.targets
+        if (name := dotted_name(target))
+    )

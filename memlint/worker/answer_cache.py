@@ -1,0 +1,89 @@
+"""Answers of earlier children, kept in `.memlint_cache` for as long as nothing they depend on has changed."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, ValidationError
+
+from memlint import __version__
+from memlint.base import cache as cachedir
+from memlint.worker.answer import Answer
+from memlint.worker.dependencies import OURS, digest_of_file, digest_of_variable, mark_of
+from memlint.worker.protocol import Dependencies, Result
+from memlint.worker.variables import child_environment
+
+if TYPE_CHECKING:
+    from memlint.worker.protocol import Request
+
+_KIND = "workloads"
+_READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
+"""Beginnings of variables that may be read where nobody sees it."""
+
+
+class _Entry(BaseModel):
+    dependencies: Dependencies
+    result: Result
+    stdout: str
+    stderr: str
+
+
+def read(request: Request) -> Answer | None:
+    """The Answer that a child gave to `request`; None if there is none, or if it may be another one today."""
+    try:
+        entry = _Entry.model_validate(cachedir.read(Path(request.root), _KIND, _name(request)))
+    except ValidationError:
+        return None
+    if not _holds(entry.dependencies):
+        return None
+    return Answer(entry.result, None, (), entry.stdout, entry.stderr)
+
+
+def files_read(request: Request) -> frozenset[str]:
+    """Absolute paths of the files that were read for an Answer to `request`; none if there is no such Answer.
+
+    They may have changed since then.
+    """
+    try:
+        entry = _Entry.model_validate(cachedir.read(Path(request.root), _KIND, _name(request)))
+    except ValidationError:
+        return frozenset()
+    return frozenset(entry.dependencies.files)
+
+
+def write(request: Request, answer: Answer) -> None:
+    """Keep an Answer, unless something in it went wrong: that may have passed the next time."""
+    if answer.result is None or answer.dependencies is None or any(each.error for each in answer.result.workloads):
+        return
+    entry = _Entry(dependencies=answer.dependencies, result=answer.result, stdout=answer.stdout, stderr=answer.stderr)
+    cachedir.write(Path(request.root), _KIND, _name(request), entry.model_dump(mode="json"))
+
+
+def _name(request: Request) -> str:
+    """Digest the request, memlint and Python as they are, where this is, and what libraries may look at."""
+    environment = child_environment({})
+    watched = sorted(item for item in environment.items() if item[0].startswith(_READ_BY_LIBRARIES))
+    digest = hashlib.sha256(f"{__version__}\0{sys.version}\0{sys.executable}\0{Path.cwd()}\0{watched}\0".encode())
+    digest.update(request.model_dump_json().encode())
+    digest.update(_ours())
+    return digest.hexdigest()[:32]
+
+
+@functools.cache
+def _ours() -> bytes:
+    """Which versions of which files memlint consists of."""
+    files = (file for directory in OURS for file in sorted(directory.rglob("*.py")))
+    return "".join(f"\0{file}\0{mark_of(str(file))}" for file in files).encode()
+
+
+def _holds(dependencies: Dependencies) -> bool:
+    environment = child_environment({})
+    return (
+        all(digest_of_variable(name, environment) == digest for name, digest in dependencies.variables.items())
+        and all(mark_of(path) == mark for path, mark in dependencies.packages.items())
+        and all(digest_of_file(path) == digest for path, digest in dependencies.files.items())
+    )

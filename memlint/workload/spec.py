@@ -1,0 +1,184 @@
+"""What is analysed, as plain records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Literal, get_args
+
+from memlint.base.errors import UsageError
+from memlint.cuda.allocator.settings import AllocatorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+BATCH = "batch"
+"""The named dimension that stands for the batch size."""
+
+SEQUENCE = "seq"
+"""The named dimension that stands for the length of the texts memlint makes up."""
+
+LARGEST_SIZE = 2**31 - 1
+"""Of a named dimension. PyTorch's kernels count many of them in 32 bits."""
+
+CONSTANT = "constant"
+"""The `dtype` of an input that is a plain Python value."""
+
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "complex64",
+    "complex128",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    CONSTANT,
+)
+
+Mode = Literal["train", "inference"]
+Precision = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
+Origin = Literal["target", "declared", "config", "discovered"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """One input of the model's `forward`, without its values.
+
+    `name` is the parameter's name; digits (`0`, `1`) pass it by position. A dot reaches into a mapping and `[]`
+    makes a list with one entry per item of the batch: `labels[].boxes` is `[{"boxes": ...}, ...]`.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    """Sizes; `"batch"` is the batch size, any other name a dimension of the Workload."""
+    dtype: str = "float32"
+    """A name of `DTYPES`. For `constant` the value stands in `low`."""
+    low: float | bool | str | None = None
+    """Smallest value; None: 0 for integers, normally distributed for floating point."""
+    high: float | None = None
+    """Values stay below it; None: 2 for integers."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what no tensor can have."""
+        if self.dtype not in DTYPES:
+            raise UsageError(
+                f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."
+            )
+        for size in self.shape:
+            named = isinstance(size, str) and size.isidentifier()
+            if not named and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+                raise UsageError(
+                    f"input {self.name}: {size!r} is not a size",
+                    f'Write a whole number, "{BATCH}" for the batch size, or the name of a dimension.',
+                )
+
+    @classmethod
+    def constant(cls, name: str, value: float | bool | str) -> InputSpec:
+        """Make an input that is the Python value `value`."""
+        return cls(name, (), CONSTANT, low=value)
+
+    @property
+    def dimensions(self) -> frozenset[str]:
+        """Names in the shape other than the batch."""
+        return frozenset(size for size in self.shape if isinstance(size, str)) - {BATCH}
+
+    def sizes(self, batch: int, dimensions: Mapping[str, int]) -> tuple[int, ...]:
+        """Shape with the batch size and the sizes of the named dimensions put in."""
+        shape = self.with_sizes({**dimensions, BATCH: batch}).shape
+        return tuple(size for size in shape if isinstance(size, int))
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> InputSpec:
+        """The same input with numbers for the names in `sizes`."""
+        shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in self.shape)
+        return replace(self, shape=shape)
+
+    def described(self, dimensions: Mapping[str, int]) -> str:
+        """As people read it: `tokens [batch, seq=1024] int64 below 50257`."""
+        if self.dtype == CONSTANT:
+            return f"{self.name} = {self.low!r}"
+        names = {name: f"{name}={size}" for name, size in dimensions.items()}
+        shape = ", ".join(names.get(size, size) if isinstance(size, str) else str(size) for size in self.shape)
+        text = f"{self.name} [{shape}] {self.dtype}"
+        return f"{text} below {self.high}" if self.high is not None else text
+
+    def __str__(self) -> str:
+        """As people read it without knowing the sizes: `tokens [batch, seq] int64 below 50257`."""
+        return self.described({})
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """How to build the model, its inputs, its loss and its optimizer, and how a step of it runs."""
+
+    name: str
+    target: str
+    """As typed: `path.py::Name`, `config.json`, `package.module::Name`."""
+    path: str = ""
+    """Absolute path of the target's file; empty for a target in an installed module."""
+    qualname: str = ""
+    """The name after `::`."""
+    mode: Mode = "train"
+    batch: int = 8
+    dtype: Precision = "float32"
+    optimizer: str = "adamw"
+    """A name, `file.py::callable` taking the parameters, or `none`."""
+    gpu: str = "a100-80gb"
+    inputs: tuple[InputSpec, ...] | None = None
+    """None: the target gives them, or else they are inferred."""
+    loss: str | None = None
+    """`file.py::callable`, called as `loss(output, inputs)`. None: the model's own, or the target's."""
+    arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Keyword arguments for the target."""
+    dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Sizes of named dimensions besides the batch; `complete` adds those that the target and the inputs have."""
+    allocator: str = ""
+    """`PYTORCH_ALLOC_CONF` of the program."""
+    origin: Origin = "target"
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for settings that make no sense."""
+        for key, allowed in (("mode", get_args(Mode)), ("dtype", get_args(Precision))):
+            if getattr(self, key) not in allowed:
+                raise UsageError(
+                    f"workload {self.name}: {key} {getattr(self, key)!r} is unknown",
+                    f"Write one of {', '.join(allowed)}.",
+                )
+        AllocatorSettings.parse(self.allocator)
+        if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
+            raise UsageError(f"workload {self.name}: batch is {self.batch!r}", "Write a whole number from 1.")
+        self._check_dimensions()
+
+    def _check_dimensions(self) -> None:
+        for name, size in self.dimensions.items():
+            if name == BATCH or not isinstance(name, str) or not name.isidentifier():
+                hint = f"Write {BATCH} = {size}." if name == BATCH else "Write a name as Python's variables have."
+                raise UsageError(f"workload {self.name}: {name!r} cannot be the name of a dimension", hint)
+            if not is_size(size):
+                raise UsageError(
+                    f"workload {self.name}: dimension {name} is {size!r}",
+                    f"Write a whole number from 1 to {LARGEST_SIZE}.",
+                )
+            if name in self.arguments:
+                raise UsageError(
+                    f"workload {self.name}: {name} is one of its arguments and one of its dimensions",
+                    "Take it out of arguments: a parameter of the target receives the dimension of its name.",
+                )
+        for spec in self.inputs or ():
+            for name in sorted(spec.dimensions - self.dimensions.keys()):
+                close = get_close_matches(name, (BATCH, *self.dimensions), 1)
+                known = ", ".join(f'"{each}"' for each in (BATCH, *self.dimensions))
+                hint = f'Did you mean "{close[0]}"?' if close else f"Write a whole number or one of {known}."
+                raise UsageError(
+                    f"workload {self.name}: input {spec.name}: {name!r} is not a size",
+                    f"{hint} A dimension is declared as dimensions = {{ {name} = 1024 }}.",
+                )
+
+
+def is_size(value: object) -> bool:
+    """Whether a named dimension may have that size."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= LARGEST_SIZE
