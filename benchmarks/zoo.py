@@ -44,8 +44,8 @@ HUGGINGFACE = [
 @click.option("--seed", type=int, default=0)
 @click.option("--only", default="", help="Only models whose name contains this.")
 def main(huggingface: bool, num_families: int, seed: int, only: str) -> None:
-    from memlint.workload import torchvision_schemas
-    from memlint.workload.spec import Workload
+    from memlint.workloads import torchvision_schemas
+    from memlint.workloads.spec import Workload
 
     warnings.simplefilter("ignore")
     torchvision_schemas.install()

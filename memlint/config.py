@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from memlint.base.errors import UsageError
 from memlint.base.units import parse_nbytes
 from memlint.lint.selection import normal
-from memlint.workload.spec import LARGEST_SIZE
+from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -95,7 +95,7 @@ class Settings(_Table):
     exclude: Codes = ()
     """Patterns of paths, as in .gitignore's simplest form, that directories are searched without."""
     workload: tuple[dict[str, Any], ...] = ()
-    """Tables as they stand; `memlint.workload.pyproject` reads them."""
+    """Tables as they stand; `memlint.workloads.pyproject` reads them."""
     sweep: bool = True
     """Whether `memlint check` shows the batch sizes around that of each Workload."""
     timeout: Annotated[float, Field(gt=0)] = 120.0

@@ -15,9 +15,9 @@ from memlint.lint.runner import python_files
 from memlint.report.model import Skipped
 from memlint.source.text import Source, Unreadable
 from memlint.worker.protocol import Request
-from memlint.workload.declare import FUNCTION
-from memlint.workload.pyproject import workloads_from_tables
-from memlint.workload.target import SEPARATOR, parse_target
+from memlint.workloads.declare import FUNCTION
+from memlint.workloads.pyproject import workloads_from_tables
+from memlint.workloads.target import SEPARATOR, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

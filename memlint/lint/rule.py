@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from memlint.memory.estimate import Estimate
     from memlint.memory.retention import LongRun
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Frame, Trace
+    from memlint.tracing.records import Frame, Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.simulation import WhatIf
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 HEADINGS = (
     "What it does",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Finding
-    from memlint.source import Source
+    from memlint.source.text import Source
 
 
 class @CLASS@(Rule):

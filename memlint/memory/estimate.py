@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.memory.timeline import alive_at, by_category, live
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memlint.cuda.devices import Device
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer, Category, Doubt, Frame, Node
+    from memlint.tracing.records import Buffer, Category, Doubt, Frame, Node
 
     Sizes: TypeAlias = list[int] | np.ndarray
 

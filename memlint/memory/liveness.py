@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from memlint.trace.records import Buffer, Frame, Phase, Trace
+    from memlint.tracing.records import Buffer, Frame, Phase, Trace
 
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
 """What the same storage has in common in every step, and in other traces of the program."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from memlint.memory.liveness import origin
 from memlint.memory.timeline import live
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from memlint.memory.liveness import Origin
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer, Frame
+    from memlint.tracing.records import Buffer, Frame
 
 _OF_THE_PROGRAM = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
 

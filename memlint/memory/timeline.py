@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
-    from memlint.trace.records import Buffer, Category, Doubt, Frame, Trace
+    from memlint.tracing.records import Buffer, Category, Doubt, Frame, Trace
 
 Key = TypeVar("Key")
 

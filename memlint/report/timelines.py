@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from memlint.memory.timeline import live, peak_event
 from memlint.report.model import Course, Site, Stretch
 from memlint.report.model import Timeline as Lifetimes
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer, Node
+    from memlint.tracing.records import Buffer, Node
 
 NUM_STRETCHES = 72
 """Of a Course: what fits on a line of a terminal."""

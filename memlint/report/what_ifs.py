@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memlint.memory.liveness import Origin
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.plan import Plan
     from memlint.whatif.simulation import WhatIf

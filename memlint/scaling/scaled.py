@@ -21,14 +21,14 @@ import numpy as np
 from memlint.cuda.allocator.fast import integers
 from memlint.scaling.calls import Born, Made, Pattern, pattern_of
 from memlint.scaling.groups import Group
-from memlint.trace.records import Doubt
+from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memlint.accelerator.kernels import Remembered
     from memlint.scaling.grid import Grid, Point
-    from memlint.trace.storages import Storages
+    from memlint.tracing.storages import Storages
 
 
 class NotScalableError(Exception):

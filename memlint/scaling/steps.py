@@ -16,15 +16,15 @@ from memlint.scaling.calls import TooLongError, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
-from memlint.workload.spec import LARGEST_SIZE
+from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memlint.cuda.devices import Device
     from memlint.scaling.grid import Point
-    from memlint.trace.recorder import Program
-    from memlint.workload.spec import Workload
+    from memlint.tracing.recorder import Program
+    from memlint.workloads.spec import Workload
 
 BATCHES = range(2, 5)
 """Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""

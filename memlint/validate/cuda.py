@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.trace.recorder import Program
+    from memlint.tracing.recorder import Program
 
 _STATS = {
     "requested": "requested_bytes.all.peak",

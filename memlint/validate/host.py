@@ -13,14 +13,14 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from memlint.base.errors import WorkerError
 from memlint.base.garbage import uncollected
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from torch._C._profiler import _ProfilerEvent
 
-    from memlint.trace.recorder import Program
+    from memlint.tracing.recorder import Program
 
 SETUP = "memlint: setup"
 STEP = "memlint: step"

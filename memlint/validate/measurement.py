@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from memlint.base.errors import TargetError, UsageError
 from memlint.cuda.devices import CATALOGUE, device_named
 from memlint.report.model import CategoryName, PhaseName
-from memlint.workload.rendering import workload_table
+from memlint.workloads.rendering import workload_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from memlint.cuda.devices import Device
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 DeviceKind = Literal["cuda", "cpu"]
 
@@ -59,7 +59,7 @@ class Subject(_Record):
 
     def workload(self, root: Path, gpu: str) -> Workload:
         """The Workload on the GPU called `gpu`. Raises TargetError and UsageError where it is not there."""
-        from memlint.workload.pyproject import workload_from_table  # noqa: PLC0415  (which declare.py imports)
+        from memlint.workloads.pyproject import workload_from_table  # noqa: PLC0415  (which declare.py imports)
 
         table: dict[str, Any] = {**self.table, "name": self.name, "gpu": gpu}
         return workload_from_table(table, root, f"workload {self.name}", origin="config")

@@ -9,7 +9,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._pytree import tree_leaves
 
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

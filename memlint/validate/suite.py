@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.validate.measurement import Subject, plain_table
-from memlint.workload.pyproject import workload_from_table
+from memlint.workloads.pyproject import workload_from_table
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.memory.liveness import held
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import (
     AccumulationSteps,
     AttentionImplementation,
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from memlint.memory.estimate import Estimate
     from memlint.memory.liveness import Held
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.repeated_blocks import Blocks
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 MIN_SHARE = 0.01
 """Of the peak: less is no candidate, and no saving worth a step of a plan."""

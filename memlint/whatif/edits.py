@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from memlint.memory.liveness import Origin
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 ITEMSIZES = {
     "bool": 1, "uint8": 1, "int8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "int16": 2, "float16": 2, "bfloat16": 2,

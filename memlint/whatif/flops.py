@@ -14,7 +14,7 @@ from torch.utils.flop_counter import conv_flop_count, sdpa_backward_flop_count, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.trace.records import Node, Trace
+    from memlint.tracing.records import Node, Trace
 
 Shape = tuple[int, ...]
 

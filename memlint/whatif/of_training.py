@@ -9,8 +9,8 @@ import torch
 
 from memlint.whatif.changes import NotApplicableError
 from memlint.whatif.of_modules import model_of
-from memlint.workload.program import Program
-from memlint.workload.spec import BATCH
+from memlint.workloads.program import Program
+from memlint.workloads.spec import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
     from memlint.lint.rule import Holder
     from memlint.memory.liveness import Origin
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.simulation import Simulation, WhatIf
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 MAX_TRACES = 60

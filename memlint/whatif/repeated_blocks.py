@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import networkx as nx
 
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 MIN_BLOCKS = 3
 NEARLY = 0.8

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from memlint.cuda.allocator.reference import AllocatorSettings
     from memlint.cuda.devices import Device
-    from memlint.trace.recorder import Program
-    from memlint.trace.records import Trace
+    from memlint.tracing.recorder import Program
+    from memlint.tracing.records import Trace
     from memlint.whatif.changes import Change
 
 _EFFECTS = (Effect.DYNAMICS, Effect.NUMERICS, Effect.EXACT)

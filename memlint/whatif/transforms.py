@@ -29,7 +29,7 @@ from memlint.whatif.changes import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.trace.recorder import Program
+    from memlint.tracing.recorder import Program
 
 __all__ = ["Changed", "NotApplicableError"]
 

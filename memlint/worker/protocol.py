@@ -60,7 +60,7 @@ class Result(_Message):
     traced_lines: dict[str, list[int]] = {}
     """By file: the lines that the rules of traced steps have seen at work."""
     detail: dict[str, JsonValue] = {}
-    """What functions other than `memlint.commands.analyse.child:analyse` answer; they say what it holds."""
+    """What other functions than `analyse` answer; each says what it holds."""
 
 
 class Dependencies(_Message):

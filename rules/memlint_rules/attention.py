@@ -6,11 +6,11 @@ from collections import defaultdict
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, numel
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_LENGTH = 32
 """Positions; over fewer, a softmax is more likely a gate or a choice between experts."""

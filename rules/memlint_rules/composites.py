@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import made, numel
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Geometry, Node
+    from memlint.tracing.records import Geometry, Node
     from memlint_rules.flow import Flow
 
 MUL, ADD, SUB, DIV = (f"aten.{op}.Tensor" for op in ("mul", "add", "sub", "div"))

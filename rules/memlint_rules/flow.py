@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Geometry, Node, Phase, Trace
+    from memlint.tracing.records import Geometry, Node, Phase, Trace
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""

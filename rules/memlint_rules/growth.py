@@ -14,7 +14,7 @@ from memlint.memory.timeline import end_at, live
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import position
 from memlint.source.text import Source, Unreadable, dotted_name
-from memlint.trace.records import Frame
+from memlint.tracing.records import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memlint.lint.rule import Context, Rule
     from memlint.memory.retention import Growth, Keeper
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer
+    from memlint.tracing.records import Buffer
 
 FAR_AWAY = 100_000
 """Steps beyond which running out of memory is only worth a note."""

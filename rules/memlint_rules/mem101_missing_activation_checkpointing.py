@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 MIN_SHARE = 0.25
 """Saved activations inside the blocks must be at least this share of what is alive at the peak."""

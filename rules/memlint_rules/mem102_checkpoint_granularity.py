@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointInstead
 from memlint.whatif.repeated_blocks import repeated
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_SHARE = 0.6
 """Of the model's kernels that one checkpoint runs again."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import resize
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.attention import fused_sizes, match_attention, unread_average
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
     from memlint_rules.attention import Attention
 
 _MODEL = """\

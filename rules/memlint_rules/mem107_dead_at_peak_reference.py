@@ -11,7 +11,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.memory.liveness import dead_at, held
 from memlint.memory.timeline import end_at, live, peak_event
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memlint.lint.rule import Context, Holder
     from memlint.memory.liveness import Held
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Buffer
+    from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
 """Smaller storages, such as losses and counters, are not worth a word."""

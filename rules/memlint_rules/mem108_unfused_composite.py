@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 FIRST_FUSED_RMS_NORM = (2, 9)
 """Version of PyTorch in which `rms_norm` became one kernel on CUDA."""

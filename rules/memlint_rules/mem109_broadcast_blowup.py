@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import without
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_FACTOR = 8
 """How many times larger than both operands the result is, at least, and than what it is reduced to."""

@@ -13,7 +13,7 @@ from memlint.base.frames import is_users
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import merge, resize, without
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memlint.lint.rule import Context
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 _BROADCASTS = frozenset(
     f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "maximum", "minimum")

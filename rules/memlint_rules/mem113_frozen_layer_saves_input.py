@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import end_at
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 CONVOLUTION = "aten.convolution.default"
 _BACKWARD = {

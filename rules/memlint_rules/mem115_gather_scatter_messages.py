@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_FACTOR = 2
 """Edges for each vertex; with fewer, messages are no larger than the vertices."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import resize
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_VOCABULARY = 8192
 MIN_FACTOR = 8

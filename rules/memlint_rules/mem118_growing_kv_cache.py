@@ -10,7 +10,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.estimate import replay
 from memlint.memory.timeline import end_at, resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from memlint.lint.rule import Context
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_STEPS = 8
 """Concatenations in a row; fewer may be anything."""

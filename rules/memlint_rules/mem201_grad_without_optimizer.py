@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 from memlint.whatif.changes import FreezeParameters
 from memlint_rules.flow import made, most_alive
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 _MODEL = """\
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 class Model(nn.Module):
@@ -94,7 +94,7 @@ class GradWithoutOptimizer(Rule):
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 def step(model, inputs, optimizer):

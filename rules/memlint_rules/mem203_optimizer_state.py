@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 MIN_SHARE = 1 / 3
 """Of the peak that the state must take."""
@@ -29,7 +29,7 @@ _MODEL = """\
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 def memlint_workload():

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import alive_at, live, peak_event, without
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerImplementation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 _REMEDIES = (
     (OptimizerImplementation(foreach=False, fused=True), "`fused=True`"),
@@ -88,7 +88,7 @@ def memlint_workload():
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 class Model(nn.Module):

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, most_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_SHARE = 0.25
 """Of the parameters that the copies must be."""
@@ -29,7 +29,7 @@ import copy
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 best = {{}}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import end_at, live, without
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import PRODUCTS, most_alive
 from memlint_rules.parameters import belonging, temporaries_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_ROWS = 1024
 MIN_SHARE = 0.05

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.parameters import belonging
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node, Trace
 
 _CONVOLUTION = "aten.convolution.default"
 _NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
 from memlint.memory.timeline import end_at, live, without
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerInBackward
 from memlint_rules.parameters import gradients_read_by_loop
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 MIN_SHARE = 0.1
 """Of the peak that gradients must take."""
@@ -24,7 +24,7 @@ _MODEL = """\
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 {optimizer}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
 from memlint_rules.parameters import belonging, temporaries_of
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_SHARE = 0.25
 """Of the bytes of all parameters."""

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import end_at, live
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 _LOOP = """\
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 def step(model, inputs, optimizer):

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import AutocastTraining
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 _HALF = frozenset({"float16", "bfloat16"})
 _HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, most_alive, numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
 _NORMS = _BATCH_NORMS | {

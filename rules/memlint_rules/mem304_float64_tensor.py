@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 from memlint_rules.flow import most_alive, numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Node, Trace
+    from memlint.tracing.records import Node, Trace
 
 MIN_NBYTES = 2**20
 """Less than this at one time is not worth a word."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, made, most_alive
 from memlint_rules.origins import made_at
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Frame, Trace
+    from memlint.tracing.records import Buffer, Frame, Trace
 
 MIN_NUMEL = 2**20
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})

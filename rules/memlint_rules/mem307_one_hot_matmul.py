@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_NUMEL = 2**20
 

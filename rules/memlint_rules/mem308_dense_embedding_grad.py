@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, resize
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive, numel
 from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_NBYTES = 64 * 2**20
 """Smaller gradients are not worth another optimizer."""
@@ -34,7 +34,7 @@ _MODEL = """\
 import torch
 from torch import nn
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 class Model(nn.Module):

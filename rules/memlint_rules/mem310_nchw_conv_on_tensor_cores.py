@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.whatif.changes import ChannelsLast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Geometry, Node, Trace
+    from memlint.tracing.records import Geometry, Node, Trace
 
 _CONVOLUTIONS = (
     "aten.convolution.",

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.timeline import live, without
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint_rules.flow import Flow, most_alive, numel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.trace.records import Geometry, Node, Trace
+    from memlint.tracing.records import Geometry, Node, Trace
 
 _NORM = "aten.native_group_norm.default"
 _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})

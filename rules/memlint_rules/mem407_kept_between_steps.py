@@ -10,7 +10,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 from memlint.memory.liveness import dead_at, held, origin
 from memlint.memory.timeline import end_at, live, peak_event
-from memlint.trace.records import Category
+from memlint.tracing.records import Category
 from memlint_rules.growth import place
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Buffer, Frame
+    from memlint.tracing.records import Buffer, Frame
     from memlint_rules.flow import Flow
 
 

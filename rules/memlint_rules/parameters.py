@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from memlint.trace.records import Buffer, Trace
+    from memlint.tracing.records import Buffer, Trace
 
 
 def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:

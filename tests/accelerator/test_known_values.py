@@ -14,7 +14,7 @@ from memlint.accelerator import values
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from memlint.cuda.devices import device_named
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger

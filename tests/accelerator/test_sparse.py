@@ -13,8 +13,8 @@ from memlint.accelerator.device import State
 from memlint.accelerator.sparse import parts_of
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.trace.recorder import trace_program
-from memlint.trace.records import Category, Phase, Trace
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.records import Category, Phase, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

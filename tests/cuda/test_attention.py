@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from memlint.cuda.devices import device_named
 from memlint.cuda.kernels.attention import efficient_backward_workspace
 from memlint.cuda.session import virtual_device
-from memlint.trace.recorder import trace_program
-from memlint.trace.records import Phase, Trace
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.records import Phase, Trace
 
 NAMES = {
     "aten._scaled_dot_product_flash_attention.default": "flash",

@@ -12,8 +12,8 @@ from memlint.cuda.kernels.convolution import Problem, workspace
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline, alive_at, peak_event
-from memlint.trace.recorder import trace_program
-from memlint.trace.records import Category
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.records import Category
 
 V100, A100 = device_named("v100-16gb"), device_named("a100-80gb")
 

@@ -10,10 +10,10 @@ from torch import nn
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 A100 = device_named("a100-80gb")
 

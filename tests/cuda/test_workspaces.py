@@ -10,7 +10,7 @@ import torch
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.hidden.workspaces import configured_workspace, default_workspace
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -127,7 +127,7 @@ def test_the_kind_follows_from_the_annotation_as_text_or_as_type():
         pass
 
     class Written(Rule):
-        def check(self, trace: "memlint.trace.records.Trace", context): ...  # noqa: F821
+        def check(self, trace: "memlint.tracing.records.Trace", context): ...  # noqa: F821
 
     class Typed(Rule):
         def check(self, timeline: Timeline, context: int): ...

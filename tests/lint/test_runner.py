@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from memlint.lint.rule import Context
     from memlint.memory.estimate import Estimate
     from memlint.memory.timeline import Timeline
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 
 def found(path, line, code="ABC100"):

@@ -10,7 +10,7 @@ from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Interval, estimate, most_device, peaks, replay
 from memlint.memory.timeline import Timeline, alive_at, live, without
-from memlint.trace.records import Category, Doubt, Frame, Phase, Trace
+from memlint.tracing.records import Category, Doubt, Frame, Phase, Trace
 
 MIB = 2**20
 A100 = device_named("a100-80gb")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memlint.memory.liveness import data_flow, dead_at, held, last_uses
 from memlint.memory.timeline import Timeline, end_at, live
-from memlint.trace.records import Category, Trace
+from memlint.tracing.records import Category, Trace
 
 PROGRAMS = st.lists(
     st.tuples(st.lists(st.integers(0, 1000), max_size=3), st.integers(0, 50), st.integers(0, 50)), max_size=30

@@ -7,7 +7,7 @@ import torch
 from memlint.cuda.devices import device_named
 from memlint.memory.retention import may_grow
 from memlint.memory.timeline import Timeline
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 
 class Steps:

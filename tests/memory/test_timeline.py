@@ -18,7 +18,7 @@ from memlint.memory.timeline import (
     resize,
     without,
 )
-from memlint.trace.records import Category, Frame
+from memlint.tracing.records import Category, Frame
 
 PROGRAMS = st.lists(
     st.tuples(st.lists(st.integers(0, 1000), max_size=3), st.integers(0, 50), st.integers(0, 50)), max_size=30

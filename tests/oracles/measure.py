@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 
-from memlint.trace.recorder import Program
+from memlint.tracing.recorder import Program
 from memlint.validate.host import CpuMeasurement, MemoryEvent, measure_cpu_step
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from memlint.cuda.devices import device_named
 from memlint.cuda.hidden.table import simulated_torch
 from memlint.memory.estimate import Interval, estimate
 from memlint.memory.timeline import Timeline
-from memlint.trace.recorder import Program, trace_program
+from memlint.tracing.recorder import Program, trace_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, alive_at, live, peak_event
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 from tests.oracles.measure import CpuMeasurement, measure_cpu_step, measure_memtracker_without_computing
 from tests.oracles.programs import OPTIMIZERS, PROGRAMS, TrainingProgram
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report.timelines import NUM_STRETCHES, course, lifetimes
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from tests.memory.conftest import trace_of
 
 

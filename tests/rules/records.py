@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
-from memlint.trace.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
+from memlint.tracing.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
 
 ITEMSIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "int64": 8}
 MIB = 2**20

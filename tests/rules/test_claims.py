@@ -6,7 +6,7 @@ from torch import nn
 
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, live
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 
 MIB = 2**20
 WEIGHT = 16 * MIB

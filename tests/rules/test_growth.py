@@ -12,9 +12,9 @@ from test_cases import analysed, peak
 from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.cuda.devices import device_named
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
-from memlint.workload.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, find_workloads
 
 SOURCE = """\
 import torch

@@ -13,7 +13,7 @@ from records import MIB, FakeContext, Script, at, channels_last
 
 import memlint
 from memlint.lint.rule import Confidence, Holder, Severity
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
 
 # MEM010

@@ -18,12 +18,12 @@ from memlint.memory.estimate import peaks
 from memlint.scaling.calls import can_be_made_alone, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
-from memlint.trace.storages import Storages
-from memlint.workload.construct import completed_program
-from memlint.workload.discover import complete, find_workloads
+from memlint.tracing.storages import Storages
+from memlint.workloads.construct import completed_program
+from memlint.workloads.discover import complete, find_workloads
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 ROOT = Path(__file__).parents[2]
 GPU = "a100-80gb"

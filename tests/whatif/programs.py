@@ -9,9 +9,9 @@ from torch import nn
 
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, live
-from memlint.trace.recorder import trace_program
-from memlint.workload.program import Construction, Program
-from memlint.workload.spec import Workload
+from memlint.tracing.recorder import trace_program
+from memlint.workloads.program import Construction, Program
+from memlint.workloads.spec import Workload
 
 A100 = device_named("a100-80gb")
 

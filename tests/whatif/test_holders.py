@@ -14,7 +14,7 @@ from torch import nn
 from memlint.accelerator import kernels
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, peak_event
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 from memlint.whatif.holders import find_holders
 
 A100 = device_named("a100-80gb")

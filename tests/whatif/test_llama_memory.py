@@ -12,7 +12,7 @@ from memlint.commands.analyse.child import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.candidates import dead_references
 from memlint.whatif.changes import CheckpointModules, DropReference
-from memlint.workload.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20
@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
 from fixtures.models.llama import Llama, LlamaConfig
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 class Checkpointed(Llama):

@@ -9,7 +9,7 @@ import pytest
 from memlint.commands.analyse.child import Analysis, analyse
 from memlint.config import Settings
 from memlint.worker.protocol import Request
-from memlint.workload.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from memlint.workload.declare import Declaration
+from memlint.workloads.declare import Declaration
 
 
 class Block(nn.Module):

@@ -13,13 +13,13 @@ from torch.utils.checkpoint import checkpoint
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
-from memlint.trace.recorder import trace_program
+from memlint.tracing.recorder import trace_program
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, NotApplicableError, OptimizerImplementation
 from memlint.whatif.transforms import Changed
 from tests.oracles.programs import resnet50
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 A100 = device_named("a100-80gb")
 

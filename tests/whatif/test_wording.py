@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from memlint.trace.records import Frame, Phase
+from memlint.tracing.records import Frame, Phase
 from memlint.whatif import changes as c
 from memlint.whatif.wording import describe
 

@@ -136,7 +136,7 @@ def test_a_task_elsewhere_finds_its_files_and_says_paths_as_they_are_here(projec
 
 def test_an_error_elsewhere_is_the_error_it_would_be_here(project, monkeypatch):
     code = """
-        from memlint.errors import TargetError
+        from memlint.base.errors import TargetError
         from memlint.worker.child import tell
         from memlint.worker.protocol import Result
         tell(Result(torch="1"))

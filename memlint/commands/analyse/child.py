@@ -27,9 +27,9 @@ from memlint.memory.liveness import dead_at
 from memlint.memory.timeline import Timeline
 from memlint.report import model as report
 from memlint.report import timelines, what_ifs
-from memlint.trace.recorder import trace_program
-from memlint.trace.records import Assumption, Buffer, Category, Frame, Trace
-from memlint.trace.storages import Storages, storages_of
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.records import Assumption, Buffer, Category, Frame, Trace
+from memlint.tracing.storages import Storages, storages_of
 from memlint.whatif.changes import DropReference, NotApplicableError
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
@@ -37,11 +37,11 @@ from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.whatif.transforms import Changed
 from memlint.worker.protocol import Request, Result
-from memlint.workload import torchvision_schemas
-from memlint.workload.construct import completed_program
-from memlint.workload.discover import Found, complete, find_workloads
-from memlint.workload.pyproject import workloads_from_tables
-from memlint.workload.rendering import render_declaration
+from memlint.workloads import torchvision_schemas
+from memlint.workloads.construct import completed_program
+from memlint.workloads.discover import Found, complete, find_workloads
+from memlint.workloads.pyproject import workloads_from_tables
+from memlint.workloads.rendering import render_declaration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from memlint.config import Budget
     from memlint.memory.retention import LongRun
     from memlint.whatif.changes import Change
-    from memlint.workload.program import Program
-    from memlint.workload.spec import Workload
+    from memlint.workloads.program import Program
+    from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""

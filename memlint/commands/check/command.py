@@ -32,7 +32,7 @@ from memlint.source.text import Source, Unreadable
 from memlint.worker import answer_cache as answers
 from memlint.worker.answer import Limits
 from memlint.worker.protocol import ANALYSE
-from memlint.workload.target import SEPARATOR
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -23,7 +23,7 @@ from memlint.compare.compare import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report
 from memlint.worker.terminations import terminations_raise
-from memlint.workload.target import SEPARATOR
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,16 +25,16 @@ from memlint.whatif.transforms import Changed
 from memlint.whatif.wording import describe
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
-from memlint.workload.construct import completed_program
-from memlint.workload.discover import complete
-from memlint.workload.spec import LARGEST_SIZE
+from memlint.workloads.construct import completed_program
+from memlint.workloads.discover import complete
+from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
     from memlint.whatif.changes import Change
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""

@@ -22,15 +22,15 @@ from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.steps import Steps
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
-from memlint.workload.construct import completed_program
-from memlint.workload.discover import complete
-from memlint.workload.spec import LARGEST_SIZE
+from memlint.workloads.construct import completed_program
+from memlint.workloads.discover import complete
+from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from memlint.scaling.grid import Point
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 
 MOST_CALLS = MANY_NODES

@@ -17,7 +17,7 @@ from memlint.cuda.devices import device_named
 from memlint.report.model import Sweep
 from memlint.worker.answer import Limits
 from memlint.worker.tasks import Task, answers_to
-from memlint.workload.spec import LARGEST_SIZE
+from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memlint.cuda.devices import device_named
 
 if TYPE_CHECKING:
-    from memlint.workload.spec import Workload
+    from memlint.workloads.spec import Workload
 
 
 def subject(workload: Workload) -> dict[str, Any]:

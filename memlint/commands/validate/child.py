@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import MemlintError
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.validate.conditions import flags_now, reason_to_skip, under
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history
@@ -28,9 +28,9 @@ from memlint.validate.measurement import (
 )
 from memlint.validate.phases import Holdings, watched_phases
 from memlint.worker.protocol import Request, Result
-from memlint.workload.construct import real_program
-from memlint.workload.discover import complete, find_workloads
-from memlint.workload.pyproject import workloads_from_tables
+from memlint.workloads.construct import real_program
+from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.pyproject import workloads_from_tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

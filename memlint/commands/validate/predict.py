@@ -11,14 +11,14 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.commands.analyse.child import Analysis
 from memlint.memory.timeline import Timeline, by_category, live, without
-from memlint.trace.records import Phase
+from memlint.tracing.records import Phase
 from memlint.validate.conditions import reason_to_skip, under
 from memlint.validate.measurement import Allocation, Subject
 from memlint.validate.prediction import Prediction, Range
 from memlint.worker.protocol import Request, Result
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Category
+    from memlint.tracing.records import Category
 
 
 def predict(request: Request) -> Result:

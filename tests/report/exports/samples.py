@@ -13,12 +13,12 @@ from memlint.memory.timeline import Timeline
 from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.model import Estimate, Peak, Workload
 from memlint.report.timelines import lifetimes
-from memlint.trace.records import Category, Phase
+from memlint.tracing.records import Category, Phase
 from tests.memory.conftest import trace_of
 from tests.report.sample import exactly
 
 if TYPE_CHECKING:
-    from memlint.trace.records import Trace
+    from memlint.tracing.records import Trace
 
 MIB = 2**20
 SIZES = (0, 1, 511, 512, 513, 5_000, MIB - 1, MIB, MIB + 1, 3 * MIB, 11 * MIB, 40 * MIB)

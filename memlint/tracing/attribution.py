@@ -1,0 +1,111 @@
+"""Which source line and which module a kernel belongs to.
+
+In the forward it is the innermost Python line outside PyTorch. A backward kernel has no Python line: it takes that of
+its forward, through the sequence number that autograd gives every node when the forward makes it.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+
+import torch
+
+import memlint
+from memlint.tracing.records import Frame, Phase
+
+_HIDDEN = tuple(str(Path(m.__file__ or "").resolve().parent) + "/" for m in (torch, memlint))
+_STANDARD_LIBRARY = str(Path(sysconfig.get_path("stdlib")).resolve()) + "/"
+_PACKAGES = tuple(str(Path(sysconfig.get_path(n)).resolve()) + "/" for n in ("purelib", "platlib"))
+_ENGINE = "_engine_run_backward"
+_TRACER = "trace_program"
+"""Whoever asked for the trace is no part of the program: a rule, for one, may be a file of the user's."""
+
+_graph_task = torch._C._current_graph_task_id
+_autograd_node = torch._C._current_autograd_node
+_sequence = torch._C._autograd._get_sequence_nr
+_getframe = sys._getframe
+
+Place = tuple[CodeType | None, int, tuple[int, str] | None]
+"""A place before it is resolved: code object and line, and id and type of the module that ran (None at the root)."""
+NOWHERE: Place = (None, 0, None)
+
+
+class Attribution:
+    """Follows a running program: `place` says where the kernel that runs now belongs."""
+
+    def __init__(self) -> None:
+        self.modules: list[tuple[int, str]] = []
+        """Id and type of the modules being called, outermost first."""
+        self.optimizing = False
+        self._places: dict[int, Place] = {}
+        self._visible: dict[CodeType, int] = {}
+
+    def place(self) -> tuple[Phase, Place]:
+        """Phase and place of the kernel that runs now."""
+        if _graph_task() == -1:
+            code, line = self._line(_getframe(3))
+            place = (code, line, self.modules[-1] if self.modules else None)
+            if self.optimizing:
+                return Phase.OPTIMIZER, place
+            self._places.setdefault(
+                _sequence() - 1, place
+            )  # kernels that make no node come later, with the same number
+            return Phase.FORWARD, place
+        code, line = self._line(_getframe(3))
+        if code is not None:  # recomputation, a hook or a custom function: Python runs inside the backward
+            place = (code, line, self.modules[-1] if self.modules else None)
+            self._places.setdefault(_sequence() - 1, place)
+            return Phase.BACKWARD, place
+        node = _autograd_node()
+        place = self._places.get(node._sequence_nr(), NOWHERE) if node is not None else NOWHERE
+        return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), place
+
+    def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
+        visible = self._visible
+        while frame is not None:
+            code = frame.f_code
+            kind = visible.get(code)
+            if kind is None:
+                kind = visible[code] = _kind(code)
+            if kind == _USER:
+                return code, frame.f_lineno
+            if kind == _END:
+                break
+            frame = frame.f_back
+        return None, 0
+
+
+_INTERNAL, _USER, _END = 0, 1, 2
+
+
+def _kind(code: CodeType) -> int:
+    if code.co_name == _ENGINE:
+        return _END
+    if code.co_filename.startswith("<"):
+        return _INTERNAL
+    path = str(Path(code.co_filename).resolve())
+    if code.co_name == _TRACER and path.startswith(_HIDDEN):
+        return _END
+    installed = path.startswith(_PACKAGES)
+    if path.startswith(_HIDDEN) or (path.startswith(_STANDARD_LIBRARY) and not installed):
+        return _INTERNAL
+    return _USER
+
+
+def is_inside(module: str) -> bool:
+    """Whether a function of this module is running now."""
+    frame: FrameType | None = _getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == module:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def frame_of(place: Place) -> Frame | None:
+    """The record of a place's line."""
+    code, line, _ = place
+    return None if code is None else Frame(code.co_filename, line, code.co_name)

@@ -1,0 +1,109 @@
+"""What each Buffer is for: by the role of its tensor in the program, else by when it lives and who reads it."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.sparse import parts_of
+from memlint.tracing.records import Buffer, Category, Node, Phase
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+Tensor = torch.Tensor
+
+
+class Roles:
+    """Buffers known by their role, gathered at the points of a step where the role shows."""
+
+    default = Category.TEMPORARY
+
+    def __init__(self) -> None:
+        self.categories: dict[int, Category] = {}
+        self.names: dict[int, str] = {}
+        self._parameters: list[tuple[str, weakref.ref[Tensor]]] = []
+        """Of the last look: what the program lets go of is not kept alive."""
+
+    def note_setup(self, program: Any) -> None:
+        """After setup: parameters, buffers and inputs."""
+        model = getattr(program, "model", None)
+        if isinstance(model, torch.nn.Module):
+            parameters = list(model.named_parameters())
+            self._parameters = [(name, weakref.ref(parameter)) for name, parameter in parameters]
+            self._note(parameters, Category.PARAMETER)
+            self._note(model.named_buffers(), Category.BUFFER)
+        self._note(_named_tensors(getattr(program, "inputs", None), ""), Category.INPUT)
+
+    def note_gradients(self) -> None:
+        """Before each step of an optimizer, of which there may be one for every parameter, and at the end of a step."""
+        alive = ((n, parameter()) for n, parameter in self._parameters)
+        grads = ((n, p.grad) for n, p in alive if p is not None and p.grad is not None)
+        self._note(grads, Category.GRADIENT)
+
+    def note_state(self, program: Any) -> None:
+        """At the end of a step: what the optimizer keeps, and gradients that were left."""
+        self.note_gradients()
+        self.note_setup(program)
+        optimizer = getattr(program, "optimizer", None)
+        if optimizer is None:
+            return
+        model = getattr(program, "model", None)
+        names = {id(p): n for n, p in model.named_parameters()} if isinstance(model, torch.nn.Module) else {}
+        for parameter, state in getattr(optimizer, "state", {}).items():
+            owner = names.get(id(parameter), "")
+            self._note(((f"{key} of {owner}", t) for key, t in _named_tensors(state, "")), Category.OPTIMIZER_STATE)
+
+    def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
+        for name, tensor in tensors:
+            for part in _parts(tensor):
+                entry = entry_of(part)
+                if entry.number not in self.categories:
+                    self.categories[entry.number] = category
+                    self.names[entry.number] = name
+
+
+def _parts(tensor: Any) -> tuple[Tensor, ...]:
+    """The strided tensors on the virtual device that `tensor` is made of."""
+    return parts_of(tensor) if is_virtual(tensor) else ()
+
+
+def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _named_tensors(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _named_tensors(item, f"{name}[{index}]")
+
+
+def categorise(
+    buffers: Sequence[Buffer], nodes: Sequence[Node], roles: Roles, step_events: Sequence[int], doubts: Container[int]
+) -> tuple[Buffer, ...]:
+    """`buffers` with their category: by role, else saved for backward, temporary, or other (kept from before)."""
+    read_in_backward: set[int] = set()
+    for node in nodes:
+        if node.phase is Phase.BACKWARD:
+            read_in_backward.update(g.buffer for g in node.inputs)
+    first_step = step_events[0] if step_events else 0
+    result = []
+    for b in buffers:
+        category = roles.categories.get(b.id)
+        if category is None and (b.op in _WORKSPACES or b.id in doubts):
+            category = Category.WORKSPACE
+        if category is None and b.phase is Phase.OPTIMIZER and b.died is None:
+            category = Category.OPTIMIZER_STATE
+        if category is None and b.phase is Phase.FORWARD and b.id in read_in_backward:
+            category = Category.ACTIVATION
+        if category is None:
+            category = Category.OTHER if b.born < first_step and b.died is None else Category.TEMPORARY
+        result.append(b._replace(category=category))
+    return tuple(result)
+
+
+_WORKSPACES = {"cublas", "cublaslt"}

@@ -1,0 +1,302 @@
+"""Runs a program's steps on the virtual accelerator and writes down every kernel and storage."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from memlint.accelerator import kernels
+from memlint.accelerator.device import NAME, State, entry_of, real_device_of
+from memlint.cuda.session import virtual_device
+from memlint.tracing.attribution import Attribution, Place, frame_of, is_inside
+from memlint.tracing.categories import Roles, categorise
+from memlint.tracing.graph import build_graph
+from memlint.tracing.records import Assumption, Buffer, Doubt, Frame, Geometry, Node, Phase, Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch._ops import OpOverload
+
+    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.ledger import Ledger
+    from memlint.cuda.devices import Device
+    from memlint.cuda.hidden.workspaces import Workspaces
+
+Tensor = torch.Tensor
+
+
+class Program(Protocol):
+    """Something to trace: `setup` makes the model, the inputs and the optimizer, `step` runs one whole step.
+
+    The attributes `model`, `optimizer` and `inputs` are read where they exist.
+    """
+
+    def setup(self) -> None:
+        """Make everything that outlives a step."""
+
+    def step(self) -> None:
+        """Run one step."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A Trace, and the same as a graph of ATen nodes."""
+
+    trace: Trace
+    ops: tuple[OpOverload, ...]
+    """The overload behind each Node."""
+
+    @functools.cached_property
+    def graph(self) -> torch.fx.Graph:
+        """One `call_function` node per Node, which is its `meta["memlint"]`; built when first asked for."""
+        return build_graph(self.trace, self.ops)
+
+
+class Recorder:
+    """An observer of kernels. Does as little as it can while the program runs; `finish` makes the records."""
+
+    def __init__(self, ledger: Ledger, workspaces: Workspaces | None) -> None:
+        self.ledger = ledger
+        self.attribution = Attribution()
+        self.calls: list[Any] = []
+        self.open_calls: list[int] = []
+        self.step = -1
+        self.step_nodes: list[int] = []
+        self.step_events: list[int] = []
+        self.assumptions: dict[Assumption, None] = {}
+        self.roles = Roles()
+        self.workspaces = workspaces
+
+    # --- while the program runs
+
+    def started(self, kernel: Kernel) -> None:
+        """A kernel begins."""
+        phase, place = self.attribution.place()
+        self.ledger.node = len(self.calls)
+        self.open_calls.append(len(self.calls))
+        self.calls.append([kernel, phase, place, self.step, len(self.ledger.events), (), ()])
+
+    def finished(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:
+        """The kernel begun last ends."""
+        call = self.calls[self.open_calls.pop()]
+        call[5] = [_geometry(t) for t in inputs]
+        call[6] = [_geometry(t) for t in outputs]
+
+    def failed(self) -> None:
+        """The kernel begun last raised."""
+        self.open_calls.pop()
+
+    def assume(self, text: str) -> None:
+        """Note an assumption with the line that made it necessary. Initial weights are anyone's, and need none."""
+        if is_inside("torch.nn.init"):
+            return
+        _, place = self.attribution.place()
+        self.assumptions.setdefault(Assumption(text, frame_of(place)))
+
+    def begin_step(self) -> None:
+        """A step begins."""
+        self.step += 1
+        self.step_nodes.append(len(self.calls))
+        self.step_events.append(len(self.ledger.events))
+
+    # --- afterwards
+
+    def finish(self, program: Program, device: Device) -> Recorded:
+        """The records of everything seen."""
+        model = getattr(program, "model", None)
+        modules = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
+        module_of = _ModuleNames({_identity(m): name for name, m in modules})
+        frames: dict[Any, Frame | None] = {}
+        nodes: list[Node] = []
+        for index, (kernel, phase, place, step, event, inputs, outputs) in enumerate(self.calls):
+            where = place[:2]
+            if where not in frames:
+                frames[where] = frame_of(place)
+            nodes.append(
+                Node(
+                    index,
+                    kernel.name,
+                    Phase.OTHER if step < 0 else phase,
+                    step,
+                    frames[where],
+                    module_of(place),
+                    tuple(inputs),
+                    tuple(outputs),
+                    event,
+                )
+            )
+        buffers = self._buffers(nodes)
+        trace = Trace(
+            nodes=tuple(nodes),
+            buffers=categorise(buffers, nodes, self.roles, self.step_events, self.ledger.doubts),
+            events=tuple(self.ledger.events),
+            event_nodes=tuple(self.ledger.event_nodes),
+            num_steps=self.step + 1,
+            step_nodes=tuple(self.step_nodes),
+            assumptions=tuple(self.assumptions),
+            modules=tuple((n, type(m).__name__) for n, m in modules),
+            torch=torch.__version__.split("+")[0],
+            device=device.name,
+            doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
+        )
+        return Recorded(trace, tuple(call[0].op for call in self.calls))
+
+    def _buffers(self, nodes: list[Node]) -> list[Buffer]:
+        ledger = self.ledger
+        count = len(ledger.births)
+        died: list[int | None] = [None] * count
+        for position, event in enumerate(ledger.events):
+            if event < 0:
+                died[~event] = position
+        last_used = [birth.node for birth in ledger.births]
+        maker: list[int] = last_used.copy()
+        for node in nodes:
+            for geometry in node.outputs:
+                number = geometry.buffer
+                if number >= 0:
+                    if last_used[number] == maker[number] >= 0 and _only_allocates(nodes[maker[number]]):
+                        maker[number] = node.index  # an empty tensor belongs to the kernel that first fills it
+                    last_used[number] = max(last_used[number], node.index)
+            for geometry in node.inputs:
+                if geometry.buffer >= 0:
+                    last_used[geometry.buffer] = node.index
+        buffers = []
+        for number, birth in enumerate(ledger.births):
+            workspace = self.workspaces.owner(number) if self.workspaces is not None else None
+            made_by = nodes[maker[number]] if maker[number] >= 0 else None
+            buffers.append(
+                Buffer(
+                    id=number,
+                    nbytes=birth.nbytes,
+                    shape=tuple(birth.shape),
+                    dtype=str(birth.dtype).removeprefix("torch."),
+                    category=self.roles.default,
+                    op=workspace or (made_by.op if made_by is not None else ""),
+                    phase=made_by.phase if made_by is not None else Phase.OTHER,
+                    step=made_by.step if made_by is not None else -1,
+                    frame=made_by.frame if made_by is not None else None,
+                    module=made_by.module if made_by is not None else "",
+                    name=self.roles.names.get(number, ""),
+                    node=birth.node,
+                    last_used=max(last_used[number], birth.node),
+                    born=birth.event,
+                    died=died[number],
+                    nonzeros=ledger.nonzeros.get(number),
+                )
+            )
+        return buffers
+
+
+def _only_allocates(node: Node) -> bool:
+    return node.op.startswith(("aten.empty", "aten.new_empty"))
+
+
+def _geometry(tensor: Tensor) -> Geometry:
+    if tensor.layout is not torch.strided:
+        return Geometry(-1, tuple(tensor.shape), (), _DTYPES[tensor.dtype])
+    number = entry_of(tensor).number if real_device_of(tensor).type == NAME else -1
+    return Geometry(number, tuple(tensor.shape), tensor.stride(), _DTYPES[tensor.dtype])
+
+
+class _Dtypes(dict[torch.dtype, str]):
+    def __missing__(self, dtype: torch.dtype) -> str:
+        name = self[dtype] = str(dtype).removeprefix("torch.")
+        return name
+
+
+_DTYPES = _Dtypes()
+
+
+def _identity(module: torch.nn.Module) -> tuple[int, str]:
+    """Whoever remembers a module by this does not keep it alive."""
+    return id(module), type(module).__name__
+
+
+class _ModuleNames:
+    def __init__(self, names: dict[tuple[int, str], str]) -> None:
+        self.names = names
+
+    def __call__(self, place: Place) -> str:
+        module = place[2]
+        if module is None:
+            return ""
+        return self.names.get(module, module[1])
+
+
+@contextlib.contextmanager
+def observed(recorder: Recorder) -> Iterator[None]:
+    """Let `recorder` see kernels, module calls, optimizer steps and assumptions."""
+    modules = recorder.attribution.modules
+    call = torch.nn.Module.__call__
+
+    def module_call(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        modules.append(_identity(self))
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            modules.pop()
+
+    def before_step(*_: Any) -> None:
+        recorder.roles.note_gradients()
+        recorder.attribution.optimizing = True
+
+    def after_step(*_: Any) -> None:
+        recorder.attribution.optimizing = False
+
+    hooks = [register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)]
+    assume = State.assume
+    State.assume = recorder.assume
+    torch.nn.Module.__call__ = module_call  # type: ignore[method-assign]
+    kernels.observers.append(recorder)
+    try:
+        yield
+    finally:
+        kernels.observers.remove(recorder)
+        torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+        State.assume = assume
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def collected_between_steps() -> Iterator[Callable[[], object]]:
+    """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
+    enabled = gc.isenabled()
+    gc.freeze()  # what exists already need not be searched again after every step
+    gc.disable()
+    try:
+        yield gc.collect
+    finally:
+        gc.unfreeze()
+        if enabled:
+            gc.enable()
+
+
+def trace_program(
+    program: Program, device: Device, *, num_steps: int = 2, after_step: Callable[[int], None] | None = None
+) -> Recorded:
+    """Set `program` up and run `num_steps` steps of it on a simulated `device`.
+
+    Raises what the program raises.
+    """
+    with collected_between_steps() as collect, virtual_device(device) as ledger:
+        recorder = Recorder(ledger, State.workspaces)
+        with observed(recorder):
+            program.setup()
+            recorder.roles.note_setup(program)
+            for step in range(num_steps):
+                recorder.begin_step()
+                program.step()
+                collect()
+                recorder.roles.note_state(program)
+                if after_step is not None:
+                    after_step(step)
+        ledger.freeze()
+        return recorder.finish(program, device)

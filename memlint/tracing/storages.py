@@ -1,0 +1,42 @@
+"""What a program takes, without what a Trace says about it: little more work than the steps themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.accelerator.device import State
+from memlint.cuda.session import virtual_device
+from memlint.tracing.recorder import collected_between_steps
+from memlint.tracing.records import Doubt
+
+if TYPE_CHECKING:
+    from memlint.cuda.devices import Device
+    from memlint.tracing.recorder import Program
+
+
+class Storages(NamedTuple):
+    """The storages of a Trace, under the same numbers."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+    events: tuple[int, ...]
+    doubts: tuple[Doubt, ...]
+    """As in Trace."""
+    workspaces: frozenset[int]
+    """Those of libraries, which belong to whoever needs them first."""
+
+
+def storages_of(program: Program, device: Device, *, num_steps: int = 2) -> Storages:
+    """Set `program` up and run `num_steps` steps of it on a simulated `device`; raises what the program raises."""
+    with collected_between_steps() as collect, virtual_device(device) as ledger:
+        program.setup()
+        for _ in range(num_steps):
+            program.step()
+            collect()
+        ledger.freeze()
+        return Storages(
+            sizes=tuple(birth.nbytes for birth in ledger.births),
+            events=tuple(ledger.events),
+            doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
+            workspaces=State.workspaces.numbers if State.workspaces is not None else frozenset(),
+        )

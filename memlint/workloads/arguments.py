@@ -1,0 +1,139 @@
+"""Arguments for a constructor or function that cannot be called without."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import nn
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads.failure import describe
+from memlint.workloads.hints import CONFIG_NAMES, annotation_class
+from memlint.workloads.huggingface import is_config
+from memlint.workloads.spec import BATCH
+
+if TYPE_CHECKING:
+    from memlint.workloads.spec import Workload
+
+_CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
+_MOST = 12
+"""Combinations of configs tried."""
+
+
+class Arguments(NamedTuple):
+    """Keyword arguments, and what was assumed to get them."""
+
+    values: dict[str, object]
+    assumptions: tuple[str, ...]
+
+
+class _Choice(NamedTuple):
+    """A value for a parameter, made only when tried."""
+
+    make: Callable[[], object]
+    text: str
+
+
+def arguments_for(
+    function: Callable[..., Any], workload: Workload, namespace: Mapping[str, object]
+) -> Iterator[Arguments]:
+    """Ways to call `function`, the likeliest first.
+
+    Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
+    configs come from `namespace`, the file's. Raises WorkloadError naming the parameters nothing is known about.
+    """
+    fixed = {**workload.arguments, **_sizes(function, workload)}
+    open_choices, missing = {}, []
+    for name, parameter in parameters(function).items():
+        if name not in fixed and parameter.default is parameter.empty:
+            choices = list(_configs(function, name, namespace))
+            open_choices[name] = choices
+            if not choices:
+                missing.append(name)
+    called = getattr(function, "__name__", "it")
+    if missing:
+        raise WorkloadError(
+            f"{called} needs {', '.join(missing)}",
+            f"Write a function memlint_workload() in the file that returns {called}(...), or give "
+            f"arguments = {{ {missing[0]} = ... }} in [[tool.memlint.workload]].",
+        )
+    for combination in itertools.islice(itertools.product(*open_choices.values()), _MOST):
+        try:
+            made = {name: choice.make() for name, choice in zip(open_choices, combination, strict=True)}
+        except Exception as error:
+            if len(open_choices) == 1 and len(next(iter(open_choices.values()))) == 1:
+                raise WorkloadError(f"{combination[0].text} cannot be made: {describe(error)}") from error
+            continue
+        yield Arguments(fixed | made, tuple(f"{called} is built with {choice.text}" for choice in combination))
+
+
+def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
+    """The batch size and the sizes of dimensions that `function` is to be called with."""
+    batch = {} if isinstance(function, type) else {BATCH: workload.batch}
+    asked = {name: size for name, size in {**workload.dimensions, **batch}.items() if name not in workload.arguments}
+    # A default is not passed again: a wrapper may show parameters of what it wraps and not take them.
+    return {
+        name: asked[name]
+        for name, parameter in parameters(function).items()
+        if name in asked and (name == BATCH or type(parameter.default) is not int or parameter.default != asked[name])
+    }
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters of `function` by name, less those that take whatever is left."""
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}
+
+
+def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:
+    """Values for a parameter that takes a config: its annotation's defaults, then what the file holds."""
+    annotated = annotation_class(function, name) if isinstance(function, type) else None
+    if annotated is not None and _is_config_class(annotated):
+        yield _Choice(annotated, f"{annotated.__name__}() and its defaults")
+        return
+    if name.lower() not in CONFIG_NAMES and not name.lower().endswith(_CONFIG_ENDINGS):
+        return
+    own = getattr(function, "__name__", "").lower()
+    classes = [
+        (key, value)
+        for key, value in namespace.items()
+        if isinstance(value, type) and key.lower().endswith(_CONFIG_ENDINGS) and _is_config_class(value)
+    ]
+    for key, kind in sorted(classes, key=lambda item: not item[0].lower().startswith(own)):
+        yield _Choice(kind, f"{key}() and its defaults")
+    for key, value in namespace.items():
+        if _named_like_config(key, name) and _holds_values(value):
+            yield _Choice(lambda value=value: value, key)  # type: ignore[misc]
+
+
+def _is_config_class(kind: type) -> bool:
+    """Whether `kind` may hold settings and is made without arguments."""
+    if kind.__module__ in {"builtins", "typing"} or kind.__module__.startswith("torch.") or issubclass(kind, nn.Module):
+        return False
+    if is_config(kind):
+        return True
+    return all(parameter.default is not parameter.empty for parameter in parameters(kind).values())
+
+
+def _named_like_config(key: str, parameter: str) -> bool:
+    lowered = key.lower()
+    return lowered == parameter.lower() or any(part.startswith(_CONFIG_ENDINGS) for part in lowered.split("_"))
+
+
+def _holds_values(value: object) -> bool:
+    if isinstance(value, Mapping | SimpleNamespace):
+        return True
+    return (
+        not isinstance(value, type | nn.Module)
+        and not callable(value)
+        and hasattr(value, "__dict__")
+        and not inspect.ismodule(value)
+    )

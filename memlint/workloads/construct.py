@@ -1,0 +1,209 @@
+"""From a Workload's target to a model, and to a Program that runs it."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from memlint.base.errors import WorkloadError
+from memlint.cuda.devices import device_named
+from memlint.tracing.records import Assumption
+from memlint.workloads import huggingface
+from memlint.workloads.arguments import arguments_for
+from memlint.workloads.declare import Declaration
+from memlint.workloads.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
+from memlint.workloads.failure import reported
+from memlint.workloads.inputs import Inferred, infer_inputs
+from memlint.workloads.loading import load_object
+from memlint.workloads.optimizers import NONE, OptimizerFactory, optimizer_named
+from memlint.workloads.program import Construction, Program
+from memlint.workloads.spec import SEQUENCE
+from memlint.workloads.standing import standing_device
+from memlint.workloads.target import SEPARATOR, Target, parse_target
+from memlint.workloads.tensors import make_inputs
+
+if TYPE_CHECKING:
+    from memlint.workloads.spec import Workload
+
+_RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a target gave."""
+
+    model: nn.Module
+    inputs: Mapping[str, Any] | None = None
+    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None = None
+    optimizer: OptimizerFactory | None = None
+    step: Callable[..., object] | None = None
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def build(workload: Workload, root: Path | None = None) -> Built:
+    """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
+    target = _target(workload)
+    if target.is_config and target.path is not None:
+        config = huggingface.with_arguments(huggingface.config_from_json(target.path), workload.arguments)
+        built = _of_result(config, workload.name)
+    else:
+        built = build_object(load_object(target, root), workload)
+    config = getattr(built.model, "config", None)
+    if workload.mode == "train" and huggingface.is_model(built.model) and getattr(config, "use_cache", False):
+        # As transformers' own Trainer does.
+        built.model.config.use_cache = False  # type: ignore[union-attr]
+        return replace(built, assumptions=(*built.assumptions, Assumption("use_cache is off while training", None)))
+    return built
+
+
+def build_object(value: object, workload: Workload) -> Built:
+    """Build from what a target names: a model class, a function, a model, a Hugging Face config."""
+    if isinstance(value, nn.Module):
+        # Each Program has a model of its own: the module's is kept as it was imported.
+        return Built(copy.deepcopy(value))
+    if huggingface.is_config(value):
+        return _of_result(huggingface.with_arguments(value, workload.arguments), workload.name)
+    if not callable(value):
+        return _of_result(value, workload.name)
+    namespace = vars(sys.modules[value.__module__]) if getattr(value, "__module__", None) in sys.modules else {}
+    failure: WorkloadError | None = None
+    name = getattr(value, "__name__", workload.name)
+    for arguments in arguments_for(value, workload, namespace):
+        try:
+            with reported(f"{name} cannot be built"):
+                result = value(**arguments.values)
+        except WorkloadError as error:
+            failure = failure or error
+            continue
+        built = _of_result(result, name)
+        return replace(built, assumptions=tuple(Assumption(text, None) for text in arguments.assumptions))
+    raise failure or WorkloadError(f"{name} cannot be built: none of the configs in its file can be made")
+
+
+def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tuple[Assumption, ...]]:
+    """`workload` with inputs, inferred where nobody declared any, with all its dimensions, and what that assumed.
+
+    Runs the model on a virtual device, so not to be called inside one. Where the target itself gives the inputs,
+    `inputs` stays None. Raises WorkloadError when none are found, UsageError for dimensions that nothing takes.
+    """
+    asked = workload.dimensions
+    assumptions: tuple[Assumption, ...] = ()
+    with standing_device(workload.gpu) as place:
+        target = _target(workload)
+        value = None if target.is_config else load_object(target, root)
+        workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **asked})
+        taking = parameters_taking_sizes(value)
+        if workload.inputs is None:
+            built = build(workload, root)
+            if built.inputs is None:
+                # A class's own `seq` that nobody asked to change is not the length of its texts.
+                free = SEQUENCE in workload.dimensions or SEQUENCE not in {*taking, *workload.arguments}
+                inferred = _inferred(workload, built, place, workload.dimensions if free else None)
+                dimensions = {**inferred.dimensions, **workload.dimensions}
+                workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
+                assumptions = inferred.assumptions
+    named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
+    refuse_untaken(workload, asked, [name for name in workload.dimensions if name in taking or name in named])
+    return workload, assumptions
+
+
+def _inferred(workload: Workload, built: Built, place: str, sizes: Mapping[str, int] | None) -> Inferred:
+    with reported(f"{workload.name}: the model cannot be moved to the device"):
+        # The tracer casts as well; autocast changes no shape, so trials run without it.
+        model = built.model.to(place).train(workload.mode == "train")
+    train = workload.mode == "train" and built.loss is None and built.step is None
+    return infer_inputs(model, train=train, device=place, sizes=sizes)
+
+
+def build_program(
+    workload: Workload,
+    root: Path | None = None,
+    changes: Sequence[Callable[[Program], None]] = (),
+    device: str | None = None,
+) -> Program:
+    """Program of `workload`, completed first if need be; `device` is PyTorch's name, by default the Workload's GPU."""
+    workload, assumptions = complete(workload, root)
+    place = device or ("cuda" if device_named(workload.gpu).is_cuda else "cpu")
+    return Program(workload, lambda each: _construction(each, root), place, tuple(changes), list(assumptions))
+
+
+def completed_program(workload: Workload, root: Path | None = None) -> Program:
+    """Program of a Workload that `complete` has been through, on its GPU."""
+    place = "cuda" if device_named(workload.gpu).is_cuda else "cpu"
+    return Program(workload, lambda each: _construction(each, root), place)
+
+
+def real_program(workload: Workload, root: Path | None, device: str) -> Program:
+    """Program of a Workload that `complete` has been through, for a device that is there: nothing is simulated."""
+    return Program(workload, lambda each: _construction(each, root), device)
+
+
+def _construction(workload: Workload, root: Path | None) -> Construction:
+    built = build(workload, root)
+    inputs = (
+        built.inputs if workload.inputs is None else make_inputs(workload.inputs, workload.batch, workload.dimensions)
+    )
+    if inputs is None:
+        raise WorkloadError(f"{workload.name} has no inputs")
+    loss, optimizer = built.loss, built.optimizer
+    if workload.loss is not None:
+        loss = _callable(workload.loss, "loss", root)
+    if optimizer is None and workload.optimizer != NONE:
+        optimizer = (
+            _callable(workload.optimizer, "optimizer", root)
+            if SEPARATOR in workload.optimizer
+            else optimizer_named(workload.optimizer)
+        )
+    return Construction(built.model, inputs, loss, optimizer, built.step, built.assumptions)
+
+
+def _of_result(value: object, name: str) -> Built:
+    """Read what a function returned."""
+    if isinstance(value, nn.Module):
+        return Built(value)
+    if huggingface.is_config(value):
+        return Built(huggingface.model_from_config(value))
+    if isinstance(value, Declaration):
+        parts: tuple[object, ...] = (value.model, value.inputs, value.loss, value.optimizer, value.step)
+    elif isinstance(value, tuple) and len(value) in {2, 3}:
+        parts = (*value, *(None,) * (5 - len(value)))
+    else:
+        raise WorkloadError(f"{name} gives a {type(value).__name__}, not a model", _RETURNS)
+    model, inputs, loss, optimizer, step = parts
+    if not isinstance(model, nn.Module):
+        raise WorkloadError(f"{name} gives a {type(model).__name__} where the model belongs", _RETURNS)
+    for part, what in ((loss, "loss"), (optimizer, "optimizer"), (step, "step")):
+        if part is not None and not callable(part):
+            raise WorkloadError(f"{name} gives a {type(part).__name__} where the {what} belongs", _RETURNS)
+    return Built(model, _named(inputs), loss, optimizer, step)  # type: ignore[arg-type]
+
+
+def _named(inputs: object) -> Mapping[str, Any] | None:
+    """Name the inputs; positional ones get numbers."""
+    if inputs is None:
+        return None
+    if isinstance(inputs, Mapping):
+        return {str(name): value for name, value in inputs.items()}
+    values = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    return {str(position): value for position, value in enumerate(values)}
+
+
+def _callable(text: str, what: str, root: Path | None) -> Callable[..., Any]:
+    value = load_object(parse_target(text, root or Path.cwd()), root)
+    if not callable(value):
+        raise WorkloadError(f"{text} is no {what}: it is a {type(value).__name__}", "Name a function.")
+    return value
+
+
+def _target(workload: Workload) -> Target:
+    if not workload.path:
+        return parse_target(workload.target, Path.cwd())
+    name = f"{SEPARATOR}{workload.qualname}" if workload.qualname else ""
+    return parse_target(f"{workload.path}{name}", Path.cwd())

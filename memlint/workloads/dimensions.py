@@ -1,0 +1,77 @@
+"""The named dimensions of a Workload besides the batch: where they come from, and asking for other sizes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from memlint.base.errors import UsageError
+from memlint.workloads.arguments import parameters
+from memlint.workloads.huggingface import is_config
+from memlint.workloads.spec import BATCH, is_size
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from inspect import Parameter
+
+    from memlint.workloads.spec import Workload
+
+
+def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:
+    """A Workload that `complete` has been through, with other sizes of some of its dimensions.
+
+    Raises UsageError for dimensions it does not have and for sizes that make no sense.
+    """
+    refuse_untaken(workload, sizes, workload.dimensions)
+    return replace(workload, dimensions={**workload.dimensions, **sizes})
+
+
+def parameters_taking_sizes(target: object) -> dict[str, Parameter]:
+    """Parameters of what a target names that may receive the size of a dimension; none where it is not called."""
+    if isinstance(target, nn.Module) or is_config(target) or not callable(target):
+        return {}
+    found = parameters(target)
+    return {name: each for name, each in found.items() if each.kind is not each.POSITIONAL_ONLY and name != BATCH}
+
+
+def implied_dimensions(target: object, arguments: Mapping[str, object]) -> dict[str, int]:
+    """Dimensions a function has by itself: parameters with a size as default that are not among the `arguments`.
+
+    A class has none: the numbers its constructor takes are settings of the model, most of them no sizes of inputs.
+    """
+    if isinstance(_unbound(target), type):
+        return {}
+    defaults = {name: parameter.default for name, parameter in parameters_taking_sizes(target).items()}
+    return {
+        name: default
+        for name, default in defaults.items()
+        if type(default) is int and is_size(default) and name not in arguments
+    }
+
+
+def refuse_untaken(workload: Workload, names: Collection[str], taken: Collection[str]) -> None:
+    """Raise UsageError for the first of `names` that is not `taken` by the target's parameters and the inputs."""
+    for name in names:
+        if name in taken:
+            continue
+        known = [each for each in taken if each in workload.dimensions]
+        close = get_close_matches(name, known, 1)
+        sizes = ", ".join(f"{each} = {workload.dimensions[each]}" for each in known)
+        hint = f"It has {sizes}." if known else "It has none besides the batch."
+        hint = f"Did you mean {close[0]}? {hint}" if close else hint
+        raise UsageError(
+            f"{workload.name} has no dimension {name}: no parameter of its target and no input's shape takes it",
+            f"{hint} To declare one, write def memlint_workload(batch, {name}=1024), or in its table "
+            f'dimensions = {{ {name} = 1024 }} and "{name}" in the shape of an input.',
+        )
+
+
+def _unbound(target: Any) -> object:
+    """What a `functools.partial` is of."""
+    while isinstance(target, partial):
+        target = target.func
+    return target

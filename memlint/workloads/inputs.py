@@ -1,0 +1,225 @@
+"""Example inputs for a model nobody declared any for.
+
+A first guess comes from the names of `forward`'s parameters and from the model's first layers. The model is called
+with it; where it raises, the layer it had reached and the message say what to change. The guesses that get farthest
+are followed first.
+"""
+
+from __future__ import annotations
+
+import heapq
+import inspect
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from memlint.base.errors import TraceError, WorkloadError
+from memlint.tracing.records import Assumption
+from memlint.workloads import huggingface, huggingface_inputs
+from memlint.workloads.failure import describe
+from memlint.workloads.hints import Hints
+from memlint.workloads.loss import own_loss
+from memlint.workloads.names import LABELS, first_entry, guess_input
+from memlint.workloads.repair import repairs
+from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
+from memlint.workloads.trial import Stage, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from torch import nn
+
+MOST_TRIALS = 48
+
+DECLARE = (
+    "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), "
+    'or inputs = { x = { shape = ["batch", 16] } } in [[tool.memlint.workload]].'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Inferred:
+    """Inputs a model was seen to take."""
+
+    inputs: tuple[InputSpec, ...]
+    assumptions: tuple[Assumption, ...]
+    dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Sizes of the names in the inputs' shapes."""
+
+
+def infer_inputs(model: nn.Module, *, train: bool, device: str, sizes: Mapping[str, int] | None = None) -> Inferred:
+    """Find inputs for `model`, which stands on `device` in the mode it will run in.
+
+    In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
+    the dimension `seq`, of the size it has in `sizes` if that names it; where `sizes` is None it stays a number.
+    Raises WorkloadError with what was tried.
+    """
+    asked = (sizes or {}).get(SEQUENCE)
+    if huggingface.is_model(model):
+        candidates = huggingface_inputs.candidates(model, train=train, asked=asked)
+        return _first_that_works(Stage(model, device), candidates, named=sizes is not None)
+    with Stage(model, device).watched() as stage:
+        trial = _search(stage, _first_guess(model))
+        specs = trial.specs
+        if train:
+            specs = _with_labels(stage, trial) or specs
+    specs, dimensions = (specs, {}) if sizes is None else _with_length_named(specs, asked)
+    return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
+
+
+def _first_guess(model: nn.Module) -> tuple[InputSpec, ...]:
+    hints = Hints(model)
+    required = _required(model)
+    size = _size_of_its_own(model)
+    if size is not None and len(required) == 1:
+        return (InputSpec(required[0].name, (BATCH, *size)),)
+    names = frozenset(parameter.name for parameter in required)
+    guesses = [guess_input(parameter, model, names, hints) for parameter in required]
+    if not guesses:
+        # forward(*inputs) or forward(**batch): the first layer alone says something.
+        entry = first_entry(model, hints)
+        guesses = [] if entry is None else [replace(entry, name="0")]
+    return tuple(guesses)
+
+
+def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
+    """Channels, height and width that a timm model says it was made for."""
+    for name in ("pretrained_cfg", "default_cfg"):
+        config = getattr(model, name, None)
+        size = config.get("input_size") if isinstance(config, dict) else None
+        if isinstance(size, tuple) and all(isinstance(n, int) for n in size):
+            return size
+    return None
+
+
+def _parameters(model: nn.Module) -> list[inspect.Parameter]:
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    parameters = inspect.signature(model.forward).parameters.values()
+    return [parameter for parameter in parameters if parameter.kind not in variadic]
+
+
+def _required(model: nn.Module) -> list[inspect.Parameter]:
+    return [parameter for parameter in _parameters(model) if parameter.default is parameter.empty]
+
+
+def _search(stage: Stage, first: tuple[InputSpec, ...]) -> Trial:
+    """Try guesses, those of the farthest trial first, until one works."""
+    hints = Hints(stage.model)
+    waiting = [(0, 0, first)]
+    seen: set[tuple[InputSpec, ...]] = {first}
+    trials: list[Trial] = []
+    while waiting and len(trials) < MOST_TRIALS:
+        _, _, specs = heapq.heappop(waiting)
+        trial = stage.attempt(specs)
+        if trial.error is None:
+            return trial
+        if isinstance(trial.error, TraceError):
+            raise trial.error
+        trials.append(trial)
+        for rank, better in enumerate(repairs(trial, hints)):
+            if better not in seen:
+                seen.add(better)
+                heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
+    raise _failure(stage.model, trials)
+
+
+def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
+    best = max(trials, key=lambda trial: trial.progress)
+    assert best.error is not None
+    tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
+    message = (
+        f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
+        f"with {tried} it raises {describe(best.error)}"
+    )
+    failure = WorkloadError(message, DECLARE)
+    failure.__cause__ = best.error
+    return failure
+
+
+def _with_labels(stage: Stage, trial: Trial) -> tuple[InputSpec, ...] | None:
+    """Add labels to the inputs of `trial`, if the model gives a loss then; None if it takes none or gives none."""
+    given = {spec.name for spec in trial.specs}
+    names = [parameter.name for parameter in _parameters(stage.model) if parameter.name in LABELS - given]
+    for name in names:
+        for label in _labels(name, trial):
+            attempt = stage.attempt((*trial.specs, label), grad=True)
+            if attempt.error is None and own_loss(attempt.output) is not None:
+                return attempt.specs
+    return None
+
+
+def _labels(name: str, trial: Trial) -> Iterator[InputSpec]:
+    """Labels that could go with the model's output: one class per position, per item, or numbers alike."""
+    outputs: list[Any] = [
+        leaf for leaf in tree_leaves(trial.output) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
+    ]
+    shapes = [(BATCH, *leaf.shape[1:]) for leaf in outputs if leaf.dim() > 0]
+    for spec in trial.specs:
+        if spec.dtype == "int64" and len(spec.shape) > 1:
+            classes = shapes[0][-1] if shapes else spec.high
+            yield InputSpec(name, spec.shape, "int64", high=classes if isinstance(classes, int) else spec.high)
+    for shape in shapes:
+        if len(shape) > 1 and isinstance(shape[-1], int):
+            yield InputSpec(name, shape[:-1], "int64", high=shape[-1])
+        if len(shape) > 2 and isinstance(shape[1], int):
+            yield InputSpec(name, (shape[0], *shape[2:]), "int64", high=shape[1])
+        yield InputSpec(name, shape)
+        yield InputSpec(name, shape, low=0.0, high=1.0)
+
+
+def _with_length_named(specs: tuple[InputSpec, ...], asked: int | None) -> tuple[tuple[InputSpec, ...], dict[str, int]]:
+    """`specs` with the length of their texts as a dimension, where that number stands for nothing else in them."""
+    texts = [spec for spec in specs if spec.dtype in {"int64", "bool"} and len(spec.shape) == 2]
+    lengths = {length for spec in texts if spec.shape[0] == BATCH and isinstance(length := spec.shape[1], int)}
+    if len(lengths) != 1:
+        return specs, {}
+    (length,) = lengths
+    named = tuple(
+        replace(spec, shape=(BATCH, SEQUENCE)) if spec in texts and spec.shape == (BATCH, length) else spec
+        for spec in specs
+    )
+    if any(length in (*spec.shape, spec.low, spec.high) for spec in named if spec.dtype != CONSTANT):
+        return specs, {}
+    return named, {SEQUENCE: asked or length}
+
+
+def _first_that_works(
+    stage: Stage, candidates: Iterator[tuple[tuple[InputSpec, ...], Mapping[str, int]]], *, named: bool
+) -> Inferred:
+    """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
+    trials: list[Trial] = []
+    for specs, dimensions in candidates:
+        if not named:
+            specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
+        trial = stage.attempt(specs, dimensions)
+        if trial.error is None:
+            said = "; ".join(spec.described(dimensions) for spec in specs)
+            text = f"inputs {said} (from the config of {type(stage.model).__name__})"
+            assumptions = [Assumption(text, None)]
+            fuller = next((other for other in trials if len(other.specs) > len(specs)), None)
+            if fuller is not None and fuller.error is not None:
+                missing = ", ".join(sorted({spec.name for spec in fuller.specs} - {spec.name for spec in specs}))
+                assumptions.append(
+                    Assumption(f"{missing} left out: with them it raises {describe(fuller.error)}", None)
+                )
+            return Inferred(specs, tuple(assumptions), dimensions)
+        trials.append(trial)
+    raise _failure(stage.model, trials)
+
+
+def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:
+    said = spec.described(dimensions)
+    if spec.name in trial.entries:
+        layer = trial.entries[spec.name]
+        path = next(path for path, module in model.named_modules() if module is layer)
+        kind = type(layer).__name__
+        return Assumption(f"input {said} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
+    if spec.dtype == CONSTANT:
+        return Assumption(f"input {said} (from its annotation)", None)
+    return Assumption(f"input {said} (the model runs with it)", None)
+
+
+def _article(word: str) -> str:
+    return "an" if word[0] in "AEIOU" else "a"

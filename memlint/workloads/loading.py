@@ -1,0 +1,97 @@
+"""Importing the file a user wrote, under the name and with the search path it expects."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from memlint.base.errors import TargetError
+from memlint.source.module_names import module_name
+from memlint.workloads import torchvision_schemas
+from memlint.workloads.failure import reported
+
+if TYPE_CHECKING:
+    from memlint.workloads.target import Target
+
+
+def prepare_imports() -> None:
+    """Keep Hugging Face libraries imported from now on from downloading, and torchvision from failing."""
+    torchvision_schemas.install()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+
+def load_file(path: Path, root: Path | None = None) -> ModuleType:
+    """Import the Python file `path`, once per process.
+
+    A file in a package is imported as its module; any other under its own stem. Its folder and the project's `root`
+    join the search path. Raises WorkloadError with what the file raised.
+    """
+    prepare_imports()
+    name, folder = module_name(path)
+    for place in filter(None, (root, folder)):
+        if str(place) not in sys.path:
+            sys.path.insert(0, str(place))
+    if "." in name and str(path.parent) not in sys.path:
+        # Last, so that `types.py` in a package does not hide the standard library's.
+        sys.path.append(str(path.parent))
+    known = sys.modules.get(name)
+    if known is not None and _is_file(known, path):
+        return known
+    with reported(f"{path} cannot be imported"):
+        if known is None and "." in name:
+            return importlib.import_module(name)
+        return _execute(path, name if known is None else f"memlint_target_{path.stem}")
+
+
+def load_module(target: Target, root: Path | None = None) -> ModuleType:
+    """Import what stands before `::` in a target."""
+    if target.path is not None:
+        return load_file(target.path, root)
+    prepare_imports()
+    with reported(f"{target.module} cannot be imported", "Is it installed in this environment?"):
+        return importlib.import_module(target.module)
+
+
+def load_object(target: Target, root: Path | None = None) -> object:
+    """Get the class, function or object a target names. Raises TargetError when it is not there."""
+    value: object = load_module(target, root)
+    for part in target.qualname.split("."):
+        try:
+            value = getattr(value, part)
+        except AttributeError as error:
+            place = target.path or target.module
+            names = (
+                sorted(name for name in vars(value) if not name.startswith("_"))
+                if isinstance(value, ModuleType)
+                else []
+            )
+            hint = f"It has {', '.join(names[:12])}." if names else ""
+            raise TargetError(f"{place} has no {target.qualname}", hint) from error
+    return value
+
+
+def _execute(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TargetError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    arguments, sys.argv = sys.argv, [str(path)]
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.argv = arguments
+    return module
+
+
+def _is_file(module: ModuleType, path: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(file).resolve() == path

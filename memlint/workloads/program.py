@@ -1,0 +1,175 @@
+"""One step of a Workload, as a user would write it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from memlint.base.errors import WorkloadError
+from memlint.tracing.records import Assumption
+from memlint.workloads.failure import reported
+from memlint.workloads.loss import mean_of, own_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from memlint.workloads.optimizers import OptimizerFactory
+    from memlint.workloads.spec import Workload
+
+_CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Construction:
+    """A model on the host, and what is needed to take a step of it."""
+
+    model: torch.nn.Module
+    inputs: Mapping[str, Any]
+    """Host tensors by parameter name; digits are positions."""
+    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None
+    """None: the model's own, or the mean of its outputs."""
+    optimizer: OptimizerFactory | None
+    """None: no optimizer step."""
+    step: Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object] | None = None
+    """The user's own loop body; None: the ordinary step of the mode."""
+    assumptions: tuple[Assumption, ...] = ()
+
+
+@dataclass
+class Program:
+    """A Workload that runs: `setup()` once, then `step()` as often as wanted, on `device`.
+
+    Nothing here knows whether the device is real.
+    """
+
+    workload: Workload
+    construct: Callable[[Workload], Construction]
+    """Makes everything anew at each `setup`."""
+    device: str = "cuda"
+    changes: Sequence[Callable[[Program], None]] = ()
+    """Applied to the model on the device, before the optimizer is made."""
+    assumptions: list[Assumption] = field(default_factory=list)
+    model: torch.nn.Module | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    inputs: dict[str, Any] = field(default_factory=dict)
+    scaler: torch.amp.GradScaler | None = None
+    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None = None
+    own_step: Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object] | None = None
+    accumulation_steps: int = 1
+    """Forwards and backwards before the optimizer steps; each takes the inputs as they are."""
+
+    @property
+    def name(self) -> str:
+        """The Workload's name."""
+        return self.workload.name
+
+    def setup(self) -> None:
+        """Build the model on the host, move it and its inputs to the device, make the optimizer.
+
+        Raises WorkloadError with what the user's code raised.
+        """
+        built = self.construct(self.workload)
+        self._assume(*built.assumptions)
+        with reported(f"{self.name}: the model cannot be moved to the device"):
+            dtype = _CASTS.get(self.workload.dtype)
+            model = built.model if dtype is None else built.model.to(dtype)
+            self.model = model.to(self.device).train(self.workload.mode == "train")
+            self.inputs = tree_map(self._on_device, dict(built.inputs))
+        self.loss, self.own_step = built.loss, built.step
+        if self.own_step is not None and self.workload.dtype in _AUTOCASTS:
+            left = "leaves the weights float32; the step is the program's own and enters autocast itself"
+            self._assume(Assumption(f"{self.workload.dtype} {left}", None))
+        for change in self.changes:
+            change(self)
+        if self.workload.mode == "train":
+            if built.optimizer is not None:
+                with reported(f"{self.name}: the optimizer {self.workload.optimizer} cannot be made"):
+                    self.optimizer = built.optimizer(self.model.parameters())
+            if self.workload.dtype == "fp16-amp" and self.own_step is None:
+                self.scaler = torch.amp.GradScaler(self.device)
+
+    def step(self) -> None:
+        """Take one whole step. Raises WorkloadError with what the user's code raised."""
+        with reported(f"{self.name}: the step failed"):
+            if self.own_step is not None:
+                assert self.model is not None
+                self.own_step(self.model, self.inputs, self.optimizer)
+            elif self.workload.mode == "train":
+                self._train_step()
+            else:
+                self._inference_step()
+
+    def _train_step(self) -> None:
+        # As in an ordinary loop, `output` and `loss` stay referenced until the step is over.
+        assert self.model is not None
+        positional, named = self._arguments()
+        for _ in range(self.accumulation_steps):
+            with self._autocast():
+                output = self.model(*positional, **named)
+                loss = self._loss(output)
+                if self.accumulation_steps > 1:
+                    loss = loss / self.accumulation_steps
+            if self.scaler is not None:
+                self.scaler.scale(loss).backward()
+            else:
+                loss.backward()
+        if self.optimizer is None:
+            self.model.zero_grad()
+            return
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def _inference_step(self) -> None:
+        assert self.model is not None
+        positional, named = self._arguments()
+        with torch.no_grad(), self._autocast():
+            output = self.model(*positional, **named)
+        del output
+
+    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and named arguments for the model."""
+        positional = sorted((name for name in self.inputs if name.isdigit()), key=int)
+        named = {name: value for name, value in self.inputs.items() if not name.isdigit()}
+        return [self.inputs[name] for name in positional], named
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        dtype = _AUTOCASTS.get(self.workload.dtype)
+        return nullcontext() if dtype is None else torch.autocast(self.device, dtype=dtype)
+
+    def _loss(self, output: Any) -> torch.Tensor:
+        """Call the declared loss, or take the model's own, or the mean of the outputs."""
+        if self.loss is not None:
+            loss = self.loss(output, self.inputs)
+            if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
+                raise WorkloadError(
+                    f"{self.name}: the loss gives {_kind(loss)}, not a scalar tensor",
+                    "It is called as loss(output, inputs).",
+                )
+            return loss
+        own = own_loss(output)
+        if own is not None:
+            return own
+        self._assume(Assumption("the loss is the mean of the model's outputs", None))
+        return mean_of(output)
+
+    def _on_device(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        dtype = _CASTS.get(self.workload.dtype) if value.is_floating_point() else None
+        return value.to(self.device) if dtype is None else value.to(self.device, dtype)
+
+    def _assume(self, *assumptions: Assumption) -> None:
+        self.assumptions.extend(assumption for assumption in assumptions if assumption not in self.assumptions)
+
+
+def _kind(value: object) -> str:
+    return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"

@@ -1,0 +1,138 @@
+"""Workloads written as `[[tool.memlint.workload]]` tables."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.errors import TargetError, UsageError
+from memlint.workloads.spec import CONSTANT, InputSpec, Workload
+from memlint.workloads.target import parse_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from memlint.workloads.spec import Origin
+
+KEYS = (
+    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),
+    *("inputs", "loss", "arguments", "allocator"),
+)
+"""Keys of a table, in the order they are written."""
+
+_INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
+
+
+def read_workloads(pyproject: Path) -> tuple[Workload, ...]:
+    """Workloads of a `pyproject.toml`, in the order of its tables.
+
+    Raises UsageError where the file is not TOML or a table makes no sense, TargetError where a target does not exist.
+    """
+    try:
+        document = tomllib.loads(pyproject.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{pyproject} is not valid TOML: {error}") from error
+    tables = document.get("tool", {}).get("memlint", {}).get("workload", [])
+    return workloads_from_tables(tables, pyproject)
+
+
+def workloads_from_tables(
+    tables: object, pyproject: Path, lost: dict[str, TargetError] | None = None
+) -> tuple[Workload, ...]:
+    """Workloads of the value of `tool.memlint.workload`; raises as `read_workloads` does.
+
+    With `lost` tables whose target does not exist cost the others nothing: it gets their names and the errors.
+    """
+    if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
+        raise UsageError(
+            f"{pyproject}: tool.memlint.workload is not a list of tables", "Write [[tool.memlint.workload]]."
+        )
+    found = []
+    for number, table in enumerate(tables, start=1):
+        where = f"{pyproject}: workload {table.get('name', number)}"
+        try:
+            found.append(workload_from_table(table, pyproject.parent, where, origin="config"))
+        except TargetError as error:
+            if lost is None:
+                raise
+            lost[str(table.get("name", table["target"]))] = error
+    names = [workload.name for workload in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{pyproject}: two workloads are named {name}", "Give each table a name of its own.")
+    return tuple(found)
+
+
+def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, origin: Origin) -> Workload:
+    """Workload of one table; relative paths count from the folder `base`, errors begin with `where`."""
+    for key in table:
+        if key not in KEYS:
+            close = get_close_matches(key, KEYS, 1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
+            raise UsageError(f"{where}: unknown key {key}", hint)
+    for key, kind in {
+        "name": str,
+        "target": str,
+        "optimizer": str,
+        "gpu": str,
+        "loss": str,
+        "allocator": str,
+        "arguments": Mapping,
+        "dimensions": Mapping,
+    }.items():
+        if key in table and not isinstance(table[key], kind):
+            raise UsageError(
+                f"{where}: {key} is {table[key]!r}",
+                "A table is expected." if kind is Mapping else "A text is expected.",
+            )
+    if "target" not in table:
+        raise UsageError(f"{where}: target is missing", 'Write target = "model.py::Name".')
+    target = parse_target(table["target"], base)
+    if target.path is not None and target.path.suffix == ".py" and not target.qualname:
+        raise UsageError(
+            f"{where}: target {table['target']!r} does not say what in the file gives the model",
+            f'Write target = "{table["target"]}::Name", with the name of a class or a function.',
+        )
+    values = {key: table[key] for key in ("mode", "batch", "dtype", "gpu", "allocator") if key in table}
+    values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
+    if table.get("inputs") is not None:
+        values["inputs"] = inputs_from_table(table["inputs"], where)
+    return Workload(
+        name=table.get("name", target.qualname or (target.path.stem if target.path else target.module)),
+        target=table["target"],
+        path=str(target.path or ""),
+        qualname=target.qualname,
+        arguments=dict(table.get("arguments", {})),
+        dimensions=dict(table.get("dimensions", {})),
+        origin=origin,
+        **values,
+    )
+
+
+def inputs_from_table(table: object, where: str) -> tuple[InputSpec, ...]:
+    """Read `{ tokens = { shape = ["batch", 1024], dtype = "int64", high = 50257 } }`; plain values are constants."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{where}: inputs is not a table", 'Write inputs = { x = { shape = ["batch", 16] } }.')
+    return tuple(_input(name, value, where) for name, value in table.items())
+
+
+def _input(name: str, value: object, where: str) -> InputSpec:
+    if isinstance(value, bool | int | float | str):
+        return InputSpec.constant(name, value)
+    if not isinstance(value, Mapping) or "shape" not in value:
+        raise UsageError(f"{where}: input {name} has no shape", f'Write {name} = {{ shape = ["batch", 16] }}.')
+    unknown = [key for key in value if key not in _INPUT_KEYS]
+    if unknown or value.get("dtype") == CONSTANT or not isinstance(value["shape"], list | tuple):
+        raise UsageError(
+            f"{where}: input {name} cannot be read", f"Its keys are {', '.join(_INPUT_KEYS)}; shape is a list of sizes."
+        )
+    return InputSpec(name, **{**value, "shape": tuple(value["shape"])})
+
+
+def _resolved(text: str, base: Path) -> str:
+    """`file.py::callable` with the file's absolute path; a plain name as it is."""
+    place, separator, name = text.partition("::")
+    return f"{(base / place).resolve()}::{name}" if separator and place.endswith(".py") else text

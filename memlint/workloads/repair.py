@@ -1,0 +1,170 @@
+"""Better guesses at a model's inputs, from how a Trial failed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from memlint.workloads.hints import DEFAULT_LENGTH, Hints
+from memlint.workloads.layers import input_of
+from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.workloads.trial import Trial
+
+Specs = tuple[InputSpec, ...]
+
+_IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 227, 256, 299, 384, 512)
+_LENGTHS = (512, 256, 128, 64, 32, 16)
+_UNPACK = re.compile(r"values to unpack \(expected (\d+)")
+_MISMATCH = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
+_PRODUCT = re.compile(r"\((\d+)x(\d+) and (\d+)x(\d+)\)|\[(\d+), (\d+)\] X \[(\d+), (\d+)\]")
+_NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
+_WANTS_INTEGERS = re.compile(
+    r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
+)
+_WANTS_FLOATS = re.compile(
+    r"(same dtype|expected).*(Float|float)|not implemented for '(Long|Int)'|got Long|got: Long|found Long"
+)
+
+
+def repairs(trial: Trial, hints: Hints) -> Iterator[Specs]:
+    """Guesses worth trying after `trial`, the likeliest first. They may repeat what was tried before."""
+    assert trial.error is not None
+    message = str(trial.error)
+    yield from _as_the_layers_say(trial, hints)
+    yield from _of_other_type(trial, message)
+    yield from _of_other_rank(trial, message, hints)
+    yield from _of_named_sizes(trial, message)
+    yield from _of_other_sizes(trial)
+    yield from _longer_rank(trial, hints)
+
+
+def _as_the_layers_say(trial: Trial, hints: Hints) -> Iterator[Specs]:
+    """Give each input the shape the layer it reached asks for."""
+    entries = dict(trial.entries)
+    tensors = [spec for spec in trial.specs if spec.dtype != CONSTANT]
+    if len(tensors) == 1 and trial.first is not None:
+        entries.setdefault(tensors[0].name, trial.first)
+    for index, spec in enumerate(trial.specs):
+        wanted = input_of(spec.name, entries[spec.name], hints) if spec.name in entries else None
+        if wanted is not None and not _agree(spec, wanted):
+            yield _with(trial.specs, index, wanted)
+
+
+def _agree(spec: InputSpec, wanted: InputSpec) -> bool:
+    """Whether the layer that asks for `wanted` takes `spec`: other batch dimensions and other sizes are fine."""
+    if spec.dtype != wanted.dtype:
+        return False
+    if spec.dtype == "int64":
+        return spec.high == wanted.high
+    if len(wanted.shape) > 3:
+        return len(spec.shape) == len(wanted.shape) and spec.shape[1] == wanted.shape[1]
+    return spec.shape[-1] == wanted.shape[-1] or (len(spec.shape) == 3 and spec.shape[1] == wanted.shape[1])
+
+
+def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
+    for index, spec in enumerate(trial.specs):
+        if spec.dtype == "float32" and _WANTS_INTEGERS.search(message):
+            yield _with(trial.specs, index, replace(spec, dtype="int64", low=None, high=2))
+        if spec.dtype in {"int64", "bool"} and _WANTS_FLOATS.search(message):
+            yield _with(trial.specs, index, replace(spec, dtype="float32", low=None, high=None))
+
+
+def _of_other_rank(trial: Trial, message: str, hints: Hints) -> Iterator[Specs]:
+    """Give an input as many dimensions as the model unpacks."""
+    match = _UNPACK.search(message)
+    if match is None:
+        return
+    rank = int(match[1])
+    for index, spec in enumerate(trial.specs):
+        if spec.dtype != CONSTANT and len(spec.shape) != rank:
+            yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, hints))
+
+
+def _ranked(spec: InputSpec, rank: int, hints: Hints) -> Iterator[InputSpec]:
+    """`spec` with `rank` dimensions, its features kept last."""
+    last, length = spec.shape[-1], hints.length or DEFAULT_LENGTH
+    if rank == 1:
+        yield replace(spec, shape=(BATCH,))
+    if rank == 2:
+        yield replace(spec, shape=(BATCH, last if last != BATCH else length))
+    if rank == 3:
+        yield replace(spec, shape=(BATCH, length, last if last != BATCH else hints.width or 16))
+    if rank == 4:
+        height, width = hints.image_size or (32, 32)
+        yield replace(spec, shape=(BATCH, 3, height, width))
+        yield replace(spec, shape=(BATCH, height, width, last if last != BATCH else 3))
+    if rank == 5:
+        yield replace(spec, shape=(BATCH, 3, 16, 112, 112))
+
+
+def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
+    """Put one size the message names in the place of another it names."""
+    pairs = [(int(a), int(b)) for a, b in _MISMATCH.findall(message)]
+    for product in _PRODUCT.findall(message):
+        rows, columns, wanted = (int(number) for number in (product[:3] if product[0] else product[4:7]))
+        pairs += [(columns, wanted), (rows, wanted)]
+    if isinstance(trial.layer, nn.Linear) and trial.received:
+        pairs.append((trial.received[-1], trial.layer.in_features))
+    numbers = [int(number) for number in _NUMBER.findall(message)][:6]
+    pairs += [(a, b) for a in numbers for b in numbers if a != b and b > 1]
+    for old, new in dict.fromkeys(pairs + [(b, a) for a, b in pairs]):
+        for index, spec in enumerate(trial.specs):
+            if old in spec.shape[1:] and new > 0:
+                shape = (spec.shape[0], *(new if size == old else size for size in spec.shape[1:]))
+                yield _with(trial.specs, index, replace(spec, shape=shape))
+
+
+def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
+    """Try the usual sizes, and where a layer after flattening counts features, the size that gives its number."""
+    for index, spec in enumerate(trial.specs):
+        if spec.dtype != "float32" or len(spec.shape) < 3 or not isinstance(spec.shape[-1], int):
+            continue
+        spatial = len(spec.shape) - 2
+        solved = _solved(trial, spec)
+        for size in (*solved, *(_IMAGE_SIZES if spatial > 1 else _LENGTHS)):
+            yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:2], *(size,) * spatial)))
+    for length in _LENGTHS:
+        changed = tuple(
+            replace(spec, shape=(BATCH, length))
+            if spec.dtype == "int64"
+            and len(spec.shape) == 2
+            and isinstance(spec.shape[1], int)
+            and length < spec.shape[1]
+            else spec
+            for spec in trial.specs
+        )
+        if changed != trial.specs:
+            yield changed
+
+
+def _solved(trial: Trial, spec: InputSpec) -> tuple[int, ...]:
+    """Sizes for which a flattened map has the features the failing Linear wants: they grow with the area."""
+    if not isinstance(trial.layer, nn.Linear) or 0 in (trial.received or (0,)) or not isinstance(spec.shape[-1], int):
+        return ()
+    ratio = trial.layer.in_features / trial.received[-1]
+    guess = spec.shape[-1] * ratio ** (1 / (len(spec.shape) - 2))
+    # A map shrinks by whole pixels at each layer: the right size is near, not on, the proportional one.
+    near = sorted(range(max(1, round(guess) - 8), round(guess) + 9), key=lambda size: (size % 2, abs(size - guess)))
+    return tuple(dict.fromkeys(size for size in (*_near_usual(guess), *near)))
+
+
+def _near_usual(guess: float) -> tuple[int, ...]:
+    return tuple(size for size in _IMAGE_SIZES if abs(size - guess) <= 16)
+
+
+def _longer_rank(trial: Trial, hints: Hints) -> Iterator[Specs]:
+    """Give features a time dimension, or take it away."""
+    for index, spec in enumerate(trial.specs):
+        if spec.dtype == "float32" and spec.shape and isinstance(spec.shape[-1], int) and len(spec.shape) in {2, 3}:
+            yield from (_with(trial.specs, index, other) for other in _ranked(spec, 5 - len(spec.shape), hints))
+
+
+def _with(specs: Specs, index: int, spec: InputSpec) -> Specs:
+    return (*specs[:index], spec, *specs[index + 1 :])

@@ -1,0 +1,57 @@
+"""Inputs made from their specs, with values a model can digest."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.workloads.spec import CONSTANT, InputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_STEP = re.compile(r"[^.\[\]]+|\[\]")
+
+
+def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str, int]) -> dict[str, Any]:
+    """Host tensors for `specs`, nested as their names say; see `InputSpec`.
+
+    The same seed each time, and the program's own random state is left as it was.
+    """
+    inputs: dict[str, Any] = {}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for spec in specs:
+            _put(inputs, _STEP.findall(spec.name), spec, batch, dimensions)
+    return inputs
+
+
+def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> Any:
+    """Make one value of `spec`: a tensor, or the constant."""
+    if spec.dtype == CONSTANT:
+        return spec.low
+    shape, dtype = spec.sizes(batch, dimensions), getattr(torch, spec.dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        if spec.low is None and spec.high is None:
+            return torch.randn(shape, dtype=dtype)
+        low, high = float(spec.low or 0), float(1 if spec.high is None else spec.high)
+        return torch.rand(shape).mul_(high - low).add_(low).to(dtype)
+    low = int(spec.low or 0)
+    high = max(low + 1, int(2 if spec.high is None else spec.high))
+    return torch.randint(low, high, shape).to(dtype)
+
+
+def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> None:
+    """Put the value of `spec` where `steps` lead: `["labels", "[]", "boxes"]`."""
+    name, rest = steps[0], steps[1:]
+    if not rest:
+        place[name] = make_tensor(spec, batch, dimensions)
+    elif rest == ["[]"]:
+        place[name] = [make_tensor(spec, batch, dimensions) for _ in range(batch)]
+    elif rest[0] == "[]":
+        for item in place.setdefault(name, [{} for _ in range(batch)]):
+            _put(item, rest[1:], spec, batch, dimensions)
+    else:
+        _put(place.setdefault(name, {}), rest, spec, batch, dimensions)

@@ -1,0 +1,116 @@
+"""Calling a model with guessed inputs, and seeing how far it gets."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from memlint.workloads.layers import ENTRIES
+from memlint.workloads.tensors import make_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from memlint.workloads.spec import InputSpec
+
+TRIAL_BATCH = 2
+"""Enough for BatchNorm in training mode, and unlike other sizes."""
+
+
+@dataclass
+class Trial:
+    """What came of one call."""
+
+    specs: tuple[InputSpec, ...]
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of the names in the specs."""
+    error: Exception | None = None
+    output: object = None
+    progress: int = 0
+    """Layers that finished."""
+    layer: nn.Module | None = None
+    """The layer that raised; None when the error came from between layers."""
+    received: tuple[int, ...] = ()
+    """Shape of what that layer got."""
+    entries: dict[str, nn.Module] = field(default_factory=dict)
+    """For each input the first layer that got it, or a view of it."""
+    first: nn.Module | None = None
+    """The first layer that was called."""
+
+
+class Stage:
+    """A model standing on a device, ready to be tried."""
+
+    def __init__(self, model: nn.Module, device: str) -> None:
+        self.model = model
+        self.device = device
+        self._trial = Trial(())
+        self._storages: Mapping[int, str] = {}
+        self._running: list[tuple[nn.Module, tuple[int, ...]]] = []
+
+    @contextmanager
+    def watched(self) -> Iterator[Stage]:
+        """See the model's layers being called for as long as this lasts."""
+        hooks = []
+        for module in self.model.modules():
+            if isinstance(module, ENTRIES) or not any(True for _ in module.children()):
+                hooks.append(module.register_forward_pre_hook(self._enter, with_kwargs=True))
+                hooks.append(module.register_forward_hook(self._leave))
+        try:
+            yield self
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def attempt(
+        self, specs: Sequence[InputSpec], dimensions: Mapping[str, int] | None = None, *, grad: bool = False
+    ) -> Trial:
+        """Call the model once with inputs of `specs`; what it raises is in the Trial."""
+        trial = self._trial = Trial(tuple(specs), dimensions or {})
+        inputs = tree_map(partial(_to, device=self.device), make_inputs(specs, TRIAL_BATCH, trial.dimensions))
+        self._storages = {
+            leaf.untyped_storage()._cdata: name
+            for name, value in inputs.items()
+            for leaf in tree_leaves(value)
+            if isinstance(leaf, torch.Tensor)
+        }
+        self._running = []
+        positional = [inputs[name] for name in sorted(filter(str.isdigit, inputs), key=int)]
+        named = {name: value for name, value in inputs.items() if not name.isdigit()}
+        try:
+            with torch.set_grad_enabled(grad):
+                trial.output = self.model(*positional, **named)
+        except Exception as error:
+            trial.error = error
+            if self._running:
+                trial.layer, trial.received = self._running[-1]
+        return trial
+
+    def _enter(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        tensors = [value for value in (*arguments, *named.values()) if isinstance(value, torch.Tensor)]
+        if not tensors:
+            return
+        self._running.append((module, tuple(tensors[0].shape)))
+        if not isinstance(module, ENTRIES):
+            return
+        if self._trial.first is None:
+            self._trial.first = module
+        for tensor in tensors:
+            name = self._storages.get(tensor.untyped_storage()._cdata)
+            if name is not None:
+                self._trial.entries.setdefault(name, module)
+
+    def _leave(self, module: nn.Module, *_: object) -> None:
+        self._trial.progress += 1
+        if self._running and self._running[-1][0] is module:
+            self._running.pop()
+
+
+def _to(value: object, device: str) -> object:
+    return value.to(device) if isinstance(value, torch.Tensor) else value

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from memlint.base.errors import TargetError, WorkloadError
+from memlint.workloads.construct import build
+from memlint.workloads.discover import find_workloads
+from memlint.workloads.pyproject import read_workloads
+
+LINEAR = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.layer(x)
+"""
+
+
+def names(path, **overrides):
+    return [workload.name for workload in find_workloads(str(path), path.parent, overrides=overrides).workloads]
+
+
+def reasons(path):
+    return {left.name: left.reason for left in find_workloads(str(path), path.parent).left_out}
+
+
+def built(path, name):
+    (workload,) = find_workloads(f"{path}::{name}", path.parent).workloads
+    return build(workload)
+
+
+def test_a_class_without_required_arguments_is_found_with_its_file_and_name(write):
+    path = write(LINEAR)
+    (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 3}).workloads
+    assert (workload.name, workload.qualname, workload.path, workload.origin) == ("Net", "Net", str(path), "discovered")
+    assert workload.batch == 3
+
+
+def test_a_model_built_inside_another_is_left_out_and_named(write):
+    path = write("""
+class Part(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.layer = nn.Linear(width, width)
+    def forward(self, x): return self.layer(x)
+class Whole(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList([Part(), Part()])
+    def forward(self, x):
+        for part in self.parts: x = part(x)
+        return x
+""")
+    assert names(path) == ["Whole"]
+    assert reasons(path) == {"Part": "it is a part of Whole"}
+
+
+def test_several_roots_come_largest_first(write):
+    path = write("""
+class Small(nn.Linear):
+    def __init__(self): super().__init__(2, 2)
+class Large(nn.Linear):
+    def __init__(self): super().__init__(20, 20)
+class Middle(nn.Linear):
+    def __init__(self): super().__init__(5, 5)
+""")
+    assert names(path) == ["Large", "Middle", "Small"]
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["config: Config", "cfg", "config: 'Config | None'"],
+)
+def test_a_required_config_is_made_from_its_dataclass_defaults(write, signature):
+    path = write(f"""
+@dataclass
+class Config:
+    width: int = 7
+class Net(nn.Module):
+    def __init__(self, {signature}):
+        super().__init__()
+        config = {signature.partition(":")[0]}
+        self.layer = nn.Linear(config.width, 1)
+    def forward(self, x): return self.layer(x)
+""")
+    assert names(path) == ["Net"]
+    result = built(path, "Net")
+    assert result.model.layer.in_features == 7
+    assert "Config()" in result.assumptions[0].text
+
+
+def test_a_required_config_is_taken_from_a_dictionary_of_the_file(write):
+    path = write("""
+SMALL_CONFIG = {"width": 9}
+class Net(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.layer = nn.Linear(cfg["width"], 1)
+    def forward(self, x): return self.layer(x)
+""")
+    assert built(path, "Net").model.layer.in_features == 9
+
+
+def test_the_config_class_named_after_the_model_is_preferred(write):
+    path = write("""
+@dataclass
+class OtherConfig:
+    width: int = 1
+@dataclass
+class NetConfig:
+    width: int = 2
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.layer = nn.Linear(config.width, 1)
+    def forward(self, x): return self.layer(x)
+""")
+    assert built(path, "Net").model.layer.in_features == 2
+
+
+def test_a_class_with_unknown_arguments_is_left_out_with_their_names(write):
+    path = write("""
+class Net(nn.Module):
+    def __init__(self, width, depth):
+        super().__init__()
+        self.layer = nn.Linear(width, depth)
+    def forward(self, x): return self.layer(x)
+""")
+    assert names(path) == []
+    assert reasons(path) == {"Net": "Net needs width, depth"}
+
+
+def test_a_function_of_the_file_builds_a_class_that_needs_arguments(write):
+    path = write("""
+class Net(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, 2)
+    def forward(self, x): return self.layer(x)
+def net(num_classes=10):
+    return Net(6)
+""")
+    assert names(path) == ["net"]
+    assert reasons(path) == {}
+
+
+def test_a_constructor_that_raises_is_left_out_with_the_line(write):
+    path = write("""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        raise ValueError("no such checkpoint")
+    def forward(self, x): return x
+""")
+    assert names(path) == []
+    reason = reasons(path)["Net"]
+    assert "ValueError: no such checkpoint" in reason
+    assert f"{path}:9" in reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = 1\n",
+        "from torch.nn import Linear\n",
+        "import abc\nclass Base(nn.Module, abc.ABC):\n    @abc.abstractmethod\n    def forward(self, x): ...\n",
+        "class NoForward(nn.Module):\n    pass\n",
+    ],
+)
+def test_files_without_a_model_of_their_own_give_none(write, body):
+    assert names(write(body)) == []
+
+
+def test_a_model_without_parameters_is_left_out(write):
+    path = write("class Act(nn.Module):\n    def forward(self, x): return x\n")
+    assert reasons(path) == {"Act": "it has no parameters"}
+
+
+def test_a_syntax_error_is_reported_with_its_line(write):
+    path = write("\n\nclass (:\n")
+    with pytest.raises(WorkloadError, match=rf"{path}:7"):
+        names(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("raise RuntimeError('boom')", "RuntimeError: boom"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("import nowhere_at_all", "ModuleNotFoundError"),
+    ],
+)
+def test_a_file_that_raises_on_import_is_reported_with_type_message_and_line(write, statement, said):
+    path = write(f"\n{statement}\n")
+    with pytest.raises(WorkloadError, match=said) as caught:
+        names(path)
+    assert f"{path}:6" in caught.value.message
+
+
+def test_a_missing_package_is_to_be_installed(write):
+    path = write("import nowhere_at_all.inside\n")
+    with pytest.raises(WorkloadError) as caught:
+        names(path)
+    assert caught.value.hint.startswith(f"Install nowhere_at_all where memlint runs, {sys.prefix}")
+
+
+def test_relative_imports_work_in_a_package(write, tmp_path):
+    (tmp_path / "zoo" / "nets").mkdir(parents=True)
+    for folder in ("zoo", "zoo/nets"):
+        (tmp_path / folder / "__init__.py").write_text("")
+    write("WIDTH = 11\n", "zoo/sizes.py")
+    path = write(
+        "from ..sizes import WIDTH\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(WIDTH, 1)\n",
+        "zoo/nets/net.py",
+    )
+    assert names(path) == ["Net"]
+
+
+def test_relative_imports_work_without_init_files(write):
+    write("WIDTH = 11\n", "loose/sizes.py")
+    path = write(
+        "from .sizes import WIDTH\nclass Net(nn.Linear):\n    def __init__(self): super().__init__(WIDTH, 1)\n",
+        "loose/net.py",
+    )
+    assert built(path, "Net").model.in_features == 11
+
+
+def test_a_file_named_like_an_imported_module_is_imported_all_the_same(write):
+    assert names(write(LINEAR, "json.py")) == ["Net"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "has_inputs", "has_loss"),
+    [
+        ("Net()", False, False),
+        ("(Net(), torch.zeros(batch, 4))", True, False),
+        ("(Net(), {'x': torch.zeros(batch, 4)}, lambda output, inputs: output.sum())", True, True),
+        ("memlint_declare.Declaration(Net(), loss=lambda output, inputs: output.sum())", False, True),
+    ],
+)
+def test_functions_may_return_a_model_alone_or_with_inputs_and_loss(write, expression, has_inputs, has_loss):
+    path = write(
+        f"import memlint.workloads.declare as memlint_declare\n{LINEAR}\ndef make(batch):\n    return {expression}\n".replace(
+            "import memlint.workloads.declare as memlint_declare",
+            "import importlib\nmemlint_declare = importlib.import_module('memlint.workloads.declare')",
+        )
+    )
+    result = built(path, "make")
+    assert type(result.model).__name__ == "Net"
+    assert (result.inputs is not None, result.loss is not None) == (has_inputs, has_loss)
+    if has_inputs:
+        assert next(iter(result.inputs.values())).shape == (8, 4)
+
+
+def test_a_function_that_returns_something_else_says_what_to_return(write):
+    path = write("def make():\n    return 3\n")
+    with pytest.raises(WorkloadError, match="gives a int") as caught:
+        built(path, "make")
+    assert "(model, inputs)" in caught.value.hint
+
+
+def test_each_build_of_a_module_instance_is_a_copy(write):
+    path = write("net = nn.Linear(2, 2)\n")
+    first, second = built(path, "net").model, built(path, "net").model
+    assert first is not second
+    assert first.weight.data_ptr() != second.weight.data_ptr()
+
+
+def test_declared_functions_win_over_discovery_and_keep_their_settings(write):
+    path = write(f"""
+import importlib
+workload = importlib.import_module("memlint.workloads.declare").workload
+{LINEAR}
+@workload(batch=3, dtype="bf16-amp", name="tiny")
+def build():
+    return Net()
+@workload
+def other(batch):
+    return Net(), torch.zeros(batch, 4)
+def memlint_workload():
+    return Net()
+""")
+    found = find_workloads(str(path), path.parent).workloads
+    assert [(w.name, w.batch, w.dtype, w.origin) for w in found] == [
+        ("tiny", 3, "bf16-amp", "declared"),
+        ("other", 8, "float32", "declared"),
+        ("model", 8, "float32", "declared"),
+    ]
+    assert [w.name for w in find_workloads(f"{path}::other", path.parent).workloads] == ["other"]
+
+
+def test_workloads_of_the_pyproject_are_used_for_their_file(write, tmp_path):
+    path = write(LINEAR)
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.memlint.workload]]\nname = "n"\ntarget = "model.py::Net"\nbatch = 5\n'
+    )
+    found = find_workloads(str(path), tmp_path, read_workloads(tmp_path / "pyproject.toml"), {"dtype": "bfloat16"})
+    assert [(w.name, w.batch, w.dtype, w.origin) for w in found.workloads] == [("n", 5, "bfloat16", "config")]
+
+
+def test_targets_that_do_not_exist_are_named(write, tmp_path):
+    path = write(LINEAR)
+    with pytest.raises(TargetError, match=r"gone\.py does not exist"):
+        find_workloads(str(tmp_path / "gone.py"), tmp_path)
+    (workload,) = find_workloads(f"{path}::Nett", tmp_path).workloads
+    with pytest.raises(TargetError, match="has no Nett"):
+        build(workload)
+
+
+def test_arguments_of_the_workload_reach_the_constructor(write, tmp_path):
+    write("class Net(nn.Linear):\n    def __init__(self, width): super().__init__(width, 1)\n")
+    (tmp_path / "pyproject.toml").write_text(
+        '[[tool.memlint.workload]]\ntarget = "model.py::Net"\narguments = { width = 13 }\n'
+    )
+    (workload,) = read_workloads(tmp_path / "pyproject.toml")
+    assert build(workload, Path(tmp_path)).model.in_features == 13

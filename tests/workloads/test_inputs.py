@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads.discover import complete, find_workloads
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
+
+
+def described(workload):
+    return [spec.described(workload.dimensions) for spec in workload.inputs]
+
+
+def inputs(path, **overrides):
+    workload = find_workloads(str(path), path.parent, overrides=overrides).workloads[0]
+    return described(complete(workload)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("bert", ["input_ids [batch, seq=512] int64 below 30522", "labels [batch, seq=512] int64 below 30522"]),
+        ("clip", ["images [batch, 3, 224, 224] float32", "tokens [batch, seq=77] int64 below 49408"]),
+        ("gcn", ["features [1024, 512] float32", "edge_index [2, 8192] int64 below 1024"]),
+        ("gpt2", ["tokens [batch, seq=1024] int64 below 50257", "targets [batch, seq=1024] int64 below 50257"]),
+        ("llama", ["tokens [batch, seq=1024] int64 below 32000", "targets [batch, seq=1024] int64 below 32000"]),
+        ("lstm_lm", ["tokens [batch, seq=512] int64 below 10000"]),
+        ("mlp", ["x [batch, 784] float32"]),
+        ("moe", ["tokens [batch, seq=1024] int64 below 32000", "targets [batch, seq=1024] int64 below 32000"]),
+        ("resnet50", ["images [batch, 3, 224, 224] float32"]),
+        ("swin", ["images [batch, 3, 224, 224] float32"]),
+        ("unet", ["x [batch, 3, 64, 64] float32", "timesteps [batch] int64 below 1000"]),
+        ("vit", ["images [batch, 3, 224, 224] float32"]),
+    ],
+)
+def test_fixture_models_get_the_inputs_they_document(name, expected):
+    assert inputs(FIXTURES / f"{name}.py") == expected
+
+
+def test_labels_are_left_out_of_inference():
+    assert inputs(FIXTURES / "gpt2.py", mode="inference") == ["tokens [batch, seq=1024] int64 below 50257"]
+
+
+def module(body, signature="self, x"):
+    setup, _, forward = body.partition("|")
+    return f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {setup.strip()}
+    def forward({signature}):
+        {forward.strip()}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "expected"),
+    [
+        # The size of an image follows from a Linear after flattening.
+        (
+            "self.c = nn.Conv2d(3, 6, 5); self.l = nn.Linear(6 * 28 * 28, 10) | return self.l(self.c(x).flatten(1))",
+            "self, x",
+            ["x [batch, 3, 32, 32] float32"],
+        ),
+        (
+            "self.c = nn.Conv2d(1, 6, 5); self.l = nn.Linear(6 * 24 * 24, 10) | return self.l(self.c(x).flatten(1))",
+            "self, x",
+            ["x [batch, 1, 28, 28] float32"],
+        ),
+        (
+            "self.c = nn.Conv2d(3, 6, 5); self.l = nn.Linear(6 * 46 * 46, 10) | return self.l(self.c(x).flatten(1))",
+            "self, x",
+            ["x [batch, 3, 50, 50] float32"],
+        ),
+        # The layer that gets the input is not the one defined first.
+        (
+            "self.head = nn.Linear(8, 2); self.e = nn.Embedding(50, 8) | return self.head(self.e(x))",
+            "self, x",
+            ["x [batch, seq=512] int64 below 50"],
+        ),
+        (
+            "self.head = nn.Linear(8, 2); self.c = nn.Conv1d(4, 8, 3) | return self.head(self.c(x).mean(-1))",
+            "self, x",
+            ["x [batch, 4, 1024] float32"],
+        ),
+        # As many dimensions as forward unpacks.
+        ("self.l = nn.Linear(8, 2) | b, t, c = x.shape; return self.l(x)", "self, x", ["x [batch, 512, 8] float32"]),
+        # Recurrent layers.
+        ("self.r = nn.LSTM(6, 4, batch_first=True) | return self.r(x)[0]", "self, x", ["x [batch, 512, 6] float32"]),
+        ("self.r = nn.GRU(6, 4) | return self.r(x)[0]", "self, x", ["x [512, batch, 6] float32"]),
+        # Two inputs that reach different layers.
+        (
+            "self.a = nn.Linear(3, 2); self.b = nn.Linear(5, 2) | return self.a(left) + self.b(right)",
+            "self, left, right",
+            ["left [batch, 3] float32", "right [batch, 5] float32"],
+        ),
+        # Labels the model needs, and the loss they give.
+        (
+            "self.l = nn.Linear(3, 7) | return F.cross_entropy(self.l(x), labels)",
+            "self, x, labels",
+            ["x [batch, 3] float32", "labels [batch] int64 below 10"],
+        ),
+        (
+            "self.l = nn.Linear(3, 7) | y = self.l(x); return y if labels is None else (y, F.cross_entropy(y, labels))",
+            "self, x, labels=None",
+            ["x [batch, 3] float32", "labels [batch] int64 below 7"],
+        ),
+        (
+            "self.l = nn.Linear(3, 7) | y = self.l(x); return y if targets is None else (y, F.mse_loss(y, targets))",
+            "self, x, targets=None",
+            ["x [batch, 3] float32", "targets [batch, 7] float32"],
+        ),
+        # Options stay out, plain numbers are given.
+        (
+            "self.l = nn.Linear(3, 3) | return [x := self.l(x) for _ in range(steps)][-1]",
+            "self, x, steps: int, mask=None",
+            ["x [batch, 3] float32", "steps = 1"],
+        ),
+        # The table of positions bounds the sequence.
+        (
+            "self.e = nn.Embedding(50, 8); self.pos = nn.Parameter(torch.zeros(1, 48, 8)) | return self.e(x) + self.pos[:, : x.shape[1]]",
+            "self, x",
+            ["x [batch, seq=48] int64 below 50"],
+        ),
+        (
+            "self.e = nn.Embedding(50, 8); self.table = nn.Parameter(torch.zeros(1, 48, 8)) | return self.e(x) + self.table[:, : x.shape[1]]",
+            "self, x",
+            ["x [batch, seq=48] int64 below 50"],
+        ),
+        ("self.l = nn.Linear(4, 2) | return self.l(xs[0])", "self, *xs", ["0 [batch, 4] float32"]),
+    ],
+)
+def test_inputs_follow_from_layers_names_and_failures(write, body, signature, expected):
+    assert inputs(write(module(body, signature))) == expected
+
+
+def test_assumptions_name_the_layer_an_input_goes_into():
+    path = FIXTURES / "gpt2.py"
+    workload = find_workloads(str(path), path.parent).workloads[0]
+    texts = [assumption.text for assumption in complete(workload)[1]]
+    assert texts[0] == "input tokens [batch, seq=1024] int64 below 50257 (it goes into token_embedding, an Embedding)"
+
+
+def test_a_forward_that_always_raises_is_reported_with_what_was_tried_and_its_line(write):
+    path = write(module("self.l = nn.Linear(3, 7) | raise KeyError('never')"))
+    with pytest.raises(WorkloadError, match=r"x \[batch, 3\] float32 it raises KeyError: 'never'") as caught:
+        inputs(path)
+    assert f"{path}:11" in caught.value.message
+    assert "memlint_workload" in caught.value.hint
+
+
+def test_declared_inputs_are_not_guessed_again(write):
+    path = write("def memlint_workload(batch):\n    return nn.Linear(3, 2), torch.zeros(batch, 5, 3)\n")
+    workload = find_workloads(str(path), path.parent).workloads[0]
+    assert complete(workload) == (workload, ())

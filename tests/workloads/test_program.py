@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memlint.base.errors import UsageError, WorkloadError
+from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.loss import mean_of, own_loss
+from memlint.workloads.spec import InputSpec
+from memlint.workloads.tensors import make_inputs
+
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x):
+        return self.layer(x)
+def loss(output, inputs):
+    return (output - inputs["x"].mean()).pow(2).mean()
+"""
+
+
+def program(path, name="Net", **overrides):
+    (workload,) = find_workloads(f"{path}::{name}", path.parent, overrides=overrides).workloads
+    made = build_program(workload, path.parent, device="cpu")
+    made.setup()
+    return made
+
+
+def test_a_train_step_changes_the_parameters_and_drops_the_gradients(write):
+    made = program(write(NET), optimizer="sgd")
+    before = made.model.layer.weight.clone()
+    made.step()
+    assert not torch.equal(before, made.model.layer.weight)
+    assert made.model.layer.weight.grad is None
+    assert [a.text for a in made.assumptions][-1] == "the loss is the mean of the model's outputs"
+
+
+def test_the_assumption_on_the_loss_is_said_once(write):
+    made = program(write(NET))
+    made.step()
+    made.step()
+    assert sum("loss" in a.text for a in made.assumptions) == 1
+
+
+def test_an_inference_step_has_no_optimizer_and_no_gradients(write):
+    made = program(write(NET), mode="inference")
+    made.step()
+    assert made.optimizer is None
+    assert not made.model.training
+
+
+def test_without_an_optimizer_the_parameters_stay(write):
+    made = program(write(NET), optimizer="none")
+    before = made.model.layer.weight.clone()
+    made.step()
+    assert torch.equal(before, made.model.layer.weight)
+    assert made.model.layer.weight.grad is None
+
+
+@pytest.mark.parametrize(("dtype", "parameters"), [("bfloat16", torch.bfloat16), ("bf16-amp", torch.float32)])
+def test_low_precision_casts_model_and_inputs_and_autocast_does_not(write, dtype, parameters):
+    made = program(write(NET), dtype=dtype)
+    made.step()
+    assert made.model.layer.weight.dtype == parameters
+    assert made.inputs["x"].dtype == parameters
+
+
+def test_a_declared_loss_gets_output_and_inputs(write):
+    path = write(NET)
+    made = program(path, loss=f"{path}::loss")
+    made.step()
+    assert all("loss" not in a.text for a in made.assumptions)
+
+
+def test_a_declared_optimizer_gets_the_parameters(write):
+    path = write(NET + "\ndef make(parameters):\n    return torch.optim.SGD(parameters, lr=0.5)\n")
+    assert program(path, optimizer=f"{path}::make").optimizer.defaults["lr"] == 0.5
+
+
+def test_an_unknown_optimizer_suggests_the_nearest(write):
+    with pytest.raises(UsageError, match="'adamww' is not an optimizer") as caught:
+        program(write(NET), optimizer="adamww")
+    assert "adamw?" in caught.value.hint
+
+
+def test_changes_are_applied_before_the_optimizer_is_made(write):
+    path = write(NET)
+    (workload,) = find_workloads(f"{path}::Net", path.parent).workloads
+    made = build_program(workload, changes=[lambda p: p.model.layer.bias.requires_grad_(False)], device="cpu")
+    seen = []
+    made.changes = [*made.changes, lambda p: seen.append(p.optimizer)]
+    made.setup()
+    assert seen == [None]
+    assert made.optimizer is not None
+
+
+def test_a_step_that_raises_says_what_and_where(write):
+    path = write("""
+class Net(nn.Linear):
+    def __init__(self): super().__init__(2, 2)
+    def forward(self, x):
+        if torch.is_grad_enabled(): raise ArithmeticError("only when training")
+        return super().forward(x)
+""")
+    made = program(path)
+    with pytest.raises(WorkloadError, match=r"ArithmeticError: only when training") as caught:
+        made.step()
+    assert f"{path}:9" in caught.value.message
+
+
+def test_the_models_own_loss_is_found_in_every_usual_place():
+    loss, logits = torch.zeros((), requires_grad=True), torch.zeros(2, 3, requires_grad=True)
+    assert own_loss((logits, loss)) is loss
+    assert own_loss({"loss": loss, "logits": logits}) is loss
+    assert own_loss(loss) is loss
+    assert own_loss(logits) is None
+    assert own_loss((logits, None)) is None
+    assert own_loss({"a": loss + 1, "b": loss + 2}).item() == 3
+
+
+def test_the_mean_reaches_every_output_that_needs_a_gradient():
+    first, second = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
+    mean_of({"a": first, "b": [second, torch.ones(1)]}).backward()
+    assert first.grad is not None
+    assert second.grad is not None
+    with pytest.raises(WorkloadError, match="no tensor that needs a gradient"):
+        mean_of(torch.ones(2))
+
+
+def test_inputs_nest_as_their_names_say():
+    specs = (
+        InputSpec("labels[].boxes", (5, 4)),
+        InputSpec("labels[].ids", (5,), "int64", low=3, high=4),
+        InputSpec("data.x", ("batch", 2)),
+        InputSpec.constant("flag", value=True),
+        InputSpec("images[]", (3, 8, 8)),
+    )
+    made = make_inputs(specs, 2, {})
+    assert [item["boxes"].shape for item in made["labels"]] == [(5, 4), (5, 4)]
+    assert made["labels"][0]["ids"].tolist() == [3] * 5
+    assert made["data"]["x"].shape == (2, 2)
+    assert made["flag"] is True
+    assert [image.shape for image in made["images"]] == [(3, 8, 8)] * 2
+
+
+def test_making_inputs_leaves_the_random_state_alone():
+    before = torch.get_rng_state()
+    make_inputs((InputSpec("x", ("batch", 3)),), 4, {})
+    assert torch.equal(before, torch.get_rng_state())
