@@ -419,7 +419,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
 
     project.write("slow.py", "import time\ntime.sleep(1.5)\n", workloads=[FITS])
     project.write("quick.py", workloads=[FITS])
-    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.check.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.commands.check.command.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     for name, shown in (("slow.py", True), ("quick.py", False)):
         ours, theirs = pty.openpty()
         done = subprocess.run([sys.executable, "-c", code, name], stdout=subprocess.PIPE, stderr=theirs, check=False)
@@ -436,7 +436,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
 def test_a_terminal_without_unicode_is_no_trouble(project, output_format):
     strange = {**FITS, "target": "mod\u00e8le.py::\u6a21\u578b", "name": "\u6a21\u578b"}
     project.write("model.py", workloads=[strange])
-    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.check.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.commands.check.command.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     done = subprocess.run(
         [sys.executable, "-c", code, "model.py", "--output-format", output_format],
         capture_output=True,

@@ -23,7 +23,7 @@ import ast
 from typing import TYPE_CHECKING
 
 from memlint.lint.rule import Case, Rule, Severity
-from memlint.lint.scopes import finding_at, uses_torch
+from memlint.source.scopes import finding_at, uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

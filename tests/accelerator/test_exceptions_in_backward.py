@@ -11,7 +11,7 @@ SCRIPT = """
 import sys
 import torch
 from torch.utils.checkpoint import checkpoint
-from memlint.accelerator.session import virtual_device
+from memlint.cuda.session import virtual_device
 from memlint.cuda.devices import device_named
 
 class Stop(Exception):

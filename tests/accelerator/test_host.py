@@ -287,7 +287,7 @@ def test_a_model_is_saved_and_loaded(gpu: Ledger) -> None:
 def test_big_host_tensors_take_no_real_memory() -> None:
     program = """
 import resource, torch
-from memlint.accelerator.session import virtual_device
+from memlint.cuda.session import virtual_device
 from memlint.cuda.devices import device_named
 with virtual_device(device_named("a100-80gb")):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -14,7 +14,7 @@ START = """
 import sys
 from memlint.workloads import torchvision_schemas
 torchvision_schemas.install()
-from memlint.accelerator import session
+from memlint.cuda import session
 loaded = lambda: "torch._dynamo.convert_frame" in sys.modules
 """
 

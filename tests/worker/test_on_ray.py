@@ -354,7 +354,7 @@ def test_a_task_whose_workers_are_all_lost_is_an_error_beside_the_other_tables(p
 
 INTERRUPTED = """
 import json, pathlib, signal, sys
-from memlint.scaling.command import order_of, sweep
+from memlint.commands.sweep.command import order_of, sweep
 from memlint.worker.on_ray import answers_on_ray
 
 marks = pathlib.Path(sys.argv[2])

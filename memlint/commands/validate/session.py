@@ -185,11 +185,11 @@ class Session:
             seconds=times * max(self.settings.timeout, _SECONDS if function == "measure" else 0.0),
             nbytes=_UNLIMITED if on_gpu else self.settings.memory_limit,
         )
-        module = "predict" if function == "predict" else "run"
+        module = "predict" if function == "predict" else "child"
         return ask(
             Request(target=name, path=None, root=str(self.root), settings=self.settings, detail=dict(detail)),
             limits,
-            analyse=f"memlint.validate.{module}:{function}",
+            analyse=f"memlint.commands.validate.{module}:{function}",
             environment=environment,
             on_wait=lambda seconds: self.on_wait(name, seconds),
         )
