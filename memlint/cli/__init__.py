@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
-from memlint import __version__
 from memlint.base.errors import MemlintError
+from memlint.base.version import __version__
 from memlint.cli import check, clean, comment, diff, report, rules, sweep, validate
 from memlint.cli.printing import print_error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from memlint import __version__
+from memlint.base.version import __version__
 from memlint.compare import budgets
 from memlint.compare import peak_growth as growth
 from memlint.compare.failures import failures, file_of, is_in, is_target, is_unreadable

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint import __version__
 from memlint.base import cache as cachedir
+from memlint.base.version import __version__
 from memlint.lint.finding_json import from_json, to_json
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint import __version__
 from memlint.base import cache as cachedir
+from memlint.base.version import __version__
 from memlint.source.imports import Import, Imports, imports_in
 from memlint.source.text import Unreadable, read_bytes
 

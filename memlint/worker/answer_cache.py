@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ValidationError
 
-from memlint import __version__
 from memlint.base import cache as cachedir
+from memlint.base.version import __version__
 from memlint.worker.answer import Answer
 from memlint.worker.dependencies import OURS, digest_of_file, digest_of_variable, mark_of
 from memlint.worker.protocol import Dependencies, Result

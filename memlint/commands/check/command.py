@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memlint import __version__
 from memlint.base.errors import MemlintError, TargetError
+from memlint.base.version import __version__
 from memlint.commands.check.rules import Choice, choose
 from memlint.commands.check.settled import (
     computed_first,

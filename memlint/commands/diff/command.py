@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from memlint import __version__
 from memlint.base.errors import TargetError, UsageError
+from memlint.base.version import __version__
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of
 from memlint.commands.diff.environment import variables
 from memlint.compare.compare import compare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from memlint import __version__
+from memlint.base.version import __version__
 from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Failure, Result, gather
 from memlint.commands.sweep.records import Fit, Fits

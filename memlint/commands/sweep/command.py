@@ -8,8 +8,8 @@ import math
 import re
 from typing import TYPE_CHECKING, get_args
 
-from memlint import __version__
 from memlint.base.errors import UsageError
+from memlint.base.version import __version__
 from memlint.commands.sweep.gather import Failure, Result, gather
 from memlint.commands.sweep.records import Order, Table
 from memlint.config import Dtype

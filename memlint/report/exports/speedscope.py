@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from memlint import __version__
+from memlint.base.version import __version__
 from memlint.report.naming import place_text, tensor_text
 
 if TYPE_CHECKING:
