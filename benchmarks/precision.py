@@ -23,8 +23,9 @@ from tabulate import tabulate
 from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Finding  # noqa: TC001
-from memlint.lint.runner import check_paths, num_cpus, python_files
+from memlint.lint.runner import check_paths, num_cpus
 from memlint.lint.selection import select_rules
+from memlint.source.files import python_files
 
 PACKAGES = ("transformers", "timm", "torchvision", "torch")
 AROUND = 9

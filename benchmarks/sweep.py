@@ -49,8 +49,8 @@ def measured(model: str, num_sizes: int) -> Measured:
     from memlint.commands.analyse.child import traced
     from memlint.cuda.devices import device_named
     from memlint.scaling.steps import Steps
-    from memlint.workloads.construct import completed_program
-    from memlint.workloads.discover import complete, find_workloads
+    from memlint.workloads.build.construct import completed_program
+    from memlint.workloads.find.discover import complete, find_workloads
 
     (workload,) = find_workloads(str(ROOT / "fixtures" / "models" / f"{model}.py"), ROOT, [], {"gpu": GPU}).workloads
     completed, _assumptions = complete(workload, ROOT)

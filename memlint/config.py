@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import parse_nbytes
+from memlint.base.units import LARGEST_SIZE, parse_nbytes
 from memlint.lint.selection import normal
-from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from pathlib import Path

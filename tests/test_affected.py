@@ -20,8 +20,7 @@ from memlint.source.import_cache import KeptImports
 from memlint.source.imports import Import
 from memlint.source.program_files import Project
 from memlint.worker import answer_cache as answers
-from memlint.worker.answer import Answer
-from memlint.worker.protocol import Dependencies, Result
+from memlint.worker.protocol import Answer, Dependencies, Result
 
 WORKLOAD = "def memlint_workload(batch): ...\n"
 LEAK = """
@@ -158,7 +157,7 @@ LAYOUTS = {
 LOADED = """
 import json, sys
 from pathlib import Path
-from memlint.workloads.loading import load_file
+from memlint.workloads.find.loading import load_file
 answers = {}
 for root, file in json.load(sys.stdin):
     before, path = set(sys.modules), list(sys.path)

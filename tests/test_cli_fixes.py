@@ -133,7 +133,7 @@ def test_a_rule_in_the_project_that_changes_is_run_again(project):
     rules.mkdir()
     headings = "\n\n".join(f"    ## {heading}" for heading in __import__("memlint.lint.rule").lint.rule.HEADINGS)
     template = (
-        "from memlint.lint.rule import Rule, Severity\nfrom memlint.source.scopes import finding_at\n"
+        "from memlint.lint.rule import Rule, Severity\nfrom memlint.lint.rule import finding_at\n"
         f'from memlint.source.text import Source\n\nclass Mine(Rule):\n    """Mine.\n\n{headings}\n    """\n\n'
         "    code, name, summary, severity = 'ABC100', 'mine', 'Mine.', Severity.WARNING\n\n"
         "    def check(self, source: Source):\n"

@@ -18,6 +18,8 @@ _FACTORS = {
     "gb": 10**9,
     "tb": 10**12,
 }
+LARGEST_SIZE = 2**31 - 1
+"""Of a named dimension. PyTorch's kernels count many of them in 32 bits."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 

@@ -29,7 +29,7 @@ def by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[str
 
 def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:
     """Sizes by name of `--dim NAME=SIZE`; None without any."""
-    from memlint.workloads.spec import LARGEST_SIZE  # noqa: PLC0415
+    from memlint.base.units import LARGEST_SIZE  # noqa: PLC0415
 
     sizes = {}
     for text in texts:

@@ -15,9 +15,8 @@ from memlint.lint.registry import Registry, load_rules, project_rules
 from memlint.lint.rule import Kind, kind_of
 from memlint.lint.runner import check_source
 from memlint.source.text import Source, Unreadable
-from memlint.worker.answer import Limits
-from memlint.worker.parent import ask
-from memlint.worker.protocol import Request
+from memlint.worker.protocol import Limits, Request
+from memlint.worker.supervise import ask
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

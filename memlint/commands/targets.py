@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.config import find_settings, override
-from memlint.lint.runner import python_files
 from memlint.report.model import Skipped
+from memlint.source.files import python_files
 from memlint.source.text import Source, Unreadable
 from memlint.worker.protocol import Request
 from memlint.workloads.declare import FUNCTION
+from memlint.workloads.find.target import SEPARATOR, parse_target
 from memlint.workloads.pyproject import workloads_from_tables
-from memlint.workloads.target import SEPARATOR, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

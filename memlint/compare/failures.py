@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.model import Error, Workload
-from memlint.workloads.target import SEPARATOR
+from memlint.workloads.find.target import SEPARATOR
 
 if TYPE_CHECKING:
     from memlint.report.model import Finding, Report

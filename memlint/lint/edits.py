@@ -41,6 +41,16 @@ def with_method(source: Source, node: ast.expr, call: str) -> tuple[Edit, ...]:
     return Edit(start, start, "("), Edit(end, end, f").{call}")
 
 
+def with_argument(source: Source, call: ast.Call, text: str) -> tuple[Edit, ...]:
+    """Edits that add an argument behind the last; none where there is no other, or parentheses end it."""
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    if not values:
+        return ()
+    last = max(span(source, value)[1] for value in values)
+    behind = source.text[last : span(source, call)[1] - 1]
+    return (Edit(last, last, f", {text}"),) if behind.split("#")[0].strip() in ("", ",") else ()
+
+
 def without_statement(source: Source, statement: ast.stmt) -> tuple[Edit, ...]:
     """Edits that remove a statement that has its line or lines to itself; `pass` stays where nothing else would.
 

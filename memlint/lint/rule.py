@@ -17,12 +17,14 @@ from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
+    import ast
     from collections.abc import Collection, Iterator, Mapping
 
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate
     from memlint.memory.retention import LongRun
     from memlint.memory.timeline import Timeline
+    from memlint.source.text import Source
     from memlint.tracing.records import Frame, Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.simulation import WhatIf
@@ -267,3 +269,28 @@ def _kind_of(rule: type[Rule]) -> Kind:
             f"{rule.__qualname__}.check does not say what it takes",
             "Annotate its first argument with Source, Trace, Timeline or Estimate.",
         ) from None
+
+
+def finding_at(
+    rule: Rule,
+    source: Source,
+    node: ast.expr | ast.stmt,
+    message: str,
+    fix: str,
+    severity: Severity | None = None,
+    correction: Correction | None = None,
+) -> Finding:
+    """Make the Finding of a rule that only read the text: a heuristic without bytes."""
+    return Finding(
+        code=rule.code,
+        path=source.path,
+        line=node.lineno,
+        column=node.col_offset + 1,
+        message=message,
+        severity=severity or rule.severity,
+        confidence=Confidence.HEURISTIC,
+        nbytes=None,
+        peak_change=None,
+        fix=fix,
+        correction=correction,
+    )

@@ -17,40 +17,13 @@ from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.processes import Orders, check_with_helpers, num_helpers
 from memlint.lint.rule import Finding, Kind, Rule, kind_of
 from memlint.lint.suppression import settled, unsuppressed
+from memlint.source.files import python_files
 from memlint.source.text import Source, Unreadable, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from memlint.lint.rule import Context
-
-_SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
-
-
-def python_files(paths: Iterable[str | Path]) -> Iterator[Path]:
-    """Yield the files named, and the `.py` and `.pyi` files below the directories named, sorted, each once.
-
-    Hidden directories and those of environments and builds are not searched unless named.
-    """
-    seen: set[Path] = set()
-    for path in map(Path, paths):
-        for file in _below(path) if path.is_dir() else (path,):
-            if file not in seen:
-                seen.add(file)
-                yield file
-
-
-def _below(directory: Path) -> Iterator[Path]:
-    for root, directories, files in os.walk(directory):
-        directories[:] = sorted(
-            name
-            for name in directories
-            if not name.startswith(".")
-            and name not in _SKIPPED_DIRECTORIES
-            and not Path(root, name, "pyvenv.cfg").exists()
-        )
-        yield from (Path(root, name) for name in sorted(files) if name.endswith((".py", ".pyi")))
-
 
 @dataclass(frozen=True, slots=True)
 class Checker:

@@ -22,8 +22,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.lint.rule import Case, Rule, Severity
-from memlint.source.scopes import finding_at, uses_torch
+from memlint.lint.rule import Case, Rule, Severity, finding_at
+from memlint.source.scopes import uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
+from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import taken
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.session import virtual_device
@@ -16,7 +17,6 @@ from memlint.scaling.calls import TooLongError, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
-from memlint.workloads.spec import LARGEST_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

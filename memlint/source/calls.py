@@ -5,15 +5,12 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.lint.edits import span
-from memlint.lint.rule import Edit
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from memlint.source.scopes import Scope
-    from memlint.source.text import Source
 
 _FACTORIES = frozenset({"empty", "ones", "rand", "randn", "zeros"})
 _BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
@@ -65,16 +62,6 @@ def before(node: ast.expr, methods: Collection[str]) -> ast.expr:
 def under_condition(scope: Scope, node: ast.AST) -> bool:
     """Whether something written in the function decides if `node` runs."""
     return any(isinstance(parent, _BRANCHES) for parent in scope.around(node))
-
-
-def with_argument(source: Source, call: ast.Call, text: str) -> tuple[Edit, ...]:
-    """Edits that add an argument behind the last; none where there is no other, or parentheses end it."""
-    values = [*call.args, *(keyword.value for keyword in call.keywords)]
-    if not values:
-        return ()
-    last = max(span(source, value)[1] for value in values)
-    behind = source.text[last : span(source, call)[1] - 1]
-    return (Edit(last, last, f", {text}"),) if behind.split("#")[0].strip() in ("", ",") else ()
 
 
 def constant_shape(call: ast.Call) -> tuple[int, ...] | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.base.errors import MemlintError
-from memlint.lint.runner import python_files
+from memlint.source.files import python_files
 from memlint.source.import_cache import KeptImports
 from memlint.source.imports import EVERYTHING, Import
 from memlint.source.module_names import module_name

@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
-from memlint.lint.rule import Confidence, Finding
 from memlint.source.text import dotted_name
 from memlint.source.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from memlint.lint.rule import Correction, Rule, Severity
     from memlint.source.text import Source
 
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -147,31 +145,6 @@ def calls_backward(block: ast.AST) -> bool:
 def _last_name(function: ast.expr) -> str:
     """`backward` of `self.scaler.scale(loss).backward`."""
     return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)
-
-
-def finding_at(
-    rule: Rule,
-    source: Source,
-    node: ast.expr | ast.stmt,
-    message: str,
-    fix: str,
-    severity: Severity | None = None,
-    correction: Correction | None = None,
-) -> Finding:
-    """Make the Finding of a rule that only read the text: a heuristic without bytes."""
-    return Finding(
-        code=rule.code,
-        path=source.path,
-        line=node.lineno,
-        column=node.col_offset + 1,
-        message=message,
-        severity=severity or rule.severity,
-        confidence=Confidence.HEURISTIC,
-        nbytes=None,
-        peak_change=None,
-        fix=fix,
-        correction=correction,
-    )
 
 
 @lru_cache(maxsize=1)

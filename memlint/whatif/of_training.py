@@ -9,7 +9,7 @@ import torch
 
 from memlint.whatif.changes import NotApplicableError
 from memlint.whatif.of_modules import model_of
-from memlint.workloads.program import Program
+from memlint.workloads.build.program import Program
 from memlint.workloads.spec import BATCH
 
 if TYPE_CHECKING:

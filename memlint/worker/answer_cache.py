@@ -12,10 +12,9 @@ from pydantic import BaseModel, ValidationError
 
 from memlint.base import cache as cachedir
 from memlint.base.version import __version__
-from memlint.worker.answer import Answer
+from memlint.worker.child_variables import child_environment
 from memlint.worker.dependencies import OURS, digest_of_file, digest_of_variable, mark_of
-from memlint.worker.protocol import Dependencies, Result
-from memlint.worker.variables import child_environment
+from memlint.worker.protocol import Answer, Dependencies, Result
 
 if TYPE_CHECKING:
     from memlint.worker.protocol import Request

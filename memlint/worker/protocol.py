@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from memlint.config import Settings
 from memlint.report.model import Finding, Skipped, Workload
+
+if TYPE_CHECKING:
+    from memlint.base.errors import MemlintError
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
@@ -99,3 +103,41 @@ class Reply(_Message):
         if (self.result is None) == (self.failure is None):
             raise ValueError("a reply is a result or a failure")
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a child may take, with all its descendants."""
+
+    seconds: float = 120.0
+    nbytes: int = 8 * 2**30
+    """Resident memory."""
+    processes: int = 64
+    output_nbytes: int = 64 * 2**20
+    """Of stdout and stderr together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
+
+    result: Result | None
+    error: MemlintError | None
+    traceback: tuple[str, ...]
+    """With an error: `path:line in function` of the user's lines, outermost first."""
+    stdout: str
+    stderr: str
+    out_of_memory: bool = False
+    """Whether the error is that the host's memory did not suffice."""
+    dependencies: Dependencies | None = None
+    """What the result depends on besides the request, where that is known."""
+    partial: Result | None = None
+    """With an error: what the child had told before it."""
+
+
+class Task(NamedTuple):
+    """A Request, what its child may take, and the function that answers it."""
+
+    request: Request
+    limits: Limits
+    analyse: str = ANALYSE

@@ -52,7 +52,7 @@ def main(place: str, handle: str, parent: str, bytecode: str, *modules: str) -> 
     original = Original(
         Path(place), watch, frozenset(sys.modules), descriptors, _written(1), _written(2), bool(bytecode)
     )
-    from memlint.worker.copies import serve  # noqa: PLC0415  (not among the modules of the copies)
+    from memlint.worker.server_children import serve  # noqa: PLC0415  (not among the modules of the copies)
 
     serve(int(handle), original)
 

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.workloads.find.target import parse_target
 from memlint.workloads.spec import CONSTANT, InputSpec, Workload
-from memlint.workloads.target import parse_target
 
 if TYPE_CHECKING:
     from pathlib import Path

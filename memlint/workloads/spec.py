@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, get_args
 
 from memlint.base.errors import UsageError
+from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.settings import AllocatorSettings
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ BATCH = "batch"
 
 SEQUENCE = "seq"
 """The named dimension that stands for the length of the texts memlint makes up."""
-
-LARGEST_SIZE = 2**31 - 1
-"""Of a named dimension. PyTorch's kernels count many of them in 32 bits."""
 
 CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""

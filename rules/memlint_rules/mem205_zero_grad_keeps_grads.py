@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import span, unsafe, without_argument
-from memlint.lint.rule import Case, Edit, Finding, Rule, Severity
-from memlint.source.scopes import finding_at, is_test, scopes, uses_torch
+from memlint.lint.rule import Case, Edit, Finding, Rule, Severity, finding_at
+from memlint.source.scopes import is_test, scopes, uses_torch
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

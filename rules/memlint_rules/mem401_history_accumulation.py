@@ -6,12 +6,11 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
     calls_backward,
     differentiates,
-    finding_at,
     goes_over_batches,
     over_batches,
     scopes,

@@ -7,13 +7,12 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.containers import kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
     calls_backward,
     differentiates,
-    finding_at,
     goes_over_batches,
     over_batches,
     scopes,

@@ -7,9 +7,9 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_argument
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.calls import argument, called, is_literal, under_condition
-from memlint.source.scopes import finding_at, over_batches, position, scopes, uses_torch
+from memlint.source.scopes import over_batches, position, scopes, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import dotted_name
 from memlint_rules.growth import GrowsBy, findings

@@ -6,9 +6,9 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.containers import kept_values
-from memlint.source.scopes import finding_at, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
+from memlint.source.scopes import goes_over_batches, lists_batches, over_batches, scopes, uses_torch
 from memlint.source.taint import Kind, Values
 from memlint_rules.growth import GrowsBy, findings
 

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.scopes import Loop, calls_backward, differentiates, finding_at, position, scopes, uses_torch
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.scopes import Loop, calls_backward, differentiates, position, scopes, uses_torch
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.scopes import finding_at, scopes
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.scopes import scopes
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.calls import called
-from memlint.source.scopes import Loop, finding_at, is_test, scopes, uses_torch
+from memlint.source.scopes import Loop, is_test, scopes, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import dotted_name
 

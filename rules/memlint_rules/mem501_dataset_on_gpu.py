@@ -7,9 +7,9 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.calls import argument, before, called, chain, constant_shape
-from memlint.source.scopes import finding_at, scopes, uses_torch
+from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

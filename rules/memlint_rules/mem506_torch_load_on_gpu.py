@@ -6,10 +6,10 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.edits import unsafe
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.calls import argument, called, unpacks, with_argument
-from memlint.source.scopes import finding_at, is_test, scopes
+from memlint.lint.edits import unsafe, with_argument
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.calls import argument, called, unpacks
+from memlint.source.scopes import is_test, scopes
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_statement
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.scopes import Loop, calls_backward, finding_at, over_batches, scopes
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.scopes import Loop, calls_backward, over_batches, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

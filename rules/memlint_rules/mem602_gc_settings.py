@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.scopes import differentiates, finding_at, scopes, uses_torch
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.scopes import differentiates, scopes, uses_torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.calls import argument, called
-from memlint.source.scopes import finding_at, position, scopes, uses_torch
+from memlint.source.scopes import position, scopes, uses_torch
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.edits import unsafe
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.calls import argument, unpacks, with_argument
-from memlint.source.scopes import finding_at, is_test, scopes
+from memlint.lint.edits import unsafe, with_argument
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.source.calls import argument, unpacks
+from memlint.source.scopes import is_test, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 from memlint.source.calls import argument, is_literal
-from memlint.source.scopes import finding_at, is_test, scopes
+from memlint.source.scopes import is_test, scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

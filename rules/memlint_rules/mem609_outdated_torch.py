@@ -6,8 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity
-from memlint.source.scopes import finding_at
+from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import torch
 from memlint.base.errors import MemlintError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.child import Analysis
-from memlint.workloads.discover import find_workloads
+from memlint.workloads.find.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path

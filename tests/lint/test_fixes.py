@@ -17,9 +17,8 @@ from memlint.base.errors import TargetError
 from memlint.lint.edits import offset, under, with_method, without_statement
 from memlint.lint.fixes import Fixed, apply, disjoint, fix_file, fix_text, with_line_ends
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import Applicability, Correction, Edit, Kind, Rule, Severity, kind_of
+from memlint.lint.rule import Applicability, Correction, Edit, Kind, Rule, Severity, finding_at, kind_of
 from memlint.lint.runner import check_source
-from memlint.source.scopes import finding_at
 from memlint.source.text import Source, Unreadable
 
 SOURCE_RULES = [

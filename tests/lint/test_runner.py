@@ -9,7 +9,8 @@ import pytest
 
 from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.rule import Confidence, Finding, Rule, Severity
-from memlint.lint.runner import check_paths, check_source, python_files, run_trace_rules
+from memlint.lint.runner import check_paths, check_source, run_trace_rules
+from memlint.source.files import python_files
 from memlint.source.text import Source
 
 if TYPE_CHECKING:

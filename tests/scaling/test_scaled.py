@@ -19,8 +19,8 @@ from memlint.scaling.calls import can_be_made_alone, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.tracing.storages import Storages
-from memlint.workloads.construct import completed_program
-from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.find.discover import complete, find_workloads
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace

@@ -14,8 +14,7 @@ from memlint.commands.validate.session import Session
 from memlint.config import Settings
 from memlint.validate.measurement import Measurement
 from memlint.validate.store import Store, read_measurements
-from memlint.worker.answer import Answer, Limits
-from memlint.worker.protocol import Request, Result
+from memlint.worker.protocol import Answer, Limits, Request, Result
 from tests.validate.samples import GPU, MACHINE, measurement, prediction, subject
 
 

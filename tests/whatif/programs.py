@@ -10,7 +10,7 @@ from torch import nn
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.program import Construction, Program
+from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.spec import Workload
 
 A100 = device_named("a100-80gb")

@@ -28,7 +28,7 @@ from memlint.whatif.changes import (
     ZeroGradPlacement,
 )
 from memlint.whatif.transforms import Changed
-from memlint.workloads import torchvision_schemas
+from memlint.workloads.find import torchvision_schemas
 from tests.whatif.programs import events, mlp, peak, program, steps, traced, vectors
 
 torchvision_schemas.install()

@@ -12,7 +12,7 @@ from memlint.commands.analyse.child import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.candidates import dead_references
 from memlint.whatif.changes import CheckpointModules, DropReference
-from memlint.workloads.discover import find_workloads
+from memlint.workloads.find.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20

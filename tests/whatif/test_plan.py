@@ -9,7 +9,7 @@ import pytest
 from memlint.commands.analyse.child import Analysis, analyse
 from memlint.config import Settings
 from memlint.worker.protocol import Request
-from memlint.workloads.discover import find_workloads
+from memlint.workloads.find.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,9 @@ import psutil
 import pytest
 
 from memlint.config import Settings
-from memlint.worker import served
-from memlint.worker.answer import Limits
-from memlint.worker.parent import ask
-from memlint.worker.protocol import Request
-from memlint.worker.tasks import Task
+from memlint.worker import server_client
+from memlint.worker.protocol import Limits, Request, Task
+from memlint.worker.supervise import ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +36,7 @@ def nonsense(request):
 
 def copies_answer(tasks):
     """The answers of copies of one server, which must not leave any out."""
-    answers = dict(sorted(served.answers(tasks, 2, lambda _task, _seconds: None)))
+    answers = dict(sorted(server_client.answers(tasks, 2, lambda _task, _seconds: None)))
     assert answers.keys() == set(range(len(tasks))), "the server could not be used"
     return answers
 

@@ -21,11 +21,10 @@ from memlint.base import cache as cachedir
 from memlint.cli import main
 from memlint.config import Settings
 from memlint.worker import answer_cache as answers
-from memlint.worker import served, tasks
-from memlint.worker.answer import Answer, Limits
-from memlint.worker.parent import ask
-from memlint.worker.protocol import Dependencies, Request, Result
-from memlint.worker.tasks import Task, answers_to
+from memlint.worker import parallel, server_client
+from memlint.worker.parallel import answers_to
+from memlint.worker.protocol import Answer, Dependencies, Limits, Request, Result, Task
+from memlint.worker.supervise import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -77,7 +76,7 @@ class Project:
     def _ask(self, request: Request) -> Answer:
         task = Task(request, Limits(seconds=60), "fake_analyse:analyse")
         if self.way == "copy":
-            ((_number, answer),) = served.answers([task], 1, lambda _task, _seconds: None)
+            ((_number, answer),) = server_client.answers([task], 1, lambda _task, _seconds: None)
             return answer
         return ask(task.request, task.limits, analyse=task.analyse)
 
@@ -359,7 +358,7 @@ def test_a_second_check_says_the_same_and_starts_no_process(project: Project, mo
         started.extend(task.request.target for task in asked)
         return answers_to(asked, **options)
 
-    monkeypatch.setattr(tasks, "answers_to", counted)
+    monkeypatch.setattr(parallel, "answers_to", counted)
     reports = [CliRunner().invoke(main, ["check", "model.py", "--no-sweep"]).stdout for _ in range(2)]
     assert reports[0] == reports[1]
     assert reports[0].startswith("model.py::Model needs ")
@@ -395,5 +394,5 @@ def test_ten_checks_at_the_same_time_say_the_same_and_leave_a_cache_that_answers
     entries = [file for file in files if file.name not in (".gitignore", "CACHEDIR.TAG")]
     assert {file.parent.name for file in entries} >= {"workloads"}
     assert all(file.suffix == ".json" and json.loads(file.read_bytes()) for file in entries)
-    only_the_cache_can_answer = "from memlint.worker import tasks; tasks.answers_to = None; "
+    only_the_cache_can_answer = "from memlint.worker import parallel; parallel.answers_to = None; "
     assert check(only_the_cache_can_answer).stdout == done[0].stdout

@@ -10,10 +10,10 @@ from textwrap import dedent
 
 import pytest
 
-from memlint.worker import served, tasks
-from memlint.worker.answer import Limits
-from memlint.worker.parent import ask
-from memlint.worker.tasks import Task, answers_to
+from memlint.worker import parallel, server_client
+from memlint.worker.parallel import answers_to
+from memlint.worker.protocol import Limits, Task
+from memlint.worker.supervise import ask
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there is a server on Linux only")
 
@@ -75,7 +75,7 @@ def asked(project, *codes: str, **limits: float) -> list[Task]:
 
 def ways(project, monkeypatch, *codes: str) -> list[str]:
     """Who answers two tasks, with a place for two."""
-    monkeypatch.setattr(tasks, "num_workers", lambda: 2)
+    monkeypatch.setattr(parallel, "num_workers", lambda: 2)
     given = dict(answers_to(asked(project, *codes or (WHICH, WHICH))))
     return [said(given[number]) for number in sorted(given)]
 
@@ -169,7 +169,7 @@ def test_many_tasks_are_for_copies_and_a_single_one_is_for_a_python_of_its_own(p
     ids=["thread", "raises", "exits", "crashes", "hangs"],
 )
 def test_where_no_whole_copy_can_be_made_in_time_ordinary_children_answer(project, monkeypatch, capfd, begin):
-    monkeypatch.setattr(served, "IMPORT_SECONDS", 1.0 if "sleep(300)\n" in begin else 20.0)
+    monkeypatch.setattr(server_client, "IMPORT_SECONDS", 1.0 if "sleep(300)\n" in begin else 20.0)
     fake(project, begin)
     assert ways(project, monkeypatch) == ["python", "python"]
     assert capfd.readouterr() == ("", "")
@@ -228,7 +228,7 @@ class Model(nn.Module):
 @pytest.mark.slow
 def test_copies_of_pytorch_answer_and_depend_as_ordinary_children_do(project):
     requests = [project.request(MODEL, name) for name in ("model.py", "other.py")]
-    copies = dict(served.answers([Task(request, Limits()) for request in requests], 2, lambda _task, _seconds: None))
+    copies = dict(server_client.answers([Task(request, Limits()) for request in requests], 2, lambda _task, _seconds: None))
     assert copies.keys() == {0, 1}, "memlint.commands.analyse.child starts threads, so that nobody can copy a process that has it"
     for number, request in enumerate(requests):
         own = ask(request, Limits())

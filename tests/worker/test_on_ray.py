@@ -20,12 +20,12 @@ from click.testing import CliRunner
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.cli import main
-from memlint.worker import on_ray, ray_task
-from memlint.worker import project_archive as packing
-from memlint.worker.answer import Answer, Limits
-from memlint.worker.project_archive import pack, unpack
-from memlint.worker.remote import moved, received, sent
-from memlint.worker.tasks import Task
+from memlint.worker.protocol import Answer, Limits, Task
+from memlint.worker.ray import archive as packing
+from memlint.worker.ray import cluster as on_ray
+from memlint.worker.ray import worker as ray_worker
+from memlint.worker.ray.archive import pack, unpack
+from memlint.worker.ray.messages import moved, received, sent
 
 
 def packed(root: Path, **options) -> list[str]:
@@ -113,7 +113,7 @@ def away(task: Task, monkeypatch) -> Answer:
     archive, order = pack(Path(task.request.root)), sent(task)
     Path(task.request.root).rename(Path(task.request.root).with_name("gone"))
     monkeypatch.chdir("/")
-    return received(ray_task.carry_out(archive, order, ray_task.versions()))
+    return received(ray_worker.carry_out(archive, order, ray_worker.versions()))
 
 
 def test_a_task_elsewhere_finds_its_files_and_says_paths_as_they_are_here(project, monkeypatch):
@@ -156,10 +156,10 @@ def test_limits_hold_elsewhere(project, monkeypatch):
 
 
 def test_a_worker_with_other_versions_says_so_before_anything_else(monkeypatch):
-    wanted = {**ray_task.versions(), "memlint": "0.0.1"}
-    assert json.loads(ray_task.carry_out(b"no archive", "no task", wanted))["versions"] == ray_task.versions()
+    wanted = {**ray_worker.versions(), "memlint": "0.0.1"}
+    assert json.loads(ray_worker.carry_out(b"no archive", "no task", wanted))["versions"] == ray_worker.versions()
     monkeypatch.setitem(sys.modules, "memlint", None)
-    assert ray_task.versions()["memlint"] == "not installed"
+    assert ray_worker.versions()["memlint"] == "not installed"
 
 
 def test_other_versions_are_an_error_that_names_both():
@@ -182,10 +182,10 @@ print(pickle.load(sys.stdin.buffer)(b"", "", {}))
 @pytest.mark.slow
 def test_what_ray_sends_runs_where_there_is_no_memlint():
     cloudpickle = pytest.importorskip("ray").cloudpickle
-    cloudpickle.register_pickle_by_value(ray_task)
-    code = cloudpickle.dumps(ray_task.carry_out)
+    cloudpickle.register_pickle_by_value(ray_worker)
+    code = cloudpickle.dumps(ray_worker.carry_out)
     done = subprocess.run([sys.executable, "-c", WITHOUT_MEMLINT], input=code, capture_output=True, check=True)
-    assert json.loads(done.stdout)["versions"] == {**ray_task.versions(), "memlint": "not installed"}
+    assert json.loads(done.stdout)["versions"] == {**ray_worker.versions(), "memlint": "not installed"}
 
 
 @pytest.fixture
@@ -355,7 +355,7 @@ def test_a_task_whose_workers_are_all_lost_is_an_error_beside_the_other_tables(p
 INTERRUPTED = """
 import json, pathlib, signal, sys
 from memlint.commands.sweep.command import order_of, sweep
-from memlint.worker.on_ray import answers_on_ray
+from memlint.worker.ray.cluster import answers_on_ray
 
 marks = pathlib.Path(sys.argv[2])
 

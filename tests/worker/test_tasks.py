@@ -16,11 +16,10 @@ import pytest
 
 from memlint.base.errors import TargetError, WorkerError
 from memlint.commands.check import command as check
-from memlint.worker import served, supervisors, tasks
-from memlint.worker.answer import Limits
+from memlint.worker import parallel, server_client, supervisor_pool
 from memlint.worker.child import tell
-from memlint.worker.protocol import Result
-from memlint.worker.tasks import Task, answers_to
+from memlint.worker.parallel import answers_to
+from memlint.worker.protocol import Limits, Result, Task
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes die is told for Linux")
 
@@ -45,9 +44,9 @@ SLOW_ENDS = ("time.sleep(60)", "import sys; sys.exit(3)", "os._exit(1)")
 @pytest.fixture(autouse=True, params=["copy", pytest.param("python", marks=pytest.mark.slow)])
 def way(request, monkeypatch):
     """Two at a time, as copies of a server or each a Python of its own."""
-    monkeypatch.setattr(tasks, "num_workers", lambda: 2)
+    monkeypatch.setattr(parallel, "num_workers", lambda: 2)
     if request.param == "python":
-        monkeypatch.setattr(served, "answers", lambda *_arguments: iter(()))
+        monkeypatch.setattr(server_client, "answers", lambda *_arguments: iter(()))
     return request.param
 
 
@@ -84,8 +83,8 @@ def begun(place, *names: str) -> None:
 @pytest.mark.parametrize("spawn", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_run_at_the_same_time(project, place, monkeypatch, spawn):
     if spawn:
-        monkeypatch.setattr(served, "answers", lambda *_arguments: iter(()))
-        monkeypatch.setattr(supervisors, "may_fork", lambda: False)
+        monkeypatch.setattr(server_client, "answers", lambda *_arguments: iter(()))
+        monkeypatch.setattr(supervisor_pool, "may_fork", lambda: False)
     asked = tasks_of(project, place, "mark('a'); wait('b'); said = 1", "mark('b'); wait('a'); said = 2")
     assert {number: said(answer) for number, answer in answers_to(asked)} == {0: 1, 1: 2}
 
@@ -99,13 +98,13 @@ def test_what_completes_first_is_given_first_and_more_wait_their_turn(project, p
 
 def test_no_more_run_at_a_time_than_there_is_room_for(project, place, monkeypatch):
     monkeypatch.undo()
-    assert tasks.num_workers() >= 1
-    few = psutil.virtual_memory()._replace(available=tasks.WORKER_NBYTES // 2)
+    assert parallel.num_workers() >= 1
+    few = psutil.virtual_memory()._replace(available=parallel.WORKER_NBYTES // 2)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: few)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: range(64))
-    assert tasks.num_workers() == 1
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: few._replace(available=tasks.WORKER_NBYTES * 5 + 1))
-    assert tasks.num_workers() == 5
+    assert parallel.num_workers() == 1
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: few._replace(available=parallel.WORKER_NBYTES * 5 + 1))
+    assert parallel.num_workers() == 5
 
 
 def test_nothing_is_answered_with_nothing():
@@ -155,7 +154,7 @@ def test_a_supervisor_that_is_killed_is_an_error_of_its_task(project, place):
 def test_what_cannot_be_asked_at_all_is_raised(project, place, monkeypatch):
     asked = tasks_of(project, place, "said = 1", "said = 2")
     monkeypatch.setattr(tempfile, "tempdir", str(place / "missing"))
-    if supervisors.may_fork():  # or else the setting does not travel
+    if supervisor_pool.may_fork():  # or else the setting does not travel
         with pytest.raises(FileNotFoundError):
             list(answers_to(asked))
 
@@ -235,10 +234,10 @@ def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
 
 CHECK = """
 import sys, memlint.commands.check.command, memlint.cli
-from memlint.worker import served, tasks
-tasks.num_workers = lambda: 2
+from memlint.worker import parallel, server_client
+parallel.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
-    served.answers = lambda *_arguments: iter(())
+    server_client.answers = lambda *_arguments: iter(())
 memlint.commands.check.command.ANALYSE = "fake_analyse:analyse"
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """

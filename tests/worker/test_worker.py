@@ -14,23 +14,24 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
-from memlint.worker.answer import Limits, read_answer
-from memlint.worker.parent import ask
+from memlint.worker.child_exit import read_answer
+from memlint.worker.protocol import Limits
+from memlint.worker.supervise import ask
 
 PARENTS = {
     "python": """
 import sys
-from memlint.worker.parent import ask
+from memlint.worker.supervise import ask
 from memlint.worker.protocol import Request
-from memlint.worker.answer import Limits
+from memlint.worker.protocol import Limits
 ask(Request.model_validate_json(sys.argv[1]), Limits(), analyse="fake_analyse:analyse")
 """,
     "copy": """
 import sys
-from memlint.worker.served import answers
-from memlint.worker.tasks import Task
+from memlint.worker.server_client import answers
+from memlint.worker.protocol import Task
 from memlint.worker.protocol import Request
-from memlint.worker.answer import Limits
+from memlint.worker.protocol import Limits
 request = Request.model_validate_json(sys.argv[1])
 list(answers([Task(request, Limits(), "fake_analyse:analyse")], 1, lambda _task, _seconds: None))
 """,

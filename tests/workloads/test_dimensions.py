@@ -21,9 +21,9 @@ from memlint.commands.analyse.child import Analysis, find_asked
 from memlint.commands.check.command import Run
 from memlint.config import Settings, override
 from memlint.worker.protocol import Request
-from memlint.workloads.construct import build, completed_program
-from memlint.workloads.dimensions import resized
-from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.build.construct import build, completed_program
+from memlint.workloads.build.dimensions import resized
+from memlint.workloads.find.discover import build_program, complete, find_workloads
 from memlint.workloads.pyproject import read_workloads
 from memlint.workloads.rendering import render_declaration
 

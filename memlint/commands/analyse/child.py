@@ -37,9 +37,9 @@ from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.whatif.transforms import Changed
 from memlint.worker.protocol import Request, Result
-from memlint.workloads import torchvision_schemas
-from memlint.workloads.construct import completed_program
-from memlint.workloads.discover import Found, complete, find_workloads
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.find import torchvision_schemas
+from memlint.workloads.find.discover import Found, complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.rendering import render_declaration
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from memlint.config import Budget
     from memlint.memory.retention import LongRun
     from memlint.whatif.changes import Change
-    from memlint.workloads.program import Program
+    from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200

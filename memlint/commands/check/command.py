@@ -30,9 +30,8 @@ from memlint.report.model import Error, Finding, Report, Settings, Skipped, Swee
 from memlint.report.paths import relative
 from memlint.source.text import Source, Unreadable
 from memlint.worker import answer_cache as answers
-from memlint.worker.answer import Limits
-from memlint.worker.protocol import ANALYSE
-from memlint.workloads.target import SEPARATOR
+from memlint.worker.protocol import ANALYSE, Limits, Task
+from memlint.workloads.find.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from memlint.lint import rule
     from memlint.lint.baseline import Baseline
     from memlint.lint.fixes import Fixed
-    from memlint.worker.answer import Answer
-    from memlint.worker.protocol import Request
+    from memlint.worker.protocol import Answer, Request
 
 _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
@@ -291,7 +289,7 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     missing = [number for number, answer in enumerate(kept) if answer is None]
     if not missing:
         return [answer for answer in kept if answer is not None]
-    from memlint.worker.tasks import Task, answers_to  # noqa: PLC0415
+    from memlint.worker.parallel import answers_to  # noqa: PLC0415
 
     tasks = [Task(requests[n], _limits(requests[n]), _SWEEP if requests[n].detail else ANALYSE) for n in missing]
     given = {}

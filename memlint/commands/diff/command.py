@@ -22,8 +22,8 @@ from memlint.commands.diff.environment import variables
 from memlint.compare.compare import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report
-from memlint.worker.terminations import terminations_raise
-from memlint.workloads.target import SEPARATOR
+from memlint.worker.signals import terminations_raise
+from memlint.workloads.find.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import MemlintError, UsageError
+from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import Analysis, find_asked, taken, traced
 from memlint.commands.sweep.records import Fit, Parts, Way
 from memlint.commands.sweep.subject import subject
@@ -25,9 +26,8 @@ from memlint.whatif.transforms import Changed
 from memlint.whatif.wording import describe
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.construct import completed_program
-from memlint.workloads.discover import complete
-from memlint.workloads.spec import LARGEST_SIZE
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.find.discover import complete
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

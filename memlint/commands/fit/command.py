@@ -9,8 +9,7 @@ from memlint.base.version import __version__
 from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Failure, Result, gather
 from memlint.commands.sweep.records import Fit, Fits
-from memlint.worker.answer import Limits
-from memlint.worker.tasks import Task
+from memlint.worker.protocol import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

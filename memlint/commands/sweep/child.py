@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import MemlintError
+from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import find_asked
 from memlint.commands.sweep.records import Order
 from memlint.commands.sweep.subject import subject
@@ -22,9 +23,8 @@ from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.steps import Steps
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.construct import completed_program
-from memlint.workloads.discover import complete
-from memlint.workloads.spec import LARGEST_SIZE
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.find.discover import complete
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -9,15 +9,15 @@ import re
 from typing import TYPE_CHECKING, get_args
 
 from memlint.base.errors import UsageError
+from memlint.base.units import LARGEST_SIZE
 from memlint.base.version import __version__
 from memlint.commands.sweep.gather import Failure, Result, gather
 from memlint.commands.sweep.records import Order, Table
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.report.model import Sweep
-from memlint.worker.answer import Limits
-from memlint.worker.tasks import Task, answers_to
-from memlint.workloads.spec import LARGEST_SIZE
+from memlint.worker.parallel import answers_to
+from memlint.worker.protocol import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +63,7 @@ def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Seq
 def executor_of(name: str, address: str | None) -> Executor:
     """What `local` or `ray` stands for; `address` is that of the Ray cluster. Raises UsageError for one without Ray."""
     if name == "ray":
-        from memlint.worker.on_ray import answers_on_ray  # noqa: PLC0415 -- others do without
+        from memlint.worker.ray.cluster import answers_on_ray  # noqa: PLC0415 -- others do without
 
         return functools.partial(answers_on_ray, address=address)
     if address is not None:

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 from memlint.base.errors import TargetError
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
-from memlint.worker.tasks import answers_to
+from memlint.worker.parallel import answers_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from memlint.worker.answer import Answer
-    from memlint.worker.protocol import Request
-    from memlint.worker.tasks import Task
+    from memlint.worker.protocol import Answer, Request, Task
 
 
 class Executor(Protocol):
-    """Where tasks run: as `memlint.worker.tasks.answers_to`, which runs them here."""
+    """Where tasks run: as `memlint.worker.parallel.answers_to`, which runs them here."""
 
     def __call__(
         self, tasks: Sequence[Task], *, on_wait: Callable[[Task, float], None]

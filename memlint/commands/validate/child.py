@@ -28,8 +28,8 @@ from memlint.validate.measurement import (
 )
 from memlint.validate.phases import Holdings, watched_phases
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.construct import real_program
-from memlint.workloads.discover import complete, find_workloads
+from memlint.workloads.build.construct import real_program
+from memlint.workloads.find.discover import complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from memlint.commands.targets import distinct, resolve
 from memlint.validate.compare import Cap, Comparison
 from memlint.validate.measurement import Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.prediction import Prediction
-from memlint.worker.answer import Limits
-from memlint.worker.parent import ask
-from memlint.worker.protocol import Request
+from memlint.worker.protocol import Limits, Request
+from memlint.worker.supervise import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from memlint.config import Settings
     from memlint.validate.measurement import DeviceKind
     from memlint.validate.store import Store
-    from memlint.worker.answer import Answer
+    from memlint.worker.protocol import Answer
 
 NUM_STEPS = 2
 _TOGETHER = 8  # Subjects estimated by one process

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import ValidationError
@@ -14,48 +13,18 @@ from memlint.base.errors import GUARD, MemlintError, WorkerError
 from memlint.base.frames import innermost_user_line
 from memlint.base.units import format_nbytes
 from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
-from memlint.worker.protocol import Reply, Result
+from memlint.worker.protocol import Answer, Reply, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.worker.protocol import Dependencies, Failure
+    from memlint.worker.protocol import Failure, Limits
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
 _OURS = "This is a mistake in memlint: please report it with the output of -v."
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a child may take, with all its descendants."""
-
-    seconds: float = 120.0
-    nbytes: int = 8 * 2**30
-    """Resident memory."""
-    processes: int = 64
-    output_nbytes: int = 64 * 2**20
-    """Of stdout and stderr together."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
-
-    result: Result | None
-    error: MemlintError | None
-    traceback: tuple[str, ...]
-    """With an error: `path:line in function` of the user's lines, outermost first."""
-    stdout: str
-    stderr: str
-    out_of_memory: bool = False
-    """Whether the error is that the host's memory did not suffice."""
-    dependencies: Dependencies | None = None
-    """What the result depends on besides the request, where that is known."""
-    partial: Result | None = None
-    """With an error: what the child had told before it."""
 
 
 def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:

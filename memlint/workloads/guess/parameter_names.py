@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from memlint.workloads.hints import DEFAULT_LENGTH, Hints
-from memlint.workloads.layers import AUDIO_LENGTH, entry_layers, image_of, input_of
+from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, image_of, input_of
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, Hints
 from memlint.workloads.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:

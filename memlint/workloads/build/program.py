@@ -11,13 +11,13 @@ from torch.utils._pytree import tree_map
 
 from memlint.base.errors import WorkloadError
 from memlint.tracing.records import Assumption
-from memlint.workloads.failure import reported
-from memlint.workloads.loss import mean_of, own_loss
+from memlint.workloads.user_errors import reported
+from memlint.workloads.build.loss import mean_of, own_loss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memlint.workloads.optimizers import OptimizerFactory
+    from memlint.workloads.build.optimizers import OptimizerFactory
     from memlint.workloads.spec import Workload
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}

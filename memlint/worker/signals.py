@@ -1,4 +1,4 @@
-"""Being told to end, as an exception."""
+"""How signals that end a process are raised, and held back for a moment."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a process to end, where the system has them."""
 
 
 @contextmanager
@@ -28,3 +31,13 @@ def terminations_raise() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold back what ends this process, and the process that is started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -6,15 +6,17 @@ import os
 import signal
 import time
 from collections import deque
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import Pipe, connection, get_context
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from memlint.base.errors import WorkerError
-from memlint.worker.answer import Answer, unanswered
+from memlint.worker.child_exit import unanswered
 from memlint.worker.fork import may_fork
 from memlint.worker.limits import die_with
-from memlint.worker.parent import Interrupted, ask
+from memlint.worker.protocol import Answer
+from memlint.worker.signals import ENDING, signals_wait
+from memlint.worker.supervise import Interrupted, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -22,11 +24,10 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from memlint.worker.fork import Fork
-    from memlint.worker.tasks import Task
+    from memlint.worker.protocol import Task
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their families: a little more than a Family takes at most
-_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def ask_child(task: Task, on_wait: Callable[[float], None] = lambda _seconds: None) -> Answer:
@@ -140,9 +141,9 @@ def supervise(task: Task, outcome: Connection, parent: int, ask_for: Callable[[T
     SIGINT ends the family once: a terminal sends it to all, and the parent as well.
     """
     die_with(parent, gently=True)
-    for number in _SIGNALS:
+    for number in ENDING:
         signal.signal(number, _interrupt_once if number == signal.SIGINT else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     sent: Answer | Exception
     try:
         sent = ask_for(task)
@@ -157,13 +158,3 @@ def supervise(task: Task, outcome: Connection, parent: int, ask_for: Callable[[T
 def _interrupt_once(_number: int, _frame: object) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise KeyboardInterrupt
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """Hold back what ends this process, and the process that is started meanwhile."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

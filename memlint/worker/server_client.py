@@ -12,18 +12,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from memlint.worker.answer import Answer, unanswered
 from memlint.worker.child import STDERR, STDOUT
-from memlint.worker.parent import command
+from memlint.worker.child_exit import unanswered
+from memlint.worker.child_variables import child_environment
 from memlint.worker.process_tree import Family
-from memlint.worker.supervisors import INTERVAL, PATIENCE, signals_wait
-from memlint.worker.terminations import terminations_raise
-from memlint.worker.variables import child_environment
+from memlint.worker.protocol import Answer
+from memlint.worker.signals import signals_wait, terminations_raise
+from memlint.worker.supervise import command
+from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.worker.tasks import Task
+    from memlint.worker.protocol import Task
 
 IMPORT_SECONDS = 60.0
 """How long a server may take for its imports."""

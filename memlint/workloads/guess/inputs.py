@@ -17,14 +17,15 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import TraceError, WorkloadError
 from memlint.tracing.records import Assumption
-from memlint.workloads import huggingface, huggingface_inputs
-from memlint.workloads.failure import describe
-from memlint.workloads.hints import Hints
-from memlint.workloads.loss import own_loss
-from memlint.workloads.names import LABELS, first_entry, guess_input
-from memlint.workloads.repair import repairs
+from memlint.workloads.build import huggingface
+from memlint.workloads.build.loss import own_loss
+from memlint.workloads.guess import huggingface_inputs
+from memlint.workloads.guess.model_sizes import Hints
+from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
+from memlint.workloads.guess.repair import repairs
+from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
-from memlint.workloads.trial import Stage, Trial
+from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

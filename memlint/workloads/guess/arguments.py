@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.failure import describe
-from memlint.workloads.hints import CONFIG_NAMES, annotation_class
-from memlint.workloads.huggingface import is_config
+from memlint.workloads.build.huggingface import is_config
+from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
 from memlint.workloads.spec import BATCH
+from memlint.workloads.user_errors import describe
 
 if TYPE_CHECKING:
     from memlint.workloads.spec import Workload

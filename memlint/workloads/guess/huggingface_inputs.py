@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from memlint.workloads.hints import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, LONGEST
+from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, LONGEST
 from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.source.module_names import module_name
-from memlint.workloads import torchvision_schemas
-from memlint.workloads.failure import reported
+from memlint.workloads.find import torchvision_schemas
+from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:
-    from memlint.workloads.target import Target
+    from memlint.workloads.find.target import Target
 
 
 def prepare_imports() -> None:

@@ -15,19 +15,19 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import device_named
 from memlint.tracing.records import Assumption
-from memlint.workloads import huggingface
-from memlint.workloads.arguments import arguments_for
+from memlint.workloads.build import huggingface
+from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.declare import Declaration
-from memlint.workloads.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
-from memlint.workloads.failure import reported
-from memlint.workloads.inputs import Inferred, infer_inputs
-from memlint.workloads.loading import load_object
-from memlint.workloads.optimizers import NONE, OptimizerFactory, optimizer_named
-from memlint.workloads.program import Construction, Program
+from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
+from memlint.workloads.user_errors import reported
+from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.find.loading import load_object
+from memlint.workloads.build.optimizers import NONE, OptimizerFactory, optimizer_named
+from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.spec import SEQUENCE
 from memlint.workloads.standing import standing_device
-from memlint.workloads.target import SEPARATOR, Target, parse_target
-from memlint.workloads.tensors import make_inputs
+from memlint.workloads.find.target import SEPARATOR, Target, parse_target
+from memlint.workloads.build.tensors import make_inputs
 
 if TYPE_CHECKING:
     from memlint.workloads.spec import Workload

@@ -14,13 +14,12 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 from memlint.worker import child
 from memlint.worker.fork import Fork, may_fork
-from memlint.worker.parent import conduct
-from memlint.worker.supervisors import Supervisors, supervise
+from memlint.worker.supervise import conduct
+from memlint.worker.supervisor_pool import Supervisors, supervise
 
 if TYPE_CHECKING:
-    from memlint.worker.answer import Answer
+    from memlint.worker.protocol import Answer, Task
     from memlint.worker.server import Original
-    from memlint.worker.tasks import Task
 
 _STANDARD = frozenset((0, 1, 2))
 

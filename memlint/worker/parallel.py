@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import psutil
 
-from memlint.worker import served
-from memlint.worker.answer import Answer, Limits, unanswered
-from memlint.worker.protocol import ANALYSE
-from memlint.worker.supervisors import Supervisors, answer_of, ask_child
-from memlint.worker.terminations import terminations_raise
+from memlint.worker import server_client
+from memlint.worker.child_exit import unanswered
+from memlint.worker.signals import terminations_raise
+from memlint.worker.supervisor_pool import Supervisors, answer_of, ask_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from memlint.worker.protocol import Request
+    from memlint.worker.protocol import Answer, Task
 
 WORKER_NBYTES = 2**30
 """Host memory for one child: PyTorch, and the Trace of a model of a few billion parameters."""
-
-
-class Task(NamedTuple):
-    """What `ask` takes."""
-
-    request: Request
-    limits: Limits
-    analyse: str = ANALYSE
 
 
 def answers_to(
@@ -42,7 +33,7 @@ def answers_to(
     """
     left = dict(enumerate(tasks))
     if len(left) > 1 and sys.platform == "linux":
-        for number, answer in served.answers(tasks, min(num_workers(), len(left)), on_wait):
+        for number, answer in server_client.answers(tasks, min(num_workers(), len(left)), on_wait):
             del left[number]
             yield number, answer
     num = min(num_workers(), len(left))

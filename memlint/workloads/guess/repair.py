@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from memlint.workloads.hints import DEFAULT_LENGTH, Hints
-from memlint.workloads.layers import input_of
+from memlint.workloads.guess.layers import input_of
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, Hints
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.workloads.trial import Trial
+    from memlint.workloads.guess.trial import Trial
 
 Specs = tuple[InputSpec, ...]
 

@@ -13,19 +13,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from memlint.worker.answer import interrupted, read_answer, stopped
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
+from memlint.worker.child_exit import interrupted, read_answer, stopped
+from memlint.worker.child_variables import child_environment
 from memlint.worker.process_tree import Family
 from memlint.worker.protocol import ANALYSE
-from memlint.worker.terminations import terminations_raise
-from memlint.worker.variables import child_environment
+from memlint.worker.signals import terminations_raise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from memlint.worker.answer import Answer, Limit, Limits
+    from memlint.worker.child_exit import Limit
     from memlint.worker.process_tree import Child
-    from memlint.worker.protocol import Request
+    from memlint.worker.protocol import Answer, Limits, Request
 
 _INTERVAL = 0.1  # seconds between two looks at the family
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs

@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from memlint.base.errors import UsageError, WorkerError
-from memlint.worker import ray_task
-from memlint.worker.answer import Answer, unanswered
-from memlint.worker.project_archive import pack
-from memlint.worker.remote import received, sent
-from memlint.worker.terminations import terminations_raise
+from memlint.worker.child_exit import unanswered
+from memlint.worker.protocol import Answer
+from memlint.worker.ray import worker as ray_worker
+from memlint.worker.ray.archive import pack
+from memlint.worker.ray.messages import received, sent
+from memlint.worker.signals import terminations_raise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.worker.tasks import Task
+    from memlint.worker.protocol import Task
 
 _INTERVAL = 0.1  # seconds between two calls of `on_wait`
 _RETRIES = 3
@@ -55,7 +56,7 @@ def answers_on_ray(
     address: str | None = None,
     on_wait: Callable[[Task, float], None] = lambda _task, _seconds: None,
 ) -> Iterator[tuple[int, Answer]]:
-    """Yield the number of each task and its Answer, as they complete, as `memlint.worker.tasks.answers_to` does.
+    """Yield the number of each task and its Answer, as they complete, as `memlint.worker.parallel.answers_to` does.
 
     `address` is what `ray.init` takes; None is a cluster of this machine's own, unless RAY_ADDRESS or `ray start` say
     otherwise. Workers get the files of the project as `pack` finds them. A task whose worker is lost is begun anew up
@@ -67,8 +68,8 @@ def answers_on_ray(
         raise UsageError("Ray is not installed", "pip install 'torch-memlint[ray]'")
     archives = _archives(tasks)
     with _connected(address) as ray, terminations_raise():
-        carry_out = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(ray_task.carry_out)
-        wanted = ray_task.versions()
+        carry_out = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(ray_worker.carry_out)
+        wanted = ray_worker.versions()
         objects: dict[str, Any] = {}
         running: dict[Any, int] = {}
         start = time.monotonic()
@@ -119,7 +120,7 @@ def _connected(address: str | None) -> Iterator[Any]:
         os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of 40 s each, for something else that listens there
     os.environ |= _QUIET
     ray = importlib.import_module("ray")
-    ray.cloudpickle.register_pickle_by_value(ray_task)
+    ray.cloudpickle.register_pickle_by_value(ray_worker)
     with tempfile.TemporaryFile() as written:
         try:
             # Workers get the current directory into their `sys.path`: the user's own must not stand there.
@@ -186,7 +187,7 @@ def _answer(ray: Any, task: Any, wanted: dict[str, str]) -> Answer:
             "The machine may have been out of memory: give tasks more room, or run fewer at a time on it.",
         )
     found = json.loads(said)
-    if (others := found.get(ray_task.OTHERS)) is None:
+    if (others := found.get(ray_worker.OTHERS)) is None:
         return received(said)
     return _failed(
         f"the Ray worker on {found['node']} has {_listed(others)}; here there is {_listed(wanted)}",

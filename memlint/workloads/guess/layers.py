@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from memlint.workloads.hints import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, Hints, is_position_name
+from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, Hints, is_position_name
 from memlint.workloads.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:

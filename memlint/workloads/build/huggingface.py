@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.failure import reported
-from memlint.workloads.loading import prepare_imports
+from memlint.workloads.user_errors import reported
+from memlint.workloads.find.loading import prepare_imports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,9 +28,9 @@ def versions() -> dict[str, str]:
 
 
 def carry_out(archive: bytes, task: str, wanted: dict[str, str]) -> str:
-    """JSON as of `memlint.worker.remote.carried_out`, or what is installed here where that is not what is `wanted`."""
+    """JSON as of `ray.messages.carried_out`, or what is installed here where that is not what is `wanted`."""
     if (found := versions()) != wanted:
         return json.dumps({OTHERS: found, "node": platform.node()})
-    from memlint.worker.remote import carried_out  # noqa: PLC0415 -- not before it is known which one that is
+    from memlint.worker.ray.messages import carried_out  # noqa: PLC0415 -- not before it is known which one that is
 
     return carried_out(archive, task)

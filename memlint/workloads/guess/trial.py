@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from memlint.workloads.layers import ENTRIES
-from memlint.workloads.tensors import make_inputs
+from memlint.workloads.build.tensors import make_inputs
+from memlint.workloads.guess.layers import ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -13,13 +13,12 @@ from pydantic import BaseModel, ConfigDict
 
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
-from memlint.worker.answer import Answer, Limits
-from memlint.worker.parent import Interrupted, ask
-from memlint.worker.project_archive import unpack
-from memlint.worker.protocol import Failure, Request, Result
+from memlint.worker.protocol import Answer, Failure, Limits, Request, Result
+from memlint.worker.ray.archive import unpack
+from memlint.worker.supervise import Interrupted, ask
 
 if TYPE_CHECKING:
-    from memlint.worker.tasks import Task
+    from memlint.worker.protocol import Task
 
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
 """Environment variables that change what a step takes; all others are those of the other machine."""
