@@ -639,9 +639,9 @@ def test_misused_baselines_are_one_clear_message(project, arguments, message):
 
 
 RAISES = """
-from memlint.lint.rule import HEADINGS, Rule, Severity
+from memlint.lint.rule import HEADINGS, Severity, SourceRule
 
-class Raises(Rule):
+class Raises(SourceRule):
     code, name, summary, severity, words = "ACM002", "raises", "Raises.", Severity.WARNING, ()
     __doc__ = "".join(f"## {heading}\\n" for heading in HEADINGS)
 

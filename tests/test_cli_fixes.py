@@ -133,11 +133,11 @@ def test_a_rule_in_the_project_that_changes_is_run_again(project):
     rules.mkdir()
     headings = "\n\n".join(f"    ## {heading}" for heading in __import__("memlint.lint.rule").lint.rule.HEADINGS)
     template = (
-        "from memlint.lint.rule import Rule, Severity\nfrom memlint.lint.rule import finding_at\n"
-        f'from memlint.source.text import Source\n\nclass Mine(Rule):\n    """Mine.\n\n{headings}\n    """\n\n'
+        "from memlint.lint.rule import Severity, SourceRule\nfrom memlint.lint.rule import Severity, SourceRule\n"
+        f'from memlint.source.text import Source\n\nclass Mine(SourceRule):\n    """Mine.\n\n{headings}\n    """\n\n'
         "    code, name, summary, severity = 'ABC100', 'mine', 'Mine.', Severity.WARNING\n\n"
         "    def check(self, source: Source):\n"
-        "        yield finding_at(self, source, source.tree.body[0], 'MESSAGE', 'f')\n"
+        "        yield self.finding(source, source.tree.body[0], 'MESSAGE', 'f')\n"
     )
     Path("pyproject.toml").write_text('[tool.memlint]\nrule-paths = ["rules"]\nexclude = ["rules"]\n')
     for message in ("first", "second"):

@@ -36,7 +36,6 @@ def rules(output_format: str, no_exec: bool) -> None:
     """List the installed rules, and those of the project."""
     import json  # noqa: PLC0415
 
-    from memlint.lint.pages import looks_at  # noqa: PLC0415
     from memlint.report.layout import table  # noqa: PLC0415
 
     registry = registry_here(no_exec)
@@ -47,7 +46,7 @@ def rules(output_format: str, no_exec: bool) -> None:
                 "name": rule.name,
                 "severity": rule.severity.value,
                 "summary": rule.summary,
-                "looks_at": looks_at(rule),
+                "looks_at": rule.looks_at,
                 "module": type(rule).__module__,
             }
             for rule in registry.rules

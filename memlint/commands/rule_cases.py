@@ -12,7 +12,7 @@ from memlint.base.errors import RuleError, UsageError
 from memlint.config import Settings
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.registry import Registry, load_rules, project_rules
-from memlint.lint.rule import Kind, kind_of
+from memlint.lint.rule import TraceRule
 from memlint.lint.runner import check_source
 from memlint.source.text import Source, Unreadable
 from memlint.worker.protocol import Limits, Request
@@ -99,10 +99,7 @@ def run_cases(subjects: Subjects) -> Iterator[Outcome]:
 def _problem(rule: Rule, case: Case, kind: str, paths: Sequence[Path]) -> str:
     try:
         found: Iterable[lint.Finding | Finding]
-        if isinstance(rule, Diagnostic) or kind_of(type(rule)) is Kind.SOURCE:
-            found = _found_in_source(rule, case)
-        else:
-            found = _found_in_trace(rule, case, paths)
+        found = _found_in_trace(rule, case, paths) if isinstance(rule, TraceRule) else _found_in_source(rule, case)
     except _NotRunError as error:
         return str(error)
     failed = [finding.message for finding in found if finding.code == BrokenRule.code]

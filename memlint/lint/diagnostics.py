@@ -32,6 +32,8 @@ LOCAL = "memlint_local_"
 class Diagnostic(Rule):
     """A finding that the engine makes."""
 
+    looks_at = "memlint's own run"
+
     @classmethod
     def at(cls, path: str, line: int, message: str, fix: str, column: int = 1) -> Finding:
         """Make a Finding of this diagnostic."""

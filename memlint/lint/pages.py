@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
-from memlint.lint.diagnostics import Diagnostic
 from memlint.lint.registry import CODE, GROUP, load_rules
-from memlint.lint.rule import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,7 +42,7 @@ def page(rule: Rule) -> str:
     parts = [
         f"# {rule.code}: {rule.name}",
         rule.summary,
-        f"Severity: {rule.severity.value}. Looks at: {looks_at(rule)}.",
+        f"Severity: {rule.severity.value}. Looks at: {rule.looks_at}.",
         intro.strip(),
         *(f"## {heading}\n\n{body}" for heading, body in bodies.items()),
         _SUPPRESSION.format(code=rule.code),
@@ -55,23 +53,11 @@ def page(rule: Rule) -> str:
 def index(rules: Iterable[Rule]) -> str:
     """Make the Markdown page that lists `rules`."""
     rows = [
-        f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity.value} | {looks_at(rule)} | {rule.summary} |"
+        f"| [{rule.code}]({rule.code}.md) | {rule.name} | {rule.severity.value} | {rule.looks_at} | {rule.summary} |"
         for rule in rules
     ]
     head = ["# Rules", "", "| code | name | severity | looks at | what it reports |", "|---|---|---|---|---|"]
     return "\n".join([*head, *rows]) + "\n"
-
-
-def looks_at(rule: Rule) -> str:
-    """Say what a rule needs."""
-    if isinstance(rule, Diagnostic):
-        return "memlint's own run"
-    return {
-        "Source": "source text, nothing is run",
-        "Trace": "a traced step",
-        "Timeline": "the lifetimes in a traced step",
-        "Estimate": "the estimate of a step",
-    }[kind_of(type(rule)).value]
 
 
 def built_in_pages() -> dict[str, str]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
-from memlint.lint.rule import HEADINGS, Finding, Rule, Severity, kind_of
+from memlint.lint.rule import HEADINGS, Finding, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.selection import select_rules, unknown
 
 if TYPE_CHECKING:
@@ -186,6 +186,8 @@ def _checked(rule: type[Rule]) -> Rule:
     if not (isinstance(rule, type) and issubclass(rule, Rule)):
         raise RuleError(f"{rule!r} is no subclass of memlint.lint.rule.Rule")
     path = _path(rule)
+    if not issubclass(rule, SourceRule | TraceRule):
+        raise RuleError(f"{path} is neither a SourceRule nor a TraceRule")
     for attribute in ("code", "name", "summary", "severity"):
         if not getattr(rule, attribute, None):
             raise RuleError(f"{path} has no {attribute}")
@@ -196,7 +198,6 @@ def _checked(rule: type[Rule]) -> Rule:
     missing = [heading for heading in HEADINGS if f"## {heading}\n" not in f"{rule.__doc__}\n"]
     if missing:
         raise RuleError(f"{path}: the docstring has no heading {missing[0]!r}")
-    kind_of(rule)
     return rule()
 
 

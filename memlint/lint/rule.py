@@ -1,19 +1,16 @@
 """What a rule is, what it may ask, and what it says.
 
 A rule is a class: its attributes name it, its docstring is its page, `bad` and `good` are run as tests and printed in
-the page, and the annotation of the first argument of `check` says what it needs: a Source, a Trace, a Timeline or an
-Estimate. Rules of a Source take it alone, `check(self, source: Source)`; the others also take the Context.
+the page. A SourceRule reads the text of a file; a TraceRule asks the Context of a traced Workload.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
@@ -75,15 +72,6 @@ class Confidence(StrEnum):
     """A closed formula, without any simulation."""
     HEURISTIC = "heuristic"
     """A pattern in the source; no bytes were computed."""
-
-
-class Kind(StrEnum):
-    """What the `check` of a rule takes first."""
-
-    SOURCE = "Source"
-    TRACE = "Trace"
-    TIMELINE = "Timeline"
-    ESTIMATE = "Estimate"
 
 
 class Applicability(StrEnum):
@@ -187,7 +175,7 @@ class Context(Protocol):
 
 
 class Rule:
-    """Base of all rules."""
+    """What a SourceRule, a TraceRule and memlint's own diagnostics have in common."""
 
     code: ClassVar[str]
     """Letters and three digits, `MEM107`."""
@@ -196,18 +184,60 @@ class Rule:
     summary: ClassVar[str]
     """One sentence."""
     severity: ClassVar[Severity]
+    looks_at: ClassVar[str]
+    """What the page says that the rule needs."""
     words: ClassVar[tuple[str, ...]] = LIBRARIES
     """In lower case. Files without any of these words are not parsed for the rule's sake; empty for every file."""
     bad: ClassVar[tuple[Case, ...]] = ()
     good: ClassVar[tuple[Case, ...]] = ()
 
-    def check(self, *args: Any, **kwargs: Any) -> Iterator[Finding]:
-        """Yield what is wrong with the Source, Trace, Timeline or Estimate given."""
+
+class SourceRule(Rule):
+    """A rule that reads the text of one file after the other; nothing is run."""
+
+    looks_at = "source text, nothing is run"
+
+    def check(self, source: Source) -> Iterator[Finding]:
+        """Yield what is wrong with the file."""
         raise NotImplementedError
 
-    def check_steps(self, _timeline: Timeline, _context: Context) -> Iterator[Finding]:
-        """Yield what a rule of a Source knows better of a traced Workload: the bytes that each step adds."""
+    def check_steps(self, _context: Context) -> Iterator[Finding]:
+        """Yield what is known better of a traced Workload: the bytes that each step adds."""
         yield from ()
+
+    def finding(
+        self,
+        source: Source,
+        node: ast.expr | ast.stmt,
+        message: str,
+        fix: str,
+        severity: Severity | None = None,
+        correction: Correction | None = None,
+    ) -> Finding:
+        """Make a Finding at `node`: a heuristic without bytes."""
+        return Finding(
+            code=self.code,
+            path=source.path,
+            line=node.lineno,
+            column=node.col_offset + 1,
+            message=message,
+            severity=severity or self.severity,
+            confidence=Confidence.HEURISTIC,
+            nbytes=None,
+            peak_change=None,
+            fix=fix,
+            correction=correction,
+        )
+
+
+class TraceRule(Rule):
+    """A rule that looks at a traced Workload: at the Trace, the Timeline or the Estimate of its Context."""
+
+    looks_at = "a traced step"
+
+    def check(self, context: Context) -> Iterator[Finding]:
+        """Yield what is wrong with the Workload."""
+        raise NotImplementedError
 
     def finding(
         self,
@@ -249,48 +279,4 @@ def describe_peak(estimate: Estimate) -> str:
     place = f" at {Path(estimate.frame.path).name}:{estimate.frame.line}" if estimate.frame else ""
     return (
         f"{format_nbytes(estimate.requested.estimate)} in {estimate.phase.value}, {estimate.op or 'no kernel'}{place}"
-    )
-
-
-def kind_of(rule: type[Rule]) -> Kind:
-    """Read what `rule.check` takes from its annotation, without importing what that names; raises RuleError."""
-    hashable: Any = rule  # which mypy does not take type[Rule] for
-    return _kind_of(hashable)
-
-
-@cache
-def _kind_of(rule: type[Rule]) -> Kind:
-    try:
-        annotation = next((value for name, value in rule.check.__annotations__.items() if name != "return"), "")
-        name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
-        return Kind(name.strip("\"'").rpartition(".")[2])
-    except (ValueError, NameError):
-        raise RuleError(
-            f"{rule.__qualname__}.check does not say what it takes",
-            "Annotate its first argument with Source, Trace, Timeline or Estimate.",
-        ) from None
-
-
-def finding_at(
-    rule: Rule,
-    source: Source,
-    node: ast.expr | ast.stmt,
-    message: str,
-    fix: str,
-    severity: Severity | None = None,
-    correction: Correction | None = None,
-) -> Finding:
-    """Make the Finding of a rule that only read the text: a heuristic without bytes."""
-    return Finding(
-        code=rule.code,
-        path=source.path,
-        line=node.lineno,
-        column=node.col_offset + 1,
-        message=message,
-        severity=severity or rule.severity,
-        confidence=Confidence.HEURISTIC,
-        nbytes=None,
-        peak_change=None,
-        fix=fix,
-        correction=correction,
     )

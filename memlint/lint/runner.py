@@ -9,21 +9,24 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from memlint.base.garbage import uncollected
 from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.processes import Orders, check_with_helpers, num_helpers
-from memlint.lint.rule import Finding, Kind, Rule, kind_of
+from memlint.lint.rule import Finding, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled, unsuppressed
 from memlint.source.files import python_files
 from memlint.source.text import Source, Unreadable, read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from memlint.lint.rule import Context
+
+_Subject = TypeVar("_Subject")
+
 
 @dataclass(frozen=True, slots=True)
 class Checker:
@@ -117,14 +120,14 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     rules = tuple(rules)
     findings: list[Finding] = []
     for rule in rules:
-        if not isinstance(rule, Diagnostic) and kind_of(type(rule)) is Kind.SOURCE:
-            findings += _run(rule, (source,), source.path)
+        if isinstance(rule, SourceRule):
+            findings += _run(rule, rule.check, source, source.path)
     findings = settled(source, findings, rules, codes)
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
 def run_trace_rules(context: Context, rules: Iterable[Rule]) -> list[Finding]:
-    """Run the rules that take a Trace, Timeline or Estimate over one traced Workload; findings by code.
+    """Run the TraceRules among `rules` over one traced Workload; findings by code.
 
     What comments suppress is left out.
     """
@@ -133,18 +136,31 @@ def run_trace_rules(context: Context, rules: Iterable[Rule]) -> list[Finding]:
 
 def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
     """What `run_trace_rules` gives and what comments suppress, which whoever sees all Workloads of a file decides."""
-    subjects = {Kind.TRACE: context.trace, Kind.TIMELINE: context.timeline, Kind.ESTIMATE: context.estimate}
     findings: list[Finding] = []
     for rule in sorted(rules, key=lambda rule: rule.code):
-        if not isinstance(rule, Diagnostic) and (kind := kind_of(type(rule))) is not Kind.SOURCE:
-            findings += _run(rule, (subjects[kind], context), context.workload.path)
+        if isinstance(rule, TraceRule):
+            findings += _run(rule, rule.check, context, context.workload.path)
     return findings
 
 
-def _run(rule: Rule, arguments: tuple[object, ...], path: str) -> list[Finding]:
+def step_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
+    """Run `check_steps` of the SourceRules that have one; findings by code, suppressed or not."""
+    findings: list[Finding] = []
+    for rule in sorted(rules, key=lambda rule: rule.code):
+        if isinstance(rule, SourceRule):
+            findings += _run(rule, rule.check_steps, context, context.workload.path)
+    return findings
+
+
+def looks_at_steps(rule: Rule) -> bool:
+    """Whether a SourceRule also looks at traced steps."""
+    return isinstance(rule, SourceRule) and type(rule).check_steps is not SourceRule.check_steps
+
+
+def _run(rule: Rule, check: Callable[[_Subject], Iterable[Finding]], subject: _Subject, path: str) -> list[Finding]:
     findings: list[Finding] = []
     try:
-        for finding in rule.check(*arguments):
+        for finding in check(subject):
             findings.append(finding)  # noqa: PERF402 -- what came before an error is kept
     except (Exception, RecursionError) as error:
         findings.append(BrokenRule.of_rule(rule, error, path))

@@ -22,7 +22,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.lint.rule import Case, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Severity, SourceRule
 from memlint.source.scopes import uses_torch
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from memlint.source.text import Source
 
 
-class @CLASS@(Rule):
+class @CLASS@(SourceRule):
     """A tensor is converted to float64.
 
     ## What it does
@@ -76,7 +76,7 @@ class @CLASS@(Rule):
                 case ast.Call(func=ast.Attribute(attr="double")):
                     what = "`double()` makes a copy in float64, of twice the bytes."
                     fix = "Use `float()`, or leave the conversion out."
-                    yield finding_at(self, source, node, what, fix)
+                    yield self.finding(source, node, what, fix)
 '''
 
 

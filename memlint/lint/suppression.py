@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppression, UnusedSuppression
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import Kind, kind_of
+from memlint.lint.rule import SourceRule
 from memlint.lint.selection import closest_code
 from memlint.source.text import Source, Unreadable
 
@@ -54,7 +54,7 @@ def settled(
     if MalformedSuppression.code in wanted:
         findings += diagnose(source, codes)
     if UnusedSuppression.code in wanted:
-        findings += unused(source, findings, without_failed(codes_of(rules, Kind.SOURCE), findings))
+        findings += unused(source, findings, without_failed(codes_of(rules, SourceRule), findings))
     return unsuppressed(findings, {source.path: source})
 
 
@@ -126,9 +126,9 @@ def _any_within(lines: Sequence[int], suppression: Suppression) -> bool:
     return position < len(lines) and lines[position] <= suppression.last
 
 
-def codes_of(rules: Iterable[Rule], *kinds: Kind) -> frozenset[str]:
-    """Give the codes of those of `rules` that look at these `kinds`."""
-    return frozenset(rule.code for rule in rules if not isinstance(rule, Diagnostic) and kind_of(type(rule)) in kinds)
+def codes_of(rules: Iterable[Rule], base: type[Rule]) -> frozenset[str]:
+    """Codes of those of `rules` that derive from `base`."""
+    return frozenset(rule.code for rule in rules if isinstance(rule, base))
 
 
 def without_failed(codes: frozenset[str], findings: Iterable[Located]) -> frozenset[str]:

@@ -55,16 +55,16 @@ def kind_of(growth: Growth) -> GrowsBy:
     return GrowsBy.LIST if _in_list(growth.keeper) else GrowsBy.SUM
 
 
-def findings(rule: Rule, timeline: Timeline, context: Context, by: GrowsBy) -> Iterator[Finding]:
+def findings(rule: Rule, context: Context, by: GrowsBy) -> Iterator[Finding]:
     """Yield a Finding for each variable that keeps more with every step, in the way that `by` says."""
-    if not may_grow(timeline):
+    if not may_grow(context.timeline):
         return
     for growth in growths(context.long_run):
         if kind_of(growth) is by:
-            yield _report(rule, timeline, context, growth)
+            yield _report(rule, context, growth)
 
 
-def _report(rule: Rule, timeline: Timeline, context: Context, growth: Growth) -> Finding:
+def _report(rule: Rule, context: Context, growth: Growth) -> Finding:
     frame = place(growth.keeper, growth.buffers)
     steps = steps_until_full(context, growth)
     path = frame.path if frame else context.workload.path
@@ -80,7 +80,7 @@ def _report(rule: Rule, timeline: Timeline, context: Context, growth: Growth) ->
         severity=Severity.NOTE if steps is not None and steps > FAR_AWAY else Severity.ERROR,
         confidence=Confidence.EXACT_LIFETIME,
         nbytes=growth.nbytes,
-        peak_change=_peak_change(timeline, growth),
+        peak_change=_peak_change(context.timeline, growth),
         fix=_FIXES[kind_of(growth)],
     )
 

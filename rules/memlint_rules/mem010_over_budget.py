@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.estimate import Estimate
 
 
-class OverBudget(Rule):
+class OverBudget(TraceRule):
     """The step takes more GPU memory than its budget, or than the GPU has.
 
     ## What it does
@@ -50,6 +49,7 @@ class OverBudget(Rule):
     name = "over-budget"
     summary = "The step takes more memory than its budget or than the GPU has."
     severity = Severity.ERROR
+    looks_at = "the estimate of a step"
     bad: ClassVar[tuple[Case, ...]] = (
         Case(
             source="""\
@@ -96,9 +96,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, estimate: Estimate, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding if the device peak is above the limit."""
-        device = context.device
+        estimate, device = context.estimate, context.device
         limit = context.budget if context.budget is not None else device.total_nbytes
         if context.budget is None and not device.is_cuda:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointModules
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Trace
 
 MIN_SHARE = 0.25
 """Saved activations inside the blocks must be at least this share of what is alive at the peak."""
 
 
-class MissingActivationCheckpointing(Rule):
+class MissingActivationCheckpointing(TraceRule):
     """Repeated blocks keep their activations for backward, and these make up a large part of the peak.
 
     ## What it does
@@ -131,9 +130,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding, for the class of blocks that saves most."""
-        timeline, estimate = context.timeline, context.estimate
+        trace, timeline, estimate = context.trace, context.timeline, context.estimate
         if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER or not timeline.events:
             return
         peak = estimate.requested.estimate

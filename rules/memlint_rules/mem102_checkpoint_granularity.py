@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointInstead
@@ -107,7 +107,7 @@ def memlint_workload():
 """
 
 
-class CheckpointGranularity(Rule):
+class CheckpointGranularity(TraceRule):
     """One activation checkpoint goes around most of the model, so backward begins by making everything again.
 
     ## What it does
@@ -158,9 +158,9 @@ class CheckpointGranularity(Rule):
         Case(title="A reversible network runs one block after the other again", source=_REVERSIBLE),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding."""
-        estimate = context.estimate
+        trace, estimate = context.trace, context.estimate
         if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER:
             return
         region = _largest_region(trace)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Phase
 from memlint_rules.attention import fused_sizes, match_attention, unread_average
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Trace
+    from memlint.tracing.records import Frame
     from memlint_rules.attention import Attention
 
 _MODEL = """\
@@ -42,7 +42,7 @@ def memlint_workload():
 """
 
 
-class MaterialisedAttention(Rule):
+class MaterialisedAttention(TraceRule):
     """Attention is written as two matrix products with a softmax between them.
 
     ## What it does
@@ -127,8 +127,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line with such a softmax."""
+        trace = context.trace
         flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, list[Attention]] = defaultdict(list)
         for node in trace.nodes:

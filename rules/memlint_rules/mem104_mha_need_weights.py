@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Phase
 from memlint_rules.attention import fused_sizes, match_attention, unread_average
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node
     from memlint_rules.attention import Attention
 
 _MODEL = """\
@@ -38,7 +38,7 @@ def memlint_workload():
 """
 
 
-class MhaNeedWeights(Rule):
+class MhaNeedWeights(TraceRule):
     """`nn.MultiheadAttention` returns its weights and the program does not use them.
 
     ## What it does
@@ -87,8 +87,9 @@ class MhaNeedWeights(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that calls such a module."""
+        trace = context.trace
         softmaxes = [n for n in trace.nodes if n.op == "aten._softmax.default" and n.phase is Phase.FORWARD]
         if not softmaxes or not any("MultiheadAttention" in kind for _, kind in trace.modules):
             return

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, peak_change
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node
 
 MIN_LENGTH = 32
 """Positions; smaller masks are not worth a word."""
@@ -78,7 +78,7 @@ def memlint_workload():
 """
 
 
-class ExplicitCausalMask(Rule):
+class ExplicitCausalMask(TraceRule):
     """Fused attention is given a causal mask as a tensor.
 
     ## What it does
@@ -149,13 +149,13 @@ class ExplicitCausalMask(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that calls attention with such a mask."""
-        calls = [node for node in trace.nodes if node.op in _ATTENTION and node.phase is Phase.FORWARD]
+        calls = [node for node in context.trace.nodes if node.op in _ATTENTION and node.phase is Phase.FORWARD]
         masked = [(node, mask) for node in calls if (mask := _square_mask(node))]
         if not masked:
             return
-        flow, timeline = Flow.of(trace), context.timeline
+        flow, timeline = Flow.of(context.trace), context.timeline
         lines: defaultdict[Frame | None, list[tuple[Node, _Origin]]] = defaultdict(list)
         for node, mask in masked:
             origin = _origin(flow, mask, node.index)

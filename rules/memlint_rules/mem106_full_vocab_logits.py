@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Phase
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, most_alive, numel
@@ -48,7 +48,7 @@ def memlint_workload():
 """
 
 
-class FullVocabLogits(Rule):
+class FullVocabLogits(TraceRule):
     """The loss of a language model takes the logits of all positions over the whole vocabulary at once.
 
     ## What it does
@@ -117,19 +117,19 @@ class FullVocabLogits(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line with such a loss."""
         if context.workload.mode != "train":
             return
-        flow, timeline = Flow.of(trace), context.timeline
+        flow, timeline = Flow.of(context.trace), context.timeline
         lines: defaultdict[Frame | None, list[_Match]] = defaultdict(list)
-        for node in trace.nodes:
+        for node in context.trace.nodes:
             if node.op == "aten._log_softmax.default" and node.phase is Phase.FORWARD and (match := _match(flow, node)):
                 lines[node.frame].append(match)
         for frame, matches in lines.items():
             if _is_chunked(matches):
                 continue
-            sizes = _sizes(trace, matches)
+            sizes = _sizes(context.trace, matches)
             nbytes = most_alive(timeline, sizes)
             rows, words = numel(matches[0].logits) // matches[0].words, matches[0].words
             yield self.finding(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import memlint
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule, is_notable
 from memlint.memory.liveness import dead_at, held
 from memlint.memory.timeline import end_at, live, peak_event
 from memlint.tracing.records import Category
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from memlint.lint.rule import Context, Holder
     from memlint.memory.liveness import Held
-    from memlint.memory.timeline import Timeline
     from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
@@ -27,7 +26,7 @@ MIN_NBYTES = 2**20
 _KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
 
 
-class DeadAtPeakReference(Rule):
+class DeadAtPeakReference(TraceRule):
     """A variable keeps a tensor alive at the peak although nothing reads the tensor again.
 
     ## What it does
@@ -69,6 +68,7 @@ class DeadAtPeakReference(Rule):
     name = "dead-at-peak-reference"
     summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
     severity = Severity.WARNING
+    looks_at = "the lifetimes in a traced step"
     bad: ClassVar[tuple[Case, ...]] = (
         Case(
             title="The loop keeps what the model returns until its next iteration",
@@ -153,8 +153,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable, biggest first."""
+        timeline = context.timeline
         if not timeline.events:
             return
         peak = max(live(timeline))

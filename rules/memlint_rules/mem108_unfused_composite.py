@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
@@ -50,7 +50,7 @@ def memlint_workload():
 """
 
 
-class UnfusedComposite(Rule):
+class UnfusedComposite(TraceRule):
     """An activation or normalisation is written out, and each of its operations keeps tensors for backward.
 
     ## What it does
@@ -128,8 +128,9 @@ class UnfusedComposite(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that such a function ends on."""
+        trace = context.trace
         roots = [node for node in trace.nodes if node.op in ROOTS and node.phase is Phase.FORWARD and node.step >= 0]
         if context.workload.mode != "train" or not roots:
             return

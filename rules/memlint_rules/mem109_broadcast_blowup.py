@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Phase
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
@@ -58,7 +58,7 @@ def memlint_workload():
 """
 
 
-class BroadcastBlowup(Rule):
+class BroadcastBlowup(TraceRule):
     """Every element of one tensor meets every element of another in memory, and the result is summed up at once.
 
     ## What it does
@@ -115,8 +115,9 @@ class BroadcastBlowup(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that broadcasts so."""
+        trace = context.trace
         candidates = [n for n in trace.nodes if n.op in _BROADCASTS and n.phase is Phase.FORWARD and _blows_up(n)]
         if not candidates:
             return

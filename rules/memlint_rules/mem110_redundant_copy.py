@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.frames import is_users
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import merge, resize, without
 from memlint.tracing.records import Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from memlint.lint.rule import Context
     from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node
 
 _BROADCASTS = frozenset(
     f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "maximum", "minimum")
@@ -75,7 +75,7 @@ def memlint_workload():
 _REPEAT = "k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)\n        "
 
 
-class RedundantCopy(Rule):
+class RedundantCopy(TraceRule):
     """A tensor is copied although neither the copy nor the original is changed afterwards.
 
     ## What it does
@@ -147,13 +147,13 @@ class RedundantCopy(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line and kind of copy."""
-        copies = [node for node in trace.nodes if node.phase is Phase.FORWARD and node.step >= 0 and node.frame]
+        copies = [node for node in context.trace.nodes if node.phase is Phase.FORWARD and node.step >= 0 and node.frame]
         copies = [node for node in copies if node.op in _COPIES and min(_buffers(node)) >= 0]
         if not copies:
             return
-        flow, timeline = Flow.of(trace), context.timeline
+        flow, timeline = Flow.of(context.trace), context.timeline
         lines: defaultdict[tuple[Frame | None, _Kind], list[Node]] = defaultdict(list)
         for node in copies:
             if (kind := _kind(flow, node)) is not None and _is_to_be_changed(node, kind):

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import merge
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, most_alive, peak_change
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node
 
 SAVES_EITHER = {
     "aten.leaky_relu.default": "aten.leaky_relu_backward.default",
@@ -55,7 +55,7 @@ def memlint_workload():
 """
 
 
-class EffectiveInplace(Rule):
+class EffectiveInplace(TraceRule):
     """An activation keeps its input and its output for backward, and would need only one tensor in place of both.
 
     ## What it does
@@ -129,13 +129,13 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line whose activations lower the peak in place."""
         ops = SAVES_EITHER if context.workload.mode == "train" else HAS_IN_PLACE
-        nodes = [node for node in trace.nodes if node.op in ops and node.phase is Phase.FORWARD]
+        nodes = [node for node in context.trace.nodes if node.op in ops and node.phase is Phase.FORWARD]
         if not nodes:
             return
-        flow = Flow.of(trace)
+        flow = Flow.of(context.trace)
         lines: defaultdict[Frame | None, list[Node]] = defaultdict(list)
         for node in nodes:
             if _may_write_over_input(flow, node):
@@ -145,7 +145,7 @@ def memlint_workload():
             change = peak_change(context.timeline, merge(context.timeline, pairs))
             if change >= 0:
                 continue
-            number = sum(node.step == trace.num_steps - 1 for node in group)
+            number = sum(node.step == context.trace.num_steps - 1 for node in group)
             kinds = " and ".join(sorted({node.op.split(".")[1] for node in group}))
             nbytes = most_alive(context.timeline, pairs)
             yield self.finding(

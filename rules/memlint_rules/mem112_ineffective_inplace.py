@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Frame, Node, Trace
+    from memlint.tracing.records import Buffer, Frame, Node
 
 _MODEL = """\
 import torch
@@ -43,7 +43,7 @@ def memlint_workload():
 """
 
 
-class IneffectiveInplace(Rule):
+class IneffectiveInplace(TraceRule):
     """Dropout works in place, and keeps its noise in the dtype of its input where a mask of bytes would do.
 
     ## What it does
@@ -88,8 +88,9 @@ class IneffectiveInplace(Rule):
         Case(title="In place, and without effect on memory", source=_MODEL.format(dropout="nn.SiLU(inplace=True)")),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line with such a dropout."""
+        trace = context.trace
         drawn = [n for n in trace.nodes if n.op == "aten.bernoulli_.float" and n.phase is Phase.FORWARD]
         if not drawn or not context.device.is_cuda:
             return

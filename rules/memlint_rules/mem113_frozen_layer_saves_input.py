@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import end_at
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
@@ -69,7 +69,7 @@ class FrozenBatchNorm(nn.Module):
 """
 
 
-class FrozenLayerSavesInput(Rule):
+class FrozenLayerSavesInput(TraceRule):
     """A layer whose parameters are frozen keeps its input for backward without a use for it.
 
     ## What it does
@@ -138,8 +138,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per kind of layer, on the line where most is kept."""
+        trace = context.trace
         trained = {buffer.name for buffer in trace.buffers if buffer.category is Category.GRADIENT}
         if context.workload.mode != "train" or not trained:
             return

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
@@ -59,7 +59,7 @@ def memlint_workload():
 """
 
 
-class GatherScatterMessages(Rule):
+class GatherScatterMessages(TraceRule):
     """A sum over neighbours gathers one message per edge and then scatters them.
 
     ## What it does
@@ -128,8 +128,9 @@ class GatherScatterMessages(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that gathers such messages."""
+        trace = context.trace
         gathers = [n for n in trace.nodes if n.op in _GATHERS and n.phase is Phase.FORWARD and _multiplies_rows(n)]
         if not gathers:
             return

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Phase
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.tracing.records import Frame, Node
 
 MIN_VOCABULARY = 8192
 MIN_FACTOR = 8
@@ -45,7 +45,7 @@ def next_token():
 """
 
 
-class AllPositionLogits(Rule):
+class AllPositionLogits(TraceRule):
     """Inference computes the logits of every position and reads those of one.
 
     ## What it does
@@ -88,8 +88,9 @@ class AllPositionLogits(Rule):
         Case(title="Every position counts", source=_MODEL.format(logits="self.head(hidden).argmax(-1)")),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that makes such logits."""
+        trace = context.trace
         if context.workload.mode == "train":
             return
         timeline = context.timeline

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.estimate import replay
 from memlint.memory.timeline import end_at, resize
 from memlint.tracing.records import Category, Phase
@@ -54,7 +54,7 @@ def generate():
 """
 
 
-class GrowingKvCache(Rule):
+class GrowingKvCache(TraceRule):
     """A cache of keys and values grows by a concatenation at every token.
 
     ## What it does
@@ -112,13 +112,13 @@ class GrowingKvCache(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that concatenates so."""
         if context.workload.mode == "train":
             return
         timeline = context.timeline
         lines: defaultdict[Frame | None, list[list[Node]]] = defaultdict(list)
-        for row in _rows(trace):
+        for row in _rows(context.trace):
             if len(row) >= MIN_STEPS:
                 lines[row[0].frame].append(row)
         for frame, rows in lines.items():

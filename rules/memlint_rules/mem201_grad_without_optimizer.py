@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category
 from memlint.whatif.changes import FreezeParameters
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
+    from memlint.tracing.records import Buffer
 
 _MODEL = """\
 import torch
@@ -45,7 +45,7 @@ def memlint_workload():
 _FREEZE = "\n    model.backbone.requires_grad_(False)"
 
 
-class GradWithoutOptimizer(Rule):
+class GradWithoutOptimizer(TraceRule):
     """Backward computes gradients of parameters that nothing updates.
 
     ## What it does
@@ -111,9 +111,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all such parameters."""
-        timeline = context.timeline
+        trace, timeline = context.trace, context.timeline
         updated = {buffer for node in trace.nodes if node.step >= 0 for buffer in made(node)}
         parameters = {b.name: b for b in trace.buffers if b.category is Category.PARAMETER}
         if updated.isdisjoint(parameter.id for parameter in parameters.values()):

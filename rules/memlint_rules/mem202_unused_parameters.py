@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Trace
 
 MIN_NBYTES = 2**20
 """Less than this in all is not worth a word."""
@@ -38,7 +37,7 @@ def memlint_workload():
 """
 
 
-class UnusedParameters(Rule):
+class UnusedParameters(TraceRule):
     """Parameters were moved to the device, and no step reads them.
 
     ## What it does
@@ -93,16 +92,16 @@ class UnusedParameters(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all unused parameters."""
         used = {
             geometry.buffer
-            for node in trace.nodes
+            for node in context.trace.nodes
             if node.step >= 0
             for geometry in (*node.inputs, *node.outputs)
             if geometry.buffer >= 0
         }
-        parameters = [buffer for buffer in trace.buffers if buffer.category is Category.PARAMETER]
+        parameters = [buffer for buffer in context.trace.buffers if buffer.category is Category.PARAMETER]
         places = {_place(parameter.name) for parameter in parameters if parameter.id in used}
         unused = [
             parameter

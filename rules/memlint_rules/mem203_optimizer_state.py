@@ -6,7 +6,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule, is_notable
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
+    from memlint.tracing.records import Buffer
 
 MIN_SHARE = 1 / 3
 """Of the peak that the state must take."""
@@ -42,7 +42,7 @@ def memlint_workload():
 """
 
 
-class OptimizerState(Rule):
+class OptimizerState(TraceRule):
     """The two moments that Adam keeps of every parameter are a third of the peak or more.
 
     ## What it does
@@ -86,8 +86,9 @@ class OptimizerState(Rule):
         Case(title="One moment", source=_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)")),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding."""
+        trace = context.trace
         peak = context.estimate.requested.estimate
         moments = [b for b in context.estimate.at_peak if _is_moment(b)]
         nbytes = sum(moment.nbytes for moment in moments)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import alive_at, live, peak_event, without
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerImplementation
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
+    from memlint.tracing.records import Buffer
 
 _REMEDIES = (
     (OptimizerImplementation(foreach=False, fused=True), "`fused=True`"),
@@ -22,7 +22,7 @@ _REMEDIES = (
 )
 
 
-class OptimizerStepTemporaries(Rule):
+class OptimizerStepTemporaries(TraceRule):
     """The peak is in the optimizer's step, made by temporaries as large as all parameters together.
 
     ## What it does
@@ -110,9 +110,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding if foreach temporaries are alive at a peak in the optimizer."""
-        estimate = context.estimate
+        trace, estimate = context.trace, context.estimate
         if estimate.phase is not Phase.OPTIMIZER:
             return
         temporaries = [

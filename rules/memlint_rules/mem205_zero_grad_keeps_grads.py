@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import span, unsafe, without_argument
-from memlint.lint.rule import Case, Edit, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Edit, Finding, Severity, SourceRule
 from memlint.source.scopes import is_test, scopes, uses_torch
 from memlint.source.text import dotted_name
 
@@ -21,7 +21,7 @@ _STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=
 """Code that needs gradients to exist, or to keep their addresses."""
 
 
-class ZeroGradKeepsGrads(Rule):
+class ZeroGradKeepsGrads(SourceRule):
     """Gradients are filled with zeros where they could be freed.
 
     ## What it does
@@ -138,8 +138,7 @@ class Lion(torch.optim.Optimizer):
                 continue
             for call in scope.calls:
                 if _keeps(call) or (_zeroes(call) and _over_parameters(scope, call)):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"`{ast.unparse(call)[:60]}` fills the gradients with zeros and keeps them, so the next "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, most_alive
@@ -48,7 +48,7 @@ def memlint_workload():
 _ON_HOST = "{name: value.cpu() for name, value in model.state_dict().items()}"
 
 
-class WeightCopiesOnGpu(Rule):
+class WeightCopiesOnGpu(TraceRule):
     """A copy of the weights stays on the device, and no forward reads it.
 
     ## What it does
@@ -90,8 +90,9 @@ class WeightCopiesOnGpu(Rule):
         Case(title="No copy", source=_LOOP.format(copy="model.state_dict()")),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all copies."""
+        trace = context.trace
         copies = [(copy, node) for node in trace.nodes if (copy := _copy_of_parameter(trace, node))]
         copies = [(copy, node) for copy, node in copies if _outlives_its_step(trace, copy)]
         if not copies:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import end_at, live, without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import PRODUCTS, most_alive
@@ -45,7 +45,7 @@ def memlint_workload():
 """
 
 
-class UntiedEmbeddings(Rule):
+class UntiedEmbeddings(TraceRule):
     """The input embedding and the output layer over the same vocabulary are two parameters.
 
     ## What it does
@@ -96,8 +96,9 @@ class UntiedEmbeddings(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per output layer."""
+        trace = context.trace
         parameters = [b for b in trace.buffers if b.category is Category.PARAMETER]
         tables = {b.id: b for b in parameters if len(b.shape) == 2 and b.shape[0] >= MIN_ROWS}
         looked_up = {

@@ -7,7 +7,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category
 from memlint_rules.flow import Flow
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
+    from memlint.tracing.records import Buffer, Node
 
 MIN_NBYTES = 2**20
 """Less than this in all but one is not worth a word."""
@@ -65,7 +65,7 @@ def memlint_workload():
 _MASK = '\n        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())'
 
 
-class DuplicateBuffers(Rule):
+class DuplicateBuffers(TraceRule):
     """Each layer registers a buffer that is the same in all of them.
 
     ## What it does
@@ -127,8 +127,9 @@ class DuplicateBuffers(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that makes such buffers."""
+        trace = context.trace
         groups: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
         for buffer in trace.buffers:
             if buffer.category is Category.BUFFER and buffer.nbytes:

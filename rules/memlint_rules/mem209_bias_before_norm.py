@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.parameters import belonging
@@ -40,7 +40,7 @@ def memlint_workload():
 """
 
 
-class BiasBeforeNorm(Rule):
+class BiasBeforeNorm(TraceRule):
     """A convolution adds a bias, and the normalisation behind it subtracts it again with the mean.
 
     ## What it does
@@ -91,8 +91,9 @@ class BiasBeforeNorm(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all such biases, at the first."""
+        trace = context.trace
         trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}
         if context.workload.mode != "train" or not trained or not any(node.op in _NORMS for node in trace.nodes):
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule, is_notable
 from memlint.memory.timeline import end_at, live, without
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerInBackward
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Trace
 
 MIN_SHARE = 0.1
 """Of the peak that gradients must take."""
@@ -51,7 +50,7 @@ def optimizer(parameters):
     return torch.optim.SGD(parameters)  # finds no gradients"""
 
 
-class StepInBackward(Rule):
+class StepInBackward(TraceRule):
     """The gradients of all parameters wait for the optimizer, and make the peak.
 
     ## What it does
@@ -107,9 +106,9 @@ def step(model, inputs, optimizer):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding."""
-        estimate = context.estimate
+        trace, estimate = context.trace, context.estimate
         peak = estimate.requested.estimate
         gradients = sum(b.nbytes for b in estimate.at_peak if b.category is Category.GRADIENT)
         if estimate.phase not in {Phase.BACKWARD, Phase.OPTIMIZER} or gradients < MIN_SHARE * peak:

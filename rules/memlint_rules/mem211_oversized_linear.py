@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
@@ -43,7 +43,7 @@ def memlint_workload():
 """
 
 
-class OversizedLinear(Rule):
+class OversizedLinear(TraceRule):
     """A Linear takes a flattened feature map, and its weight is a quarter of all parameters or more.
 
     ## What it does
@@ -86,8 +86,9 @@ class OversizedLinear(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per such Linear."""
+        trace = context.trace
         parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
         timeline = context.timeline
         found = {each.weight.id: each for node in trace.nodes if (each := _oversized(trace, node, parameters))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import end_at, live
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
@@ -41,7 +41,7 @@ def memlint_workload():
 _ZERO = "\n    optimizer.zero_grad()"
 
 
-class LateZeroGrad(Rule):
+class LateZeroGrad(TraceRule):
     """Gradients are set to None only after the next forward.
 
     ## What it does
@@ -91,12 +91,12 @@ class LateZeroGrad(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all late gradients, at the optimizer's step."""
-        late = [buffer for buffer in trace.buffers if _is_late(trace, buffer)]
+        late = [buffer for buffer in context.trace.buffers if _is_late(context.trace, buffer)]
         if not late:
             return
-        done = {node.step: node for node in trace.nodes if node.phase is Phase.OPTIMIZER}
+        done = {node.step: node for node in context.trace.nodes if node.phase is Phase.OPTIMIZER}
         last_nodes = {b.id: max(b.last_used, done[b.step].index if b.step in done else b.last_used) for b in late}
         timeline = context.timeline
         nbytes = most_alive(timeline, last_nodes)

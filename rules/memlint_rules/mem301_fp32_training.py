@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity, is_notable
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule, is_notable
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import AutocastTraining
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
+    from memlint.tracing.records import Buffer
 
 _HALF = frozenset({"float16", "bfloat16"})
 _HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
@@ -38,7 +38,7 @@ def memlint_workload():
 """
 
 
-class Fp32Training(Rule):
+class Fp32Training(TraceRule):
     """Activations are float32 throughout, on a GPU with tensor cores for bfloat16.
 
     ## What it does
@@ -80,9 +80,9 @@ class Fp32Training(Rule):
         Case(title="The peak is the optimizer's", source=_SOURCE.replace("8192", "16")),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding for the whole workload."""
-        workload, estimate = context.workload, context.estimate
+        trace, workload, estimate = context.trace, context.workload, context.estimate
         if workload.mode != "train" or workload.dtype != "float32" or context.device.capability < (8, 0):
             return
         peak = estimate.requested.estimate

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
@@ -47,7 +47,7 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
                 x = self.layer(x)"""
 
 
-class AutocastMisuse(Rule):
+class AutocastMisuse(TraceRule):
     """A weight that is used several times in a forward is cast to half precision each time.
 
     ## What it does
@@ -88,16 +88,16 @@ class AutocastMisuse(Rule):
         Case(title="One block around all", source=_MODEL.format(loop=_EACH), dtype="bf16-amp"),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all weights."""
-        casts = _casts(trace)
+        casts = _casts(context.trace)
         repeated = [cast for same in casts.values() for cast in _repeated(same)]
         if not repeated:
             return
         timeline = context.timeline
         nbytes = most_alive(timeline, [cast.id for cast in repeated])
         biggest = max(repeated, key=lambda cast: cast.nbytes)
-        removed = [cast.id for cast in repeated] + _cast_gradients(trace, {cast.shape for cast in repeated})
+        removed = [cast.id for cast in repeated] + _cast_gradients(context.trace, {cast.shape for cast in repeated})
         names = {name for (name, _), same in casts.items() if _repeated(same)}
         which = f"`{min(names)}` is" if len(names) == 1 else f"{len(names)} weights, among them `{min(names)}`, are"
         yield self.finding(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, most_alive, numel
@@ -55,7 +55,7 @@ def memlint_workload():
 _ISLAND = "F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()).to(x.dtype)"
 
 
-class Fp32Island(Rule):
+class Fp32Island(TraceRule):
     """A normalisation gets its half-precision input cast to float32, and its output is cast back.
 
     ## What it does
@@ -132,8 +132,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line."""
+        trace = context.trace
         norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
         cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=_HALF)}
         found = [n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast]

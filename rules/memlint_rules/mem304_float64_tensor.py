@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category
 from memlint_rules.flow import most_alive, numel
@@ -43,7 +43,7 @@ def memlint_workload():
 """
 
 
-class Float64Tensor(Rule):
+class Float64Tensor(TraceRule):
     """Tensors on the device are float64, in a model whose parameters are not.
 
     ## What it does
@@ -91,8 +91,9 @@ class Float64Tensor(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding, at the first line that makes float64 in a step."""
+        trace = context.trace
         doubles = [b for b in trace.buffers if b.dtype in _DOUBLE and prod(b.shape) > 1]
         if not doubles or any(b.category is Category.PARAMETER for b in doubles):
             return

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import Flow, made, most_alive
@@ -62,7 +62,7 @@ def memlint_workload():
 """
 
 
-class WideMaskDtype(Rule):
+class WideMaskDtype(TraceRule):
     """A mask is stored in float32 or an integer dtype, and all it is used for is masking.
 
     ## What it does
@@ -134,8 +134,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that makes such masks."""
+        trace = context.trace
         masks = _masks(trace)
         wide = [trace.buffers[b] for b in sorted(masks) if _is_wide(trace.buffers[b])]
         if not wide:

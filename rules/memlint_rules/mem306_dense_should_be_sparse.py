@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category
 
@@ -24,7 +24,7 @@ MAX_DENSITY = 0.1
 """Above this, sparse kernels are slower than dense ones by far."""
 
 
-class DenseShouldBeSparse(Rule):
+class DenseShouldBeSparse(TraceRule):
     """A matrix that is almost all zeros is stored and multiplied densely.
 
     ## What it does
@@ -148,9 +148,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that makes such a matrix."""
-        timeline = context.timeline
+        trace, timeline = context.trace, context.timeline
         if not timeline.events:
             return
         origins: dict[tuple[object, ...], tuple[Buffer, Node]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Phase
 from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
+    from memlint.tracing.records import Frame, Geometry, Node
 
 MIN_NUMEL = 2**20
 
@@ -44,7 +44,7 @@ _ONE_HOT = "F.one_hot(x, 4096).float() @ self.table"
 _LOOKUP = "F.embedding(x, self.table)"
 
 
-class OneHotMatmul(Rule):
+class OneHotMatmul(TraceRule):
     """Indices are turned into one-hot vectors only to pick rows of a matrix or elements of a tensor.
 
     ## What it does
@@ -113,12 +113,12 @@ class OneHotMatmul(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per line that uses one-hot vectors so."""
-        scatters = [node for node in trace.nodes if node.op == "aten.scatter_.value" and node.step >= 0]
+        scatters = [node for node in context.trace.nodes if node.op == "aten.scatter_.value" and node.step >= 0]
         if not scatters:
             return
-        flow, timeline = Flow.of(trace), context.timeline
+        flow, timeline = Flow.of(context.trace), context.timeline
         lines: dict[Frame | None, list[_Use]] = {}
         for node in scatters:
             if _is_one_hot(flow, node):

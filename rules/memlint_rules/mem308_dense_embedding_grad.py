@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive, numel
@@ -57,7 +57,7 @@ def memlint_workload():
 _SGD = "SGD(parameters, lr=0.1)"
 
 
-class DenseEmbeddingGrad(Rule):
+class DenseEmbeddingGrad(TraceRule):
     """The gradient of an embedding has a row for every row of the table, and the batch touches few of them.
 
     ## What it does
@@ -132,8 +132,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per table."""
+        trace = context.trace
         threshold = max(MIN_NBYTES, MIN_SHARE * context.estimate.requested.estimate)
         tables = {
             buffer.id: buffer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import most_alive
@@ -42,7 +42,7 @@ def pruned():
 _REMOVE = '\n        prune.remove(layer, "weight")'
 
 
-class PrunedButDense(Rule):
+class PrunedButDense(TraceRule):
     """Weights pruned with `torch.nn.utils.prune` take three times the bytes of a weight that was never pruned.
 
     ## What it does
@@ -90,8 +90,9 @@ class PrunedButDense(Rule):
         Case(title="In training", source=_MODEL.format(mode="train", remove=_REMOVE)),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for all pruned parameters."""
+        trace = context.trace
         masks = {b.name: b for b in trace.buffers if b.category is Category.BUFFER and b.name.endswith("_mask")}
         pruned = {
             parameter.id: masks[mask].id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import ChannelsLast
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Geometry, Node, Trace
+    from memlint.tracing.records import Geometry, Node
 
 _CONVOLUTIONS = (
     "aten.convolution.",
@@ -24,7 +24,7 @@ _CONVOLUTIONS = (
 _HALF = frozenset({"float16", "bfloat16"})
 
 
-class NchwConvOnTensorCores(Rule):
+class NchwConvOnTensorCores(TraceRule):
     """Convolutions in half precision run with NCHW strides on a GPU whose tensor cores want NHWC.
 
     ## What it does
@@ -108,14 +108,14 @@ def memlint_workload():
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for the whole model, at its first such convolution."""
         if context.device.capability < (7, 0):
             return
-        last_step = trace.num_steps - 1
+        last_step = context.trace.num_steps - 1
         found = [
             node
-            for node in trace.nodes
+            for node in context.trace.nodes
             if node.step == last_step and node.phase is Phase.FORWARD and _is_nchw_on_tensor_cores(node)
         ]
         if not found:

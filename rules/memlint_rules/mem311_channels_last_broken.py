@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Phase
 from memlint_rules.flow import Flow, most_alive, numel
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.tracing.records import Geometry, Node, Trace
+    from memlint.tracing.records import Geometry, Node
 
 _NORM = "aten.native_group_norm.default"
 _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
@@ -41,7 +41,7 @@ def memlint_workload():
 _LAST = ".to(memory_format=torch.channels_last)"
 
 
-class ChannelsLastBroken(Rule):
+class ChannelsLastBroken(TraceRule):
     """A model in channels_last goes through GroupNorm, which copies its input to NCHW and gives NCHW.
 
     ## What it does
@@ -85,8 +85,9 @@ class ChannelsLastBroken(Rule):
         ),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding for the whole model, at its first such GroupNorm."""
+        trace = context.trace
         if not context.device.is_cuda:
             return
         norms = [node for node in trace.nodes if node.op == _NORM and node.phase is Phase.FORWARD]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Category, Phase
 from memlint_rules.flow import PRODUCTS
@@ -35,7 +35,7 @@ def layers():
 """
 
 
-class QuantizeForInference(Rule):
+class QuantizeForInference(TraceRule):
     """In inference, the weights of matrix products are nearly all there is in memory.
 
     ## What it does
@@ -80,11 +80,11 @@ class QuantizeForInference(Rule):
         Case(title="Training", source=_MODEL.format(mode="train", size=4096), dtype="bfloat16"),
     )
 
-    def check(self, trace: Trace, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield at most one finding."""
         if context.workload.mode != "inference":
             return
-        weights = {buffer.id: buffer for buffer in _weights(trace)}
+        weights = {buffer.id: buffer for buffer in _weights(context.trace)}
         nbytes = sum(buffer.nbytes for buffer in context.estimate.at_peak if buffer.id in weights)
         peak = context.estimate.requested.estimate
         if nbytes < max(MIN_NBYTES, MIN_SHARE * peak):

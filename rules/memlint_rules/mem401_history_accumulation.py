@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
     calls_backward,
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.timeline import Timeline
     from memlint.source.scopes import Scope
     from memlint.source.text import Source
 
 _CUTS = ("item", "float", "detach", "tolist")
 
 
-class HistoryAccumulation(Rule):
+class HistoryAccumulation(SourceRule):
     """A loop adds up a loss together with its autograd graph.
 
     ## What it does
@@ -183,9 +182,9 @@ def validate(model, loader, criterion):
             if not scope.in_module:
                 yield from self._check_scope(scope)
 
-    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check_steps(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable that keeps more with every step of a traced Workload."""
-        return findings(self, timeline, context, GrowsBy.SUM)
+        return findings(self, context, GrowsBy.SUM)
 
     def _check_scope(self, scope: Scope) -> Iterator[Finding]:
         sums = [
@@ -222,8 +221,8 @@ def validate(model, loader, criterion):
                 f"Add `{ast.unparse(term)[:60]}` with `.detach()`, or with `.item()` if a number on the host is wanted."
             )
             known = safe if value.tensor and not leaves(scope, name) else unsafe
-            yield finding_at(
-                self, scope.source, node, message, fix, severity, known(with_method(scope.source, term, "detach()"))
+            yield self.finding(
+                scope.source, node, message, fix, severity, known(with_method(scope.source, term, "detach()"))
             )
 
 

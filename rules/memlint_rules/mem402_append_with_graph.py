@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.containers import kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.timeline import Timeline
     from memlint.source.containers import Kept
     from memlint.source.scopes import Scope
     from memlint.source.text import Source
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 
 
-class AppendWithGraph(Rule):
+class AppendWithGraph(SourceRule):
     """A loop collects losses or outputs together with their autograd graphs.
 
     ## What it does
@@ -165,9 +164,9 @@ def fit(model, tasks, optimizer, criterion):
                     if kept.value.graph and not read_before_backward(scope, kept.container):
                         yield from self._report(scope, kept)
 
-    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check_steps(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable that keeps more with every step of a traced Workload."""
-        return findings(self, timeline, context, GrowsBy.LIST)
+        return findings(self, context, GrowsBy.LIST)
 
     def _report(self, scope: Scope, kept: Kept) -> Iterator[Finding]:
         text = ast.unparse(kept.expression)[:60]
@@ -195,4 +194,4 @@ def fit(model, tasks, optimizer, criterion):
         )
         known = safe if kept.value.tensor and not leaves(scope, kept.container) else unsafe
         correction = known(with_method(scope.source, kept.expression, "detach()"))
-        yield finding_at(self, scope.source, kept.node, message, fix, severity, correction)
+        yield self.finding(scope.source, kept.node, message, fix, severity, correction)

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_argument
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, under_condition
 from memlint.source.scopes import over_batches, position, scopes, uses_torch
 from memlint.source.taint import Values
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context, Edit
-    from memlint.memory.timeline import Timeline
     from memlint.source.scopes import Loop, Scope
     from memlint.source.text import Source
 
@@ -29,7 +28,7 @@ _DIFFERENTIATES = frozenset(
 _RESETS = re.compile(r"zero_grad\((?!.*False)|\.grad *= *None")
 
 
-class RetainGraph(Rule):
+class RetainGraph(SourceRule):
     """A backward keeps its graph, and nothing uses the graph again.
 
     ## What it does
@@ -169,17 +168,16 @@ def penalty(model, x):
                     continue
                 told = _wrong(scope, call)
                 if told is not None:
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         *told,
                         correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
                     )
 
-    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check_steps(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable that keeps more with every step of a traced Workload."""
-        return findings(self, timeline, context, GrowsBy.GRADIENT)
+        return findings(self, context, GrowsBy.GRADIENT)
 
 
 _UNUSED = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import under, unsafe, written
-from memlint.lint.rule import Case, Confidence, Edit, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Edit, Finding, Severity, SourceRule
 from memlint.source.text import dotted_name
 from memlint.source.trees import children
 
@@ -74,7 +74,7 @@ class _Scope:
     """Whether it touches `requires_grad` or switches gradients off by a plain call."""
 
 
-class EvalWithoutNoGrad(Rule):
+class EvalWithoutNoGrad(SourceRule):
     """A loop runs a model in evaluation while autograd records every operation.
 
     ## What it does

@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_method
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.containers import kept_values
 from memlint.source.scopes import goes_over_batches, lists_batches, over_batches, scopes, uses_torch
 from memlint.source.taint import Kind, Values
@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.timeline import Timeline
     from memlint.source.scopes import Scope
     from memlint.source.taint import Value
     from memlint.source.text import Source
 
 
-class PredictionsStayOnDevice(Rule):
+class PredictionsStayOnDevice(SourceRule):
     """A loop over a data set collects the model's outputs on the GPU.
 
     ## What it does
@@ -153,8 +152,7 @@ def evaluate(model, loader, device):
                 if value.kind is not Kind.OUTPUT or value.graph or value.scalar or not value.on_device:
                     continue
                 text = ast.unparse(expression)[:60]
-                yield finding_at(
-                    self,
+                yield self.finding(
                     source,
                     node,
                     f"{container} keeps `{text}` of every batch where the model is, so memory grows with the number of "
@@ -164,9 +162,9 @@ def evaluate(model, loader, device):
                     unsafe(with_method(source, expression, "cpu()")),
                 )
 
-    def check_steps(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check_steps(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable that keeps more with every step of a traced Workload."""
-        return findings(self, timeline, context, GrowsBy.VALUES)
+        return findings(self, context, GrowsBy.VALUES)
 
 
 def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr, Value]]:

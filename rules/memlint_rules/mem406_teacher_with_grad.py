@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.scopes import Loop, calls_backward, differentiates, position, scopes, uses_torch
 from memlint.source.text import dotted_name
 
@@ -26,7 +26,7 @@ _STEP = re.compile(r"training_step|train_step|compute_loss")
 _GEOMETRY = frozenset({"shape", "size", "device", "dtype", "ndim", "dim"})
 
 
-class TeacherWithGrad(Rule):
+class TeacherWithGrad(SourceRule):
     """A training step runs a model whose outputs are only targets, and autograd records it.
 
     ## What it does
@@ -145,8 +145,7 @@ def step(generator, critic, noise, optimizer):
                 name = dotted_name(call.func).removesuffix(".forward")
                 how = _how_used(scope, call, name) if name else ""
                 if how and not scope.guarded(call) and _in_step(scope, call) and not _frozen(source, name):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"`{name}` runs with autograd switched on although {how}, so everything a backward through it "

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.liveness import dead_at, held, origin
 from memlint.memory.timeline import end_at, live, peak_event
 from memlint.tracing.records import Category
@@ -27,7 +27,7 @@ MIN_NBYTES = 2**20
 _KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
 
 
-class KeptBetweenSteps(Rule):
+class KeptBetweenSteps(TraceRule):
     """Something that outlives the step keeps a tensor at the peak that nothing reads again.
 
     ## What it does
@@ -64,6 +64,7 @@ class KeptBetweenSteps(Rule):
     name = "kept-between-steps"
     summary = "An attribute or a global keeps a tensor of an earlier forward alive at the peak."
     severity = Severity.WARNING
+    looks_at = "the lifetimes in a traced step"
     bad: ClassVar[tuple[Case, ...]] = (
         Case(
             source="""\
@@ -138,8 +139,9 @@ def memlint_workload():
         ),
     )
 
-    def check(self, timeline: Timeline, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding per variable, biggest first."""
+        timeline = context.timeline
         dead = _dead_at_peak(timeline, context)
         surviving = _surviving(timeline)
         if not any(origin(each.buffer) in surviving for each in dead):

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.scopes import scopes
 from memlint.source.text import dotted_name
 
@@ -25,7 +25,7 @@ _HARMLESS = re.compile(
 )
 
 
-class RetryInsideExcept(Rule):
+class RetryInsideExcept(SourceRule):
     """After running out of memory, the same call is made again inside the handler.
 
     ## What it does
@@ -125,8 +125,7 @@ def fit(model, loader, optimizer):
             return
         for call in scope.calls:
             if handler in scope.around(call) and _name(call) in tried:
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     call,
                     f"`{ast.unparse(call)[:60]}` runs inside the handler, whose traceback still keeps every tensor of "

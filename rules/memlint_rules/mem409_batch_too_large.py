@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.whatif.changes import AccumulationSteps, BatchSize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.estimate import Estimate
 
 _MAX_TRIES = 3
 """Numbers of parts that are traced: the first that should fit, and the next larger ones."""
 
 
-class BatchTooLarge(Rule):
+class BatchTooLarge(TraceRule):
     """The step does not fit, and it would if the batch were taken in parts.
 
     ## What it does
@@ -55,6 +54,7 @@ class BatchTooLarge(Rule):
     name = "batch-too-large"
     summary = "The step does not fit, and would with the batch in parts whose gradients add up."
     severity = Severity.WARNING
+    looks_at = "the estimate of a step"
     bad: ClassVar[tuple[Case, ...]] = (
         Case(
             source="""\
@@ -106,8 +106,9 @@ def training(batch):
         ),
     )
 
-    def check(self, estimate: Estimate, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Iterator[Finding]:
         """Yield one finding if the batch fits in parts."""
+        estimate = context.estimate
         limit = context.budget if context.budget is not None else context.device.total_nbytes
         batch = context.workload.batch
         if not limit or estimate.device.estimate <= limit or batch < 2:

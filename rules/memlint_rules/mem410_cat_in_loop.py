@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import called
 from memlint.source.scopes import Loop, is_test, scopes, uses_torch
 from memlint.source.taint import Values
@@ -26,7 +26,7 @@ _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FEW = 8
 
 
-class CatInLoop(Rule):
+class CatInLoop(SourceRule):
     """A loop makes a tensor longer by one `torch.cat` per round.
 
     ## What it does
@@ -125,8 +125,7 @@ def forward(layers, x):
                 ):
                     continue
                 assert isinstance(node, ast.Assign)
-                yield finding_at(
-                    self,
+                yield self.finding(
                     source,
                     node,
                     f"Each round copies all of `{name}`, and the old and the new one are alive together.",

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, under_condition, unpacks
 from memlint.source.scopes import calls_backward, over_batches, scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -26,7 +26,7 @@ _EMPTIES = re.compile(r"\.clear\(\)|\.remove\(\)|\.pop\(")
 _CUTS = re.compile(r"\.(detach|cpu|item|numpy|tolist|mean|std|sum|norm|shape|size)\b|no_grad|inference_mode")
 
 
-class DebugLeftOn(Rule):
+class DebugLeftOn(SourceRule):
     """A debugging aid records through the whole training.
 
     ## What it does
@@ -157,8 +157,7 @@ def fit(model, loader):
     def _anomaly(self, scope: Scope, call: ast.Call, *, entered: bool) -> Iterator[Finding]:
         on = _trains_inside(scope, call) if entered else is_literal(argument(call, "mode", 0), True)
         if on:
-            yield finding_at(
-                self,
+            yield self.finding(
                 scope.source,
                 call,
                 "Anomaly detection is on in every step: each node of the graph keeps a traceback, and each gradient is "
@@ -168,8 +167,7 @@ def fit(model, loader):
 
     def _profile(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
         if not unpacks(call) and argument(call, "schedule") is None and _trains_inside(scope, call):
-            yield finding_at(
-                self,
+            yield self.finding(
                 scope.source,
                 call,
                 "The profiler keeps a record of every operation of the whole loop, on the host.",
@@ -182,8 +180,7 @@ def fit(model, loader):
         off = isinstance(first, ast.Constant) and not first.value
         if off or unpacks(call) or argument(call, "max_entries") is not None or _STOPS.search(scope.source.text):
             return
-        yield finding_at(
-            self,
+        yield self.finding(
             scope.source,
             call,
             "The history keeps an entry of several kB on the host for each allocation, without a limit, and nothing in "
@@ -194,8 +191,7 @@ def fit(model, loader):
     def _hook(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
         hook = _function(scope, argument(call, "hook", 0))
         if hook is not None and _collects_output(hook) and not _EMPTIES.search(scope.source.text):
-            yield finding_at(
-                self,
+            yield self.finding(
                 scope.source,
                 call,
                 "This hook appends what the module returns to a list that nothing empties, so each forward adds its "

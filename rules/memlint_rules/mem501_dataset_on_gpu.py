@@ -7,7 +7,7 @@ import re
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, before, called, chain, constant_shape
 from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -30,7 +30,7 @@ _COLLATE = re.compile(r"_*(.*_)?collate(_.*)?", re.IGNORECASE)
 _WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
 
 
-class DatasetOnGpu(Rule):
+class DatasetOnGpu(SourceRule):
     """A data set is kept on the GPU, or its worker processes use the GPU.
 
     ## What it does
@@ -160,8 +160,7 @@ class Features(Dataset):
             yield self._report(scope, call, message.format(ast.unparse(call)[:60]))
 
     def _report(self, scope: Scope, call: ast.Call, message: str) -> Finding:
-        return finding_at(
-            self,
+        return self.finding(
             scope.source,
             call,
             message,

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
 from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -22,7 +22,7 @@ _READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|t
                     r"torchvision\.io\.(read_image|decode_image)|soundfile\.read|librosa\.load")  # fmt: skip
 
 
-class EagerDataset(Rule):
+class EagerDataset(SourceRule):
     """A data set reads everything into the host's memory before the first step.
 
     ## What it does
@@ -131,7 +131,7 @@ class Images(Dataset):
             for node in scope.nodes:
                 told = _whole_epoch(node) or (_read_at_once(scope, node) if eager else None)
                 if told is not None and isinstance(node, ast.expr):
-                    yield finding_at(self, source, node, *told)
+                    yield self.finding(source, node, *told)
 
 
 def _whole_epoch(node: ast.AST) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called
 from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -24,7 +24,7 @@ _WORKERS = re.compile(r"num_workers\s*=\s*(?!0\b)")
 _READS_OBJECTS = re.compile(r"json\.loads?|pickle\.loads?|yaml\.(safe_)?load|csv\.(reader|DictReader)|jsonlines\.open")
 
 
-class DataloaderHostMemory(Rule):
+class DataloaderHostMemory(SourceRule):
     """Workers of a DataLoader fill the host's memory.
 
     ## What it does
@@ -140,8 +140,7 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
                 continue
             workers, each = (_number(argument(call, name)) for name in ("num_workers", "prefetch_factor"))
             if workers and each and workers * each >= MANY_BATCHES:
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     call,
                     f"Up to {workers} x {each} = {workers * each} batches wait in the host's memory.",
@@ -153,8 +152,7 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
             if not (isinstance(node, ast.Assign) and dotted_name(node.targets[0]).startswith("self.")):
                 continue
             if _many_objects(scope, node.value):
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     node,
                     f"`{dotted_name(node.targets[0])}` holds Python objects, which every worker comes to copy as it "

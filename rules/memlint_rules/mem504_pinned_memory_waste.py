@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Finding, Severity, SourceRule
 from memlint.source.calls import argument, before, called, constant_shape, is_literal
 from memlint.source.scopes import scopes, uses_torch
 
@@ -27,7 +27,7 @@ _ITEMSIZES = {
 """Bytes of an element by the name of its dtype; the default is float32."""
 
 
-class PinnedMemoryWaste(Rule):
+class PinnedMemoryWaste(SourceRule):
     """Page-locked host memory is taken for more than it has to hold.
 
     ## What it does

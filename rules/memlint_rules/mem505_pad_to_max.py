@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import scopes
 from memlint.source.text import dotted_name
@@ -26,7 +26,7 @@ _TEXT_ENCODER = re.compile(r"diffusers|text_encoder|CLIP|T5Encoder")
 _TOKENIZER = re.compile(r"(.*_)?tok(enizer|enize)?(_\w+)?", re.IGNORECASE)
 
 
-class PadToMax(Rule):
+class PadToMax(SourceRule):
     """A tokenizer pads every text to the longest length allowed.
 
     ## What it does
@@ -123,8 +123,7 @@ def encode(tokenizer, caption):
                 length = argument(call, "max_length")
                 if not _is_short(length):
                     written = f" of {ast.unparse(length)[:40]}" if length is not None else ""
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"Every text is padded to the largest length{written}, so short texts take as many bytes of "

@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_argument
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called, unpacks
 from memlint.source.scopes import is_test, scopes
 from memlint.source.text import dotted_name
@@ -25,7 +25,7 @@ _SMALL = re.compile(r"sched|scaler|sampler|rng", re.IGNORECASE)
 _IN_MEMORY = re.compile(r"buf|stream|bytes", re.IGNORECASE)
 
 
-class TorchLoadOnGpu(Rule):
+class TorchLoadOnGpu(SourceRule):
     """`torch.load` puts a checkpoint on the GPU, beside the model it is for.
 
     ## What it does
@@ -116,8 +116,7 @@ def tokens(path, device):
                 if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
                     continue
                 if _is_checkpoint(scope, call):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"`{ast.unparse(call)[:60]}` puts every tensor where it was saved from: a checkpoint written "

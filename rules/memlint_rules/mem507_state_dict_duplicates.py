@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
 from memlint.source.scopes import calls_backward, is_test, position, scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -26,7 +26,7 @@ _DEVICE = re.compile(r"cuda|device", re.IGNORECASE)
 _LEAVES = re.compile(r"\.cpu\(|\.to\(['\"]cpu|device\(['\"]cpu")
 
 
-class StateDictDuplicates(Rule):
+class StateDictDuplicates(SourceRule):
     """A state dict keeps a copy of the weights that nothing needs, or keeps it on the GPU.
 
     ## What it does
@@ -154,8 +154,7 @@ def fit(model, epochs, device):
             if training is not None:
                 on_host = is_literal(argument(node.value, "map_location", 1), "cpu")
                 where = "on the host" if on_host else "where it was loaded to"
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     node,
                     f"`{name}` keeps everything that was loaded {where} through the training on line "
@@ -171,8 +170,7 @@ def fit(model, epochs, device):
             else:
                 copies = called(node) == "deepcopy" and _is_state_dict(node)
             if copies and isinstance(node, ast.expr) and not _LEAVES.search(ast.unparse(node)):
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     node,
                     f"`{ast.unparse(node)[:60]}` is a second copy of the weights, on the same device.",
@@ -196,8 +194,7 @@ def fit(model, epochs, device):
                 and not unpacks(call)
                 and (argument(call, option) is None or is_literal(argument(call, option), False))
             ):
-                yield finding_at(
-                    self,
+                yield self.finding(
                     scope.source,
                     call,
                     "The full state dict is gathered on the GPU, where it takes the bytes of the whole model.",

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, before, called, chain
 from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -28,7 +28,7 @@ _MODELS = ("model", "net", "network", "unet", "vae", "encoder", "decoder", "tran
 _MODEL = re.compile(rf"(.*_)?({'|'.join(_MODELS)})", re.IGNORECASE)
 
 
-class CastAfterMove(Rule):
+class CastAfterMove(SourceRule):
     """A model goes to the GPU in float32 and is cast to half precision there.
 
     ## What it does
@@ -123,8 +123,7 @@ def prepare(model, device):
                     continue
                 model = before(call, _METHODS)
                 if _is_model(model) and (_moved_in(call) or _moved_above(scope, call, model)):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"`{ast.unparse(model)[:60]}` is on the GPU in float32 before it is cast, four bytes per "

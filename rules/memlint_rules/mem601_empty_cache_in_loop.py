@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_statement
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.scopes import Loop, calls_backward, over_batches, scopes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _EMPTY_CACHE = re.compile(r"torch\.(cuda|accelerator|xpu|mps)\.(memory\.)?empty_
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
 
-class EmptyCacheInLoop(Rule):
+class EmptyCacheInLoop(SourceRule):
     """The caching allocator gives its memory back to the driver in every round of a batch loop.
 
     ## What it does
@@ -122,8 +122,7 @@ def run(model, loader):
                     continue
                 loops, statement = scope.loops(call), scope.parents[call]
                 if loops and not scope.conditional(call, loops[0]) and _is_batch_loop(loops[0]):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         f"`{ast.unparse(call)}` in every batch lowers no peak: it frees only memory that PyTorch would "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.scopes import differentiates, scopes, uses_torch
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
 _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
 
 
-class GcSettings(Rule):
+class GcSettings(SourceRule):
     """Python's collector of reference cycles is switched off, and nothing collects instead.
 
     ## What it does
@@ -108,8 +108,7 @@ def measure(model, x):
         for scope in scopes(source):
             for call in scope.calls:
                 if source.qualified_name(call.func) == "gc.disable":
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",

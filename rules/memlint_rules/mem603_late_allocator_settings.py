@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, called
 from memlint.source.scopes import position, scopes, uses_torch
 from memlint.source.text import dotted_name
@@ -20,7 +20,7 @@ _SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH
 _ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
 
 
-class LateAllocatorSettings(Rule):
+class LateAllocatorSettings(SourceRule):
     """The allocator's settings are put into the environment after it has read them.
 
     ## What it does
@@ -95,8 +95,7 @@ model = torch.nn.Linear(1024, 1024).cuda()
                     and isinstance(node, ast.expr | ast.stmt)
                     and position(node) > used
                 ):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         node,
                         f"The allocator was used on line {used[0]} and has read its settings: this changes nothing.",

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import called
 from memlint.source.scopes import scopes, uses_torch
 
@@ -23,7 +23,7 @@ _NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _SPLIT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
 
 
-class RiskyAllocatorSettings(Rule):
+class RiskyAllocatorSettings(SourceRule):
     """The allocator's cache is switched off, or hardly allowed to split blocks.
 
     ## What it does
@@ -127,7 +127,7 @@ def under_checker(run):
                 else:
                     continue
                 assert isinstance(node, ast.expr | ast.stmt)
-                yield finding_at(self, source, node, message, fix)
+                yield self.finding(source, node, message, fix)
 
 
 def _set(source: Source, node: ast.AST) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_argument
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, unpacks
 from memlint.source.scopes import is_test, scopes
 
@@ -21,7 +21,7 @@ _EVALUATES = re.compile(r"no_grad|inference_mode|\.eval\(\)")
 _TRAINS = re.compile(r"backward\(|optim", re.IGNORECASE)
 
 
-class DdpBucketView(Rule):
+class DdpBucketView(SourceRule):
     """DistributedDataParallel copies every gradient into its buckets and keeps both.
 
     ## What it does
@@ -100,8 +100,7 @@ def wrap(model, **options):
                     continue
                 if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
                     continue
-                yield finding_at(
-                    self,
+                yield self.finding(
                     source,
                     call,
                     "DDP keeps its buckets beside the gradients, so every gradient is in memory twice.",

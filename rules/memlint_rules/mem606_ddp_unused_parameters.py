@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import is_test, scopes
 
@@ -19,7 +19,7 @@ _CHECKPOINTS = re.compile(r"checkpoint\(|checkpoint_sequential\(|gradient_checkp
 _WITHOUT_REENTRY = re.compile(r"use_reentrant['\"]?\s*[=:]\s*False")
 
 
-class DdpUnusedParameters(Rule):
+class DdpUnusedParameters(SourceRule):
     """DistributedDataParallel searches the graph for unused parameters in every step.
 
     ## What it does
@@ -100,8 +100,7 @@ def wrap(model, rank):
                 if not searches or argument(call, "static_graph") is not None:
                     continue
                 reentrant = _CHECKPOINTS.search(source.text) and not _WITHOUT_REENTRY.search(source.text)
-                yield finding_at(
-                    self,
+                yield self.finding(
                     source,
                     call,
                     "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "

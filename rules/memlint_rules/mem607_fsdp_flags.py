@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.calls import argument, is_literal, unpacks
 from memlint.source.scopes import scopes
 
@@ -24,7 +24,7 @@ _WRAPS_PARTS = re.compile(
 _WORDS = frozenset({"FullyShardedDataParallel", "fully_shard"})
 
 
-class FsdpFlags(Rule):
+class FsdpFlags(SourceRule):
     """A model is sharded in a way that still gathers all of it.
 
     ## What it does
@@ -140,7 +140,7 @@ def shard(model):
             if told is None and not parts and _is_one_unit(scope, call):
                 told = _ONE_UNIT[kind]
             if told is not None and not unpacks(call):
-                yield finding_at(self, source, call, *told)
+                yield self.finding(source, call, *told)
 
 
 _WHOLE = "The model is one unit, so every GPU gathers all of its parameters at once, in forward and in backward."

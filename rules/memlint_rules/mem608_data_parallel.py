@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 from memlint.source.scopes import scopes
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
 
 
-class UsesDataParallel(Rule):
+class UsesDataParallel(SourceRule):
     """`DataParallel` uses the first GPU for more than its share.
 
     ## What it does
@@ -93,8 +93,7 @@ def unwrap(model):
         for scope in scopes(source):
             for call in () if scope.name.startswith("test") else scope.calls:
                 if _DATA_PARALLEL.fullmatch(source.qualified_name(call.func) or ""):
-                    yield finding_at(
-                        self,
+                    yield self.finding(
                         source,
                         call,
                         "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Rule, Severity, finding_at
+from memlint.lint.rule import Case, Finding, Severity, SourceRule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ _PINNED = re.compile(
 _WORTH_PARSING = re.compile(r"""['"]torch\s*[<>=~!]""")
 
 
-class OutdatedTorch(Rule):
+class OutdatedTorch(SourceRule):
     """The requirements of a package allow PyTorch 1 alone.
 
     ## What it does
@@ -96,8 +96,7 @@ setup(name="model", version="1.0", install_requires=["torch>=1.8"])
             return
         for node in source.index.of(ast.Constant):
             if isinstance(node.value, str) and _PINNED.fullmatch(node.value.strip()):
-                yield finding_at(
-                    self,
+                yield self.finding(
                     source,
                     node,
                     f"`{node.value.strip()}` allows only PyTorch 1, which keeps gradients filled with zeros after "

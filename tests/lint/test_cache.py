@@ -15,7 +15,7 @@ from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.finding_json import from_json, to_json
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import Rule, Severity
+from memlint.lint.rule import Severity, SourceRule
 from memlint.lint.runner import check_paths, check_source
 from memlint.source.text import Source
 
@@ -98,7 +98,7 @@ def test_a_rule_whose_module_or_whose_neighbour_changed_is_another_rule(tmp_path
     package = tmp_path / "acme"
     package.mkdir()
     (package / "__init__.py").write_text(
-        "from .words import WORD\nfrom memlint.lint.rule import Rule\nclass Mine(Rule):\n    code = 'ACM001'\n"
+        "from .words import WORD\nfrom memlint.lint.rule import SourceRule\nclass Mine(SourceRule):\n    code = 'ACM001'\n"
     )
     (package / "words.py").write_text("WORD = 1\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -173,7 +173,7 @@ def test_runs_at_the_same_time_do_not_disturb_each_other(tmp_path):
     assert all(entry.suffix == ".json" for entry in (tmp_path / NAME / "source").iterdir())
 
 
-class Failing(Rule):
+class Failing(SourceRule):
     code, name, summary, severity, words = "ABC200", "failing", "Fails.", Severity.WARNING, ()
 
     def check(self, source: Source):

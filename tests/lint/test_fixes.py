@@ -17,13 +17,11 @@ from memlint.base.errors import TargetError
 from memlint.lint.edits import offset, under, with_method, without_statement
 from memlint.lint.fixes import Fixed, apply, disjoint, fix_file, fix_text, with_line_ends
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import Applicability, Correction, Edit, Kind, Rule, Severity, finding_at, kind_of
+from memlint.lint.rule import Applicability, Correction, Edit, Severity, SourceRule
 from memlint.lint.runner import check_source
 from memlint.source.text import Source, Unreadable
 
-SOURCE_RULES = [
-    rule for rule in load_rules().rules if type(rule).check is not Rule.check and kind_of(type(rule)) is Kind.SOURCE
-]
+SOURCE_RULES = [rule for rule in load_rules().rules if isinstance(rule, SourceRule)]
 
 
 def corrections(rule, text):
@@ -267,7 +265,7 @@ def test_a_call_that_frees_nothing_is_removed(before, after):
     assert fixed(rule_of("MEM601"), head + before) == head + after
 
 
-class Doubling(Rule):
+class Doubling(SourceRule):
     """Every `a` becomes `bb`, in an overlapping Correction for each pair of them."""
 
     code, name, summary, severity, words = "ABC100", "doubling", "Doubles.", Severity.WARNING, ()
@@ -279,8 +277,8 @@ class Doubling(Rule):
                 edits = (Edit(place, place + 1, "bb"),) + (
                     (Edit(place + 1, place + 2, "bb"),) if text[place + 1 : place + 2] == "a" else ()
                 )
-                yield finding_at(
-                    self, source, source.tree.body[0], "m", "f", correction=Correction(edits, Applicability.SAFE)
+                yield self.finding(
+                    source, source.tree.body[0], "m", "f", correction=Correction(edits, Applicability.SAFE)
                 )
 
 
@@ -309,8 +307,8 @@ class Swinging(Doubling):
 
     def check(self, source: Source):
         other = "b" if source.text[0] == "a" else "a"
-        yield finding_at(
-            self, source, source.tree.body[0], "m", "f", correction=Correction((Edit(0, 1, other),), Applicability.SAFE)
+        yield self.finding(
+            source, source.tree.body[0], "m", "f", correction=Correction((Edit(0, 1, other),), Applicability.SAFE)
         )
 
 

@@ -177,7 +177,7 @@ def test_the_file_of_a_built_in_rule_can_be_tried(tmp_path):
 
 
 TRACED = '''
-from memlint.lint.rule import Case, Confidence, Rule, Severity
+from memlint.lint.rule import Case, Confidence, Severity, TraceRule
 
 MODEL = """\\
 import torch
@@ -186,7 +186,7 @@ def memlint_workload():
     return torch.nn.Linear({width}, 4), {{"input": torch.zeros(2, {width})}}
 """
 
-class Wide(Rule):
+class Wide(TraceRule):
     """Doc.
 
     ## What it does
@@ -208,8 +208,8 @@ class Wide(Rule):
     bad = (Case(source=MODEL.format(width=100)),)
     good = (Case(source=MODEL.format(width=10)), Case(source="raise ValueError('lost')"), Case(source="x = 1"))
 
-    def check(self, trace: "Trace", context):
-        if any(buffer.nbytes == 1600 for buffer in trace.buffers):
+    def check(self, context):
+        if any(buffer.nbytes == 1600 for buffer in context.trace.buffers):
             yield self.finding(
                 context, None, "Wide.", nbytes=1, peak_change=-1, confidence=Confidence.HEURISTIC, fix="Narrow it."
             )

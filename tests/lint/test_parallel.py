@@ -79,12 +79,12 @@ def test_what_a_rule_prints_does_not_get_into_the_answers(project, tmp_path):
     rules.mkdir()
     headings = "\n\n".join(f"    ## {heading}" for heading in __import__("memlint.lint.rule").lint.rule.HEADINGS)
     (rules / "noisy.py").write_text(
-        "from memlint.lint.rule import Rule, Severity\nfrom memlint.lint.rule import finding_at\n"
+        "from memlint.lint.rule import Severity, SourceRule\nfrom memlint.lint.rule import Severity, SourceRule\n"
         "from memlint.source.text import Source\n\nprint('loading')\n\n"
-        f'class Noisy(Rule):\n    """Noise.\n\n{headings}\n    """\n\n'
+        f'class Noisy(SourceRule):\n    """Noise.\n\n{headings}\n    """\n\n'
         "    code, name, summary, severity = 'ABC100', 'noisy', 'Noise.', Severity.WARNING\n\n"
         "    def check(self, source: Source):\n        print('checking')\n"
-        "        yield finding_at(self, source, source.tree.body[0], 'm', 'f')\n"
+        "        yield self.finding(source, source.tree.body[0], 'm', 'f')\n"
     )
     registry = load_rules(paths=[rules])
     assert registry.problems == ()

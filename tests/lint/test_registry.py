@@ -7,21 +7,21 @@ import pytest
 
 from memlint.base.errors import UsageError
 from memlint.lint.registry import GROUP, load_rules, select_rules
-from memlint.lint.rule import HEADINGS, Kind, Rule, Severity, kind_of
+from memlint.lint.rule import HEADINGS, Severity, SourceRule
 
 DOC = "A rule.\n\n" + "\n".join(f"## {heading}\n" for heading in HEADINGS)
 
 PLUGIN = '''
 from __future__ import annotations
-from memlint.lint.rule import Rule, Severity
+from memlint.lint.rule import Rule, Severity, SourceRule
 
-class Mine(Rule):
+class Mine({base}):
     """{doc}"""
     code = "{code}"
     name = "mine"
     summary = "Mine."
     severity = Severity.WARNING
-    def check(self, {argument}):
+    def check(self, source):
         yield from ()
 '''
 
@@ -41,8 +41,8 @@ def plugin(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def good_plugin(code="ABC123", argument="source: Source", doc=DOC):
-    return PLUGIN.format(code=code, argument=argument, doc=doc)
+def good_plugin(code="ABC123", base="SourceRule", doc=DOC):
+    return PLUGIN.format(code=code, base=base, doc=doc)
 
 
 def test_built_in_rules_are_found_through_the_entry_point():
@@ -68,8 +68,7 @@ def test_a_third_party_rule_is_loaded_like_a_built_in_one(plugin):
         ("raise SystemExit(3)", "SystemExit: 3"),
         ("RULES = [int]", "no subclass"),
         (good_plugin(code="abc"), "not capital letters and three digits"),
-        (good_plugin(argument="source"), "does not say what it takes"),
-        (good_plugin(argument="source: str"), "does not say what it takes"),
+        (good_plugin(base="Rule"), "Mine is neither a SourceRule nor a TraceRule"),
         (good_plugin(doc="A rule."), "no heading 'What it does'"),
         (good_plugin().replace('summary = "Mine."', ""), "has no summary"),
         (good_plugin().replace("Severity.WARNING", '"fatal"'), "is no severity"),
@@ -115,30 +114,16 @@ def test_one_broken_rule_does_not_take_the_others_of_its_plugin_away(plugin):
     assert registry["ABC123"]
     (problem,) = registry.problems
     assert "mine_half.Other has no code" in problem.message
-    assert problem.line == text.splitlines().index("class Other(Rule):") + 1
+    assert problem.line == text.splitlines().index("class Other(SourceRule):") + 1
 
 
 def test_a_base_class_with_an_underscore_is_no_rule(plugin):
     assert load_rules([plugin("mine_base", good_plugin(code="").replace("class Mine", "class _Mine"))]).problems == ()
 
 
-def test_the_kind_follows_from_the_annotation_as_text_or_as_type():
-    class Timeline:
-        pass
-
-    class Written(Rule):
-        def check(self, trace: "memlint.tracing.records.Trace", context): ...  # noqa: F821
-
-    class Typed(Rule):
-        def check(self, timeline: Timeline, context: int): ...
-
-    assert kind_of(Written) is Kind.TRACE
-    assert kind_of(Typed) is Kind.TIMELINE
-
-
 def rule(number):
     attributes = {"code": f"MEM{number}", "name": f"rule-{number}", "summary": "x", "severity": Severity.NOTE}
-    return type(f"Rule{number}", (Rule,), attributes)()
+    return type(f"Rule{number}", (SourceRule,), attributes)()
 
 
 RULES = [rule(number) for number in (101, 107, 204, 404)]

@@ -8,16 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.lint.diagnostics import DIAGNOSTICS
-from memlint.lint.rule import Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Confidence, Finding, Severity, SourceRule, TraceRule
 from memlint.lint.runner import check_paths, check_source, run_trace_rules
 from memlint.source.files import python_files
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from memlint.lint.rule import Context
-    from memlint.memory.estimate import Estimate
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Trace
 
 
 def found(path, line, code="ABC100"):
@@ -34,7 +31,7 @@ def found(path, line, code="ABC100"):
     )
 
 
-class EveryLine(Rule):
+class EveryLine(SourceRule):
     code, name, summary, severity = "ABC100", "every-line", "Every line.", Severity.WARNING
     words = ()
 
@@ -43,7 +40,7 @@ class EveryLine(Rule):
             yield found(source.path, line)
 
 
-class Failing(Rule):
+class Failing(SourceRule):
     code, name, summary, severity = "ABC200", "failing", "Fails.", Severity.WARNING
     words = ()
 
@@ -52,7 +49,7 @@ class Failing(Rule):
         raise KeyError("lost")
 
 
-class Endless(Rule):
+class Endless(SourceRule):
     code, name, summary, severity = "ABC300", "endless", "Recurses.", Severity.WARNING
     words = ()
 
@@ -118,32 +115,32 @@ def test_directories_are_searched_without_hidden_and_installed_ones(tmp_path):
     assert files == ["a.py", "b.py", "pkg/f.pyi"]
 
 
-class OfTrace(Rule):
+class OfTrace(TraceRule):
     code, name, summary, severity = "ABC400", "of-trace", "Sees a Trace.", Severity.WARNING
 
-    def check(self, trace: Trace, context: Context):
-        assert trace == "the trace"
+    def check(self, context: Context):
+        assert context.trace == "the trace"
         yield found(context.path, 1, "ABC400")
         yield found(context.path, 2, "ABC400")
 
 
-class OfEstimate(Rule):
+class OfEstimate(TraceRule):
     code, name, summary, severity = "ABC500", "of-estimate", "Sees an Estimate.", Severity.WARNING
 
-    def check(self, estimate: Estimate, context: Context):
-        assert estimate == "the estimate"
+    def check(self, context: Context):
+        assert context.estimate == "the estimate"
         raise ValueError("no bytes")
 
 
-class OfTimeline(Rule):
+class OfTimeline(TraceRule):
     code, name, summary, severity = "ABC600", "of-timeline", "Sees a Timeline.", Severity.WARNING
 
-    def check(self, timeline: Timeline, context: Context):
-        assert timeline == "the timeline"
+    def check(self, context: Context):
+        assert context.timeline == "the timeline"
         yield found("", 1, "ABC600")
 
 
-def test_each_rule_gets_what_it_is_annotated_with(tmp_path):
+def test_rules_of_traces_get_the_context_and_source_rules_are_left_out(tmp_path):
     file = tmp_path / "model.py"
     file.write_text("a = 1  # memlint: ignore[ABC400] known\nb = 2\n")
     context = SimpleNamespace(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memlint.lint.diagnostics import DIAGNOSTICS
-from memlint.lint.rule import Confidence, Finding, Rule, Severity
+from memlint.lint.rule import Confidence, Finding, Severity, SourceRule
 from memlint.lint.runner import check_source
 from memlint.lint.suppression import unused
 from memlint.source.text import Source
@@ -16,7 +16,7 @@ from memlint.source.text import Source
 ROOT = Path(__file__).parents[2]
 
 
-class Prints(Rule):
+class Prints(SourceRule):
     """Finds every call of `print`."""
 
     code, name, summary, severity = "ABC100", "prints", "A print.", Severity.WARNING

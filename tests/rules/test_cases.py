@@ -7,7 +7,7 @@ import pytest
 from memlint.config import Settings
 from memlint.lint.diagnostics import BrokenRule, Diagnostic
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import Kind, kind_of
+from memlint.lint.rule import SourceRule
 from memlint.lint.runner import check_paths
 from memlint.worker.protocol import Request
 
@@ -23,7 +23,7 @@ CASES = [
 def findings_in(file, rule, case):
     if isinstance(rule, Diagnostic):
         return [finding for finding in check_paths([file], RULES) if finding.code == rule.code]
-    if kind_of(type(rule)) is Kind.SOURCE:
+    if isinstance(rule, SourceRule):
         return check_paths([file], [rule])
     return analysed(file, rule, case).findings
 

@@ -20,8 +20,7 @@ from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.lint import rule as lint
 from memlint.lint.registry import project_rules
-from memlint.lint.runner import trace_findings
-from memlint.lint.steps import step_findings
+from memlint.lint.runner import step_findings, trace_findings
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.liveness import dead_at
 from memlint.memory.timeline import Timeline

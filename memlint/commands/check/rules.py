@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memlint.lint.registry import Registry, project_rules
-from memlint.lint.runner import check_paths, check_source, num_cpus
+from memlint.lint.runner import check_paths, check_source, looks_at_steps, num_cpus
 from memlint.lint.selection import FileIgnores
-from memlint.lint.steps import looks_at_steps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
-from memlint.lint.rule import Kind
+from memlint.lint.rule import TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report_model
 from memlint.report.model import CodeCount, Finding, Stale
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from memlint.lint import rule
     from memlint.lint.baseline import Baseline
 
-_OF_TRACES = (Kind.TRACE, Kind.TIMELINE, Kind.ESTIMATE)
-
 
 def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[Finding]:
     """Comments in the files of `target` for rules of traced steps that found nothing there, if all Workloads ran."""
@@ -32,7 +30,7 @@ def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[Finding]
         return []
     if UnusedSuppression.code not in {rule.code for rule in choice.rules}:
         return []
-    codes = without_failed(codes_of(choice.rules, *_OF_TRACES), run.traced)
+    codes = without_failed(codes_of(choice.rules, TraceRule), run.traced)
     files = {os.path.realpath(file) for file in target.files}
     comments: list[Finding] = []
     for path, lines in run.traced_lines.items():
@@ -84,7 +82,7 @@ def leave_out(known: Baseline, targets: Sequence[Targets], chosen: Sequence[Choi
         choice = read.get(os.path.realpath(file))
         if choice is None:
             return False
-        if code in codes_of(choice.rules, *_OF_TRACES) | {UnusedSuppression.code}:
+        if code in codes_of(choice.rules, TraceRule) | {UnusedSuppression.code}:
             return os.path.realpath(file) in traced
         return code in {rule.code for rule in choice.rules} and (run.complete or code not in choice.of_both)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memlint.lint.rule import Rule, Severity
+from memlint.lint.rule import Severity, SourceRule
 from memlint.report.model import Report
 from tests.report.sample import REPORT
 
@@ -22,7 +22,7 @@ _VOCABULARY = {
 }
 
 
-class Sample(Rule):
+class Sample(SourceRule):
     """A rule that the tests explain.
 
     ## What it does
