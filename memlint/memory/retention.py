@@ -91,21 +91,6 @@ def growths(run: LongRun) -> tuple[Growth, ...]:
     return tuple(sorted(found, key=lambda growth: -growth.nbytes))
 
 
-def carried_over(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
-    """Buffers alive after `event` that the step before made, that no later step uses, and that are let go of later."""
-    step = _step_of(timeline, timeline.event_nodes[event])
-    return tuple(
-        buffer
-        for buffer in timeline.buffers
-        if buffer.step == step - 1 >= 0
-        and _counts(buffer)
-        and buffer.born <= event
-        and buffer.died is not None
-        and buffer.died > event
-        and _step_of(timeline, buffer.last_used) == buffer.step
-    )
-
-
 def live_at_ends(timeline: Timeline) -> list[int]:
     """Requested bytes that are alive after each step."""
     nbytes = live(timeline)
@@ -127,8 +112,3 @@ def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
 
 def _counts(buffer: Buffer) -> bool:
     return buffer.nbytes > 0 and buffer.category not in _OF_THE_PROGRAM
-
-
-def _step_of(timeline: Timeline, node: int) -> int:
-    """The step of a Node; -1 during setup."""
-    return sum(start <= node for start in timeline.step_nodes) - 1

@@ -10,14 +10,12 @@ from bisect import bisect_right
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
-    from memlint.tracing.records import Buffer, Category, Doubt, Frame, Trace
-
-Key = TypeVar("Key")
+    from memlint.tracing.records import Buffer, Category, Doubt, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +60,10 @@ def alive_at(timeline: Timeline, event: int) -> tuple[Buffer, ...]:
 
 def by_category(buffers: Iterable[Buffer]) -> dict[Category, int]:
     """Bytes of each category, most first."""
-    return _sums(buffers, lambda buffer: buffer.category)
-
-
-def by_module(buffers: Iterable[Buffer]) -> dict[str, int]:
-    """Bytes of each module path, most first; the root and what lies outside the model are the empty path."""
-    return _sums(buffers, lambda buffer: buffer.module)
-
-
-def by_line(buffers: Iterable[Buffer]) -> dict[Frame | None, int]:
-    """Bytes of each source line, most first; None for Buffers no line of the program made."""
-    return _sums(buffers, lambda buffer: buffer.frame)
+    totals: defaultdict[Category, int] = defaultdict(int)
+    for buffer in buffers:
+        totals[buffer.category] += buffer.nbytes
+    return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
 def end_at(timeline: Timeline, last_nodes: Mapping[int, int]) -> Timeline:
@@ -159,10 +150,3 @@ def _placed(buffers: tuple[Buffer, ...], events: Iterable[int]) -> tuple[Buffer,
         buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
         for buffer, start, end in zip(buffers, born, died, strict=True)
     )
-
-
-def _sums(buffers: Iterable[Buffer], key: Callable[[Buffer], Key]) -> dict[Key, int]:
-    totals: defaultdict[Key, int] = defaultdict(int)
-    for buffer in buffers:
-        totals[key(buffer)] += buffer.nbytes
-    return dict(sorted(totals.items(), key=lambda item: -item[1]))

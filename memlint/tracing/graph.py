@@ -1,34 +1,74 @@
-"""The trace as a `torch.fx.Graph`: one `call_function` node per kernel, edges by the storages they read."""
+"""A Trace as a `torch.fx.Graph`: one `call_function` node per kernel, edges as in `data_flow`."""
 
 from __future__ import annotations
 
+import linecache
+import re
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
 
+from memlint.tracing.data_flow import data_flow
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memlint.tracing.records import Trace
+    from memlint.tracing.records import Buffer, Trace
+
+HOST = "host"
+"""The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""
 
 
-def build_graph(trace: Trace, ops: Sequence[Any]) -> fx.Graph:
-    """A graph whose node i is `trace.nodes[i]`; its operands are the nodes that wrote what it reads last, each once.
+def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
+    """Make the graph of `trace.nodes[first:]`, whose overloads are in `ops`.
 
-    Views are folded into their readers, which carry the viewed shapes in `meta["memlint"].inputs`. Tensors that no
-    kernel made, such as Python numbers, appear as placeholders.
+    Arguments of a node are the nodes that wrote what it uses last, each once; a placeholder stands for each Buffer that
+    no node of the graph wrote before, and one for the host. Views are folded into their readers. The output is what
+    the last nodes to write a Buffer that outlives the trace made.
+
+    `meta["memlint"]` of a node is its Node, with the viewed shapes; `meta["memlint_buffers"]` are the Buffers that it
+    opens, temporary ones included, of a placeholder the one that it stands for.
     """
     graph = fx.Graph()
-    writer: dict[int, fx.Node] = {}
-    host = graph.placeholder("host")
-    for node, op in zip(trace.nodes, ops, strict=True):
-        operands = tuple(dict.fromkeys(writer.get(g.buffer, host) for g in node.inputs))
-        made = graph.create_node(
-            "call_function", op, operands, {}, name=f"{op._schema.name.split('::')[-1]}_{node.index}"
-        )
+    flows = [flow for flow in data_flow(trace) if flow.target >= first]
+    makers: dict[int, fx.Node] = {}
+    """By index of a Node; of placeholders by `~id` of the Buffer."""
+    operands: defaultdict[int, dict[int, None]] = defaultdict(dict)
+    for flow in flows:
+        source = flow.source if flow.source >= first else ~flow.buffer
+        operands[flow.target][source] = None
+        if source < 0 and source not in makers:
+            buffer = trace.buffers[flow.buffer]
+            makers[source] = graph.placeholder(_placeholder_name(buffer))
+            makers[source].meta["memlint_buffers"] = (buffer,)
+    nodes = trace.nodes[first:]
+    from_host = {node.index for node in nodes if any(geometry.buffer < 0 for geometry in node.inputs)}
+    host = graph.placeholder(HOST) if from_host else None
+    opened: defaultdict[int, list[Buffer]] = defaultdict(list)
+    for buffer in trace.buffers:
+        opened[buffer.node].append(buffer)
+    for node, op in zip(nodes, ops[first:], strict=True):
+        arguments = [makers[source] for source in operands[node.index]]
+        if host is not None and node.index in from_host:
+            arguments.append(host)
+        name = f"{op._schema.name.split('::')[-1]}_{node.index}"
+        made = makers[node.index] = graph.create_node("call_function", op, tuple(arguments), {}, name=name)
         made.meta["memlint"] = node
-        for g in node.outputs:
-            if g.buffer >= 0:
-                writer[g.buffer] = made
-    graph.output(None)
+        made.meta["memlint_buffers"] = tuple(opened[node.index])
+        if node.frame is not None:
+            path, line, function = node.frame
+            source = linecache.getline(path, line).strip()
+            made.meta["stack_trace"] = f'File "{path}", line {line}, in {function}\n    {source}'
+    graph.output(tuple(makers[index] for index in _last_writers(trace) if index >= first))
     return graph
+
+
+def _placeholder_name(buffer: Buffer) -> str:
+    return re.sub(r"\W+", "_", f"{buffer.category}_{buffer.name}_{buffer.id}", flags=re.ASCII)
+
+
+def _last_writers(trace: Trace) -> list[int]:
+    """The Nodes that wrote last what outlives the trace, in order."""
+    writers = {geometry.buffer: node.index for node in trace.nodes for geometry in node.outputs}
+    return sorted({node for buffer, node in writers.items() if buffer >= 0 and trace.buffers[buffer].died is None})

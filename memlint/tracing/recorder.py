@@ -58,6 +58,13 @@ class Recorded:
         """One `call_function` node per Node, which is its `meta["memlint"]`; built when first asked for."""
         return build_graph(self.trace, self.ops)
 
+    def step_module(self) -> torch.fx.GraphModule:
+        """The last step alone, with a placeholder for each Buffer of before; `meta["memlint"]` is the whole Trace."""
+        graph = build_graph(self.trace, self.ops, self.trace.step_nodes[-1])
+        module = torch.fx.GraphModule(torch.nn.Module(), graph, "Step")
+        module.meta["memlint"] = self.trace
+        return module
+
 
 class Recorder:
     """An observer of kernels. Does as little as it can while the program runs; `finish` makes the records."""

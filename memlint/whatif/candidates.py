@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.memory.estimate import Estimate
-    from memlint.memory.liveness import Held
-    from memlint.tracing.records import Trace
+    from memlint.tracing.records import Buffer, Trace
     from memlint.whatif.changes import Change
     from memlint.whatif.repeated_blocks import Blocks
     from memlint.workloads.spec import Workload
@@ -114,16 +113,16 @@ def cheaper(change: Change, trace: Trace, estimate: Estimate) -> tuple[Change, .
     return tuple(CheckpointModules(each.paths) for blocks in found for each in selections(trace, blocks))
 
 
-def dead_references(trace: Trace, node: int) -> tuple[Held, ...]:
+def dead_references(trace: Trace, node: int) -> tuple[Buffer, ...]:
     """Buffers alive while `node` runs that nothing uses from there on, of those worth letting go of."""
     return tuple(
         each
         for each in held(trace)
-        if each.buffer.nbytes >= MIN_NBYTES
-        and each.last_used_node < node
-        and trace.event_nodes[each.buffer.born] <= node
-        and (each.died_event is None or trace.event_nodes[each.died_event] > node)
-        and each.buffer.category not in {Category.INPUT, Category.GRADIENT}
+        if each.nbytes >= MIN_NBYTES
+        and each.last_used < node
+        and trace.event_nodes[each.born] <= node
+        and (each.died is None or trace.event_nodes[each.died] > node)
+        and each.category not in {Category.INPUT, Category.GRADIENT}
     )
 
 

@@ -30,7 +30,7 @@ def drop_references(trace: Trace, origins: Collection[Origin]) -> Timeline:
 
     What else would keep such a Buffer is not asked. Raises NotApplicableError where none outlives its last use.
     """
-    cuts = {each.buffer.id: each.last_used_node for each in held(trace) if origin(each.buffer) in origins}
+    cuts = {buffer.id: buffer.last_used for buffer in held(trace) if origin(buffer) in origins}
     if not cuts:
         raise NotApplicableError
     return end_at(Timeline.of(trace), cuts)

@@ -150,7 +150,7 @@ class Planner:
         """Letting go of what only variables hold at the peak, if that is worth while."""
         node = current.estimate.peak_node
         known = {each for change in chosen if isinstance(change, DropReference) for each in change.origins}
-        dead = [each.buffer for each in dead_references(trace, node) if origin(each.buffer) not in known]
+        dead = [buffer for buffer in dead_references(trace, node) if origin(buffer) not in known]
         if node < 0 or sum(buffer.nbytes for buffer in dead) < MIN_SHARE * self._peak(current):
             return []
         try:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 from memlint.memory.timeline import live, without
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Geometry, Node, Phase, Trace
+    from memlint.tracing.records import Geometry, Node, Trace
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""
@@ -84,11 +84,6 @@ def numel(geometry: Geometry) -> int:
 def made(node: Node) -> set[int]:
     """Buffers that `node` returned or wrote."""
     return {geometry.buffer for geometry in node.outputs if geometry.buffer >= 0}
-
-
-def of_last_step(trace: Trace, phase: Phase, ops: Collection[str]) -> Iterator[Node]:
-    """Nodes of the last step in that phase that run one of `ops`."""
-    return (n for n in trace.nodes if n.step == trace.num_steps - 1 and n.phase is phase and n.op in ops)
 
 
 def peak_change(before: Timeline, after: Timeline) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context, Holder
-    from memlint.memory.liveness import Held
+    from memlint.memory.timeline import Timeline
     from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
@@ -162,23 +162,23 @@ def memlint_workload():
         dead = [
             each
             for each in dead_at(context.trace, peak_event(timeline))
-            if each.buffer.category not in _KEPT_ON_PURPOSE and each.buffer.nbytes >= MIN_NBYTES
+            if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES
         ]
         if not dead:
             return
-        if len(context.trace.nodes) > MANY_NODES and not is_notable(-sum(each.buffer.nbytes for each in dead), peak):
+        if len(context.trace.nodes) > MANY_NODES and not is_notable(-sum(each.nbytes for each in dead), peak):
             return  # who holds them takes another run to find out
-        holders = context.holders([each.buffer.id for each in dead])
-        groups: defaultdict[Holder, list[Held]] = defaultdict(list)
+        holders = context.holders([each.id for each in dead])
+        groups: defaultdict[Holder, list[Buffer]] = defaultdict(list)
         for each in dead:
-            if each.buffer.id in holders:
-                groups[holders[each.buffer.id]].append(each)
+            if each.id in holders:
+                groups[holders[each.id]].append(each)
         everything_held = held(context.trace)
         for holder, group in sorted(groups.items(), key=lambda item: -_nbytes(item[1])):
-            origins = {_origin(each.buffer) for each in group}
-            cuts = {each.buffer.id: each.last_used_node for each in everything_held if _origin(each.buffer) in origins}
+            origins = {_origin(each) for each in group}
+            cuts = {each.id: each.last_used for each in everything_held if _origin(each) in origins}
             change = max(live(end_at(timeline, cuts))) - peak
-            biggest = max((each.buffer for each in group), key=lambda buffer: buffer.nbytes)
+            biggest = max(group, key=lambda buffer: buffer.nbytes)
             own_loop = Path(memlint.__file__).parent in Path(holder.frame.path).parents
             yield self.finding(
                 context,
@@ -194,8 +194,8 @@ def memlint_workload():
             )
 
 
-def _nbytes(group: list[Held]) -> int:
-    return sum(each.buffer.nbytes for each in group)
+def _nbytes(group: list[Buffer]) -> int:
+    return sum(each.nbytes for each in group)
 
 
 def _origin(buffer: Buffer) -> tuple[object, ...]:
@@ -203,7 +203,7 @@ def _origin(buffer: Buffer) -> tuple[object, ...]:
     return buffer.op, buffer.frame, buffer.module, buffer.shape, buffer.dtype, buffer.phase
 
 
-def _in_program(holder: Holder, group: list[Held], biggest: Buffer) -> str:
+def _in_program(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
     made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
     return (
         f"`{holder.variable}` in `{holder.frame.function}` keeps {format_nbytes(_nbytes(group))} alive at the peak "
@@ -211,7 +211,7 @@ def _in_program(holder: Holder, group: list[Held], biggest: Buffer) -> str:
     )
 
 
-def _in_own_loop(holder: Holder, group: list[Held], biggest: Buffer) -> str:
+def _in_own_loop(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
     """Describe what the model hands to the training loop, which is memlint's own and stands for the user's."""
     return (
         f"The {biggest.dtype} {list(biggest.shape)} made here is part of what the model returns "

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context
-    from memlint.memory.liveness import Held, Origin
+    from memlint.memory.liveness import Origin
     from memlint.memory.retention import Keeper
     from memlint.memory.timeline import Timeline
+    from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
 """Smaller storages, such as losses and counters, are not worth a word."""
@@ -144,28 +145,28 @@ def memlint_workload():
         timeline = context.timeline
         dead = _dead_at_peak(timeline, context)
         surviving = _surviving(timeline)
-        if not any(origin(each.buffer) in surviving for each in dead):
+        if not any(origin(each) in surviving for each in dead):
             return
-        holders = context.holders([each.buffer.id for each in dead])
-        left = [each for each in dead if each.buffer.id not in holders and origin(each.buffer) in surviving]
+        holders = context.holders([each.id for each in dead])
+        left = [each for each in dead if each.id not in holders and origin(each) in surviving]
         if not left:
             return
         keepers = _keepers(context)
-        groups: defaultdict[str, list[Held]] = defaultdict(list)
+        groups: defaultdict[str, list[Buffer]] = defaultdict(list)
         for each in left:
-            if origin(each.buffer) in keepers:
-                groups[keepers[origin(each.buffer)].name].append(each)
+            if origin(each) in keepers:
+                groups[keepers[origin(each)].name].append(each)
         everything_held = held(context.trace)
         peak = max(live(timeline))
         for name, group in sorted(groups.items(), key=lambda item: -_nbytes(item[1])):
-            origins = {origin(each.buffer) for each in group}
-            cuts = {each.buffer.id: each.last_used_node for each in everything_held if origin(each.buffer) in origins}
-            biggest = max((each.buffer for each in group), key=lambda buffer: buffer.nbytes)
+            origins = {origin(each) for each in group}
+            cuts = {each.id: each.last_used for each in everything_held if origin(each) in origins}
+            biggest = max(group, key=lambda buffer: buffer.nbytes)
             keeper = keepers[origin(biggest)]
             made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
             yield self.finding(
                 context,
-                place(keeper, tuple(each.buffer for each in group)),
+                place(keeper, tuple(group)),
                 f"`{name}` outlives the step and keeps {format_nbytes(_nbytes(group))} alive at the peak that nothing "
                 f"reads again ({biggest.dtype} {list(biggest.shape)}{made}).",
                 nbytes=_nbytes(group),
@@ -175,13 +176,13 @@ def memlint_workload():
             )
 
 
-def _dead_at_peak(timeline: Timeline, context: Context) -> list[Held]:
+def _dead_at_peak(timeline: Timeline, context: Context) -> list[Buffer]:
     if not timeline.events:
         return []
     return [
         each
         for each in dead_at(context.trace, peak_event(timeline))
-        if each.buffer.category not in _KEPT_ON_PURPOSE and each.buffer.nbytes >= MIN_NBYTES
+        if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES
     ]
 
 
@@ -201,5 +202,5 @@ def _keepers(context: Context) -> dict[Origin, Keeper]:
     return {origin(run.timeline.buffers[number]): keeper for number, keeper in run.keepers.items()}
 
 
-def _nbytes(group: list[Held]) -> int:
-    return sum(each.buffer.nbytes for each in group)
+def _nbytes(group: list[Buffer]) -> int:
+    return sum(each.nbytes for each in group)

@@ -222,7 +222,7 @@ class Analysis:
 
     def _estimate(self) -> report.Estimate:
         peak = self.estimate
-        dead = {held.buffer.id for held in dead_at(self.trace, peak.peak_event)} if peak.peak_event >= 0 else set()
+        dead = {buffer.id for buffer in dead_at(self.trace, peak.peak_event)} if peak.peak_event >= 0 else set()
         types = dict(self.trace.modules)
 
         def why(b: Buffer) -> str:
