@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Context, Holder
-    from memlint.memory.timeline import Timeline
     from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
