@@ -58,8 +58,8 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         made.meta["memlint_buffers"] = tuple(opened[node.index])
         if node.frame is not None:
             path, line, function = node.frame
-            source = linecache.getline(path, line).strip()
-            made.meta["stack_trace"] = f'File "{path}", line {line}, in {function}\n    {source}'
+            code = linecache.getline(path, line).strip()
+            made.meta["stack_trace"] = f'File "{path}", line {line}, in {function}\n    {code}'
     graph.output(tuple(makers[index] for index in _last_writers(trace) if index >= first))
     return graph
 
