@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate
-    from memlint.memory.retention import LongRun
+    from memlint.memory.retention import Holder, LongRun
     from memlint.memory.timeline import Timeline
     from memlint.source.text import Source
     from memlint.tracing.records import Frame, Trace
-    from memlint.whatif.changes import Change
+    from memlint.whatif.change import Change
     from memlint.whatif.simulation import WhatIf
     from memlint.workloads.spec import Workload
 
@@ -135,17 +135,6 @@ class Case:
     """Of the Workload, as in its record."""
     budget: int | None = None
     """Bytes the step may take."""
-
-
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """The Python variable that alone keeps a Buffer alive, and the line its function was at."""
-
-    variable: str
-    """As it is written: `outputs.logits`."""
-    frame: Frame
-    names: tuple[str, ...]
-    """What a `del` has to take for the Buffer to go: `outputs`, or more names for the same."""
 
 
 class Context(Protocol):

@@ -41,6 +41,17 @@ class Keeper:
 
 
 @dataclass(frozen=True, slots=True)
+class Holder:
+    """The Python variable that alone keeps a Buffer alive, and the line its function was at."""
+
+    variable: str
+    """As it is written: `outputs.logits`."""
+    frame: Frame
+    names: tuple[str, ...]
+    """What a `del` has to take for the Buffer to go: `outputs`, or more names for the same."""
+
+
+@dataclass(frozen=True, slots=True)
 class LongRun:
     """Several steps in a row, and what keeps the Buffers that are alive after the last."""
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.report import model as report
-from memlint.whatif.candidates import effect_in
-from memlint.whatif.wording import describe
+from memlint.whatif.change import Names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memlint.memory.liveness import Origin
     from memlint.tracing.records import Trace
-    from memlint.whatif.changes import Change
+    from memlint.whatif.change import Change
     from memlint.whatif.plan import Plan
     from memlint.whatif.simulation import WhatIf
 
@@ -46,8 +45,8 @@ def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Orig
     }
     return report.Change(
         kind=type(change).__name__,
-        text=describe(change, trace.modules, variables),
-        effect=effect_in(change, trace).value,
+        text=change.describe(Names(trace.modules, variables)),
+        effect=change.effect_in(trace).value,
         peak=report.Peak(**intervals),
         peak_change=after.peak_change,
         phase=peak.phase.value,

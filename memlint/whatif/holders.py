@@ -21,7 +21,7 @@ from memlint.accelerator import kernels
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
 from memlint.base.frames import is_users
-from memlint.lint.rule import Holder
+from memlint.memory.retention import Holder
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
 

@@ -7,27 +7,22 @@ and keeps the one with the lowest new peak.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import MemlintError
 from memlint.memory.liveness import origin
-from memlint.whatif.candidates import MIN_SHARE, candidates, cheaper, dead_references, effect_in
-from memlint.whatif.changes import (
-    AccumulationSteps,
-    BatchSize,
-    CheckpointModules,
-    DropReference,
-    Effect,
-    NotApplicableError,
-)
+from memlint.whatif.change import MIN_SHARE, Effect, NotApplicableError, Situation
+from memlint.whatif.changes import CHANGES, DropReference
+from memlint.whatif.changes.drop_reference import dead_references
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from memlint.lint.rule import Holder
     from memlint.memory.liveness import Origin
+    from memlint.memory.retention import Holder
     from memlint.tracing.records import Trace
-    from memlint.whatif.changes import Change
+    from memlint.whatif.change import Change
     from memlint.whatif.simulation import Simulation, WhatIf
     from memlint.workloads.spec import Workload
 
@@ -120,9 +115,7 @@ class Planner:
         """The Changes with one more, or one in another's place, that give the lowest peak; None if none is lower."""
         trace = self.simulation.trace(*chosen)
         tried = [] if self.at_any_batch else list(self._dropping(chosen, current, trace))
-        for change in candidates(self.workload, trace, current.estimate, chosen, dynamics=self.dynamics):
-            if change in self._useless or not self._is_allowed(change):
-                continue
+        for change in self._candidates(Situation(self.workload, trace, current.estimate, chosen)):
             changes = _with(chosen, change)
             answer = self.simulation.what_if(*changes)
             if answer is None:
@@ -136,13 +129,23 @@ class Planner:
         ]
         # Of equals the one that changes training least, and then the one that computes least.
         return min(
-            lower, key=lambda each: (self._peak(each[1]), _severity(each[1]), each[1].recompute_flops), default=None
+            lower,
+            key=lambda each: (self._peak(each[1]), each[1].effect.severity, each[1].recompute_flops),
+            default=None,
         )
 
-    def _is_allowed(self, change: Change) -> bool:
-        if self.exact and change.effect is not Effect.EXACT:
-            return False
-        return not (self.at_any_batch and isinstance(change, AccumulationSteps | BatchSize))
+    def _candidates(self, situation: Situation) -> Iterator[Change]:
+        """Changes to try next; what variables hold is not among them."""
+        kinds = {type(change) for change in situation.chosen}
+        for kind in CHANGES:
+            if kind in kinds and not kind.can_follow_itself:
+                continue
+            if (self.exact and kind.effect is not Effect.EXACT) or (self.at_any_batch and kind.sets_batch):
+                continue
+            for change in kind.candidates(situation):
+                is_allowed = self.dynamics or change.effect_in(situation.trace) is not Effect.DYNAMICS
+                if is_allowed and change not in self._useless:
+                    yield change
 
     def _dropping(
         self, chosen: tuple[Change, ...], current: WhatIf, trace: Trace
@@ -170,17 +173,14 @@ class Planner:
             answer = self.simulation.what_if(*fewer)
             if answer is not None and self._fits(answer):
                 chosen = fewer
-                continue
-            if answer is None or not isinstance(change, CheckpointModules):
-                continue
-            trace = self.simulation.trace(*fewer)
-            answers = []
-            for other in cheaper(change, trace, answer.estimate):
-                changes = tuple(other if each == change else each for each in chosen)
-                tried = self.simulation.what_if(*changes)
-                if tried is not None and self._fits(tried):
-                    answers.append((tried.recompute_flops, changes))
-            chosen = min(answers, key=lambda each: each[0], default=(0, chosen))[1]
+            elif answer is not None:
+                answers = []
+                for other in change.cheaper(answer.estimate, partial(self.simulation.trace, *fewer)):
+                    changes = tuple(other if each == change else each for each in chosen)
+                    cheaper = self.simulation.what_if(*changes)
+                    if cheaper is not None and self._fits(cheaper):
+                        answers.append((cheaper.recompute_flops, changes))
+                chosen = min(answers, key=lambda each: each[0], default=(0, chosen))[1]
         return chosen
 
     def _steps(self, chosen: tuple[Change, ...]) -> tuple[Step, ...]:
@@ -189,23 +189,10 @@ class Planner:
             after = self.simulation.what_if(*chosen[: index + 1])
             if after is None:  # it means something only together with the next
                 continue
-            steps.append(Step(change, effect_in(change, self.simulation.trace()), after))
+            steps.append(Step(change, change.effect_in(self.simulation.trace()), after))
         return tuple(steps)
 
 
 def _with(chosen: tuple[Change, ...], change: Change) -> tuple[Change, ...]:
-    """`change` after the others, in the place of one of its kind; checkpoints of other modules stay."""
-    if isinstance(change, CheckpointModules):
-        kept = [each for old in chosen if isinstance(old, CheckpointModules) for each in old.paths]
-        new = change.paths
-        kept = [old for old in kept if not any(_overlap(old, path) for path in new)]
-        change = CheckpointModules((*kept, *new))
-    return (*(each for each in chosen if type(each) is not type(change)), change)
-
-
-def _overlap(a: str, b: str) -> bool:
-    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
-
-
-def _severity(answer: WhatIf) -> int:
-    return (Effect.EXACT, Effect.NUMERICS, Effect.DYNAMICS).index(answer.effect)
+    """`change` after the others, in the place of one of its kind."""
+    return (*(each for each in chosen if type(each) is not type(change)), change.joined(chosen))

@@ -11,10 +11,8 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
-from memlint.whatif.changes import AccumulationSteps, BatchSize, DropReference, Effect, NotApplicableError
-from memlint.whatif.edits import drop_references
+from memlint.whatif.change import ChangedProgram, Effect, NotApplicableError
 from memlint.whatif.flops import step_flops
-from memlint.whatif.transforms import Changed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +21,7 @@ if TYPE_CHECKING:
     from memlint.cuda.devices import Device
     from memlint.tracing.recorder import Program
     from memlint.tracing.records import Trace
-    from memlint.whatif.changes import Change
-
-_EFFECTS = (Effect.DYNAMICS, Effect.NUMERICS, Effect.EXACT)
+    from memlint.whatif.change import Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +87,12 @@ class Simulation:
 
         Raises NotApplicableError, or MemlintError for what the program raises.
         """
-        traced = tuple(change for change in changes if not isinstance(change, DropReference))
+        traced = tuple(change for change in changes if not change.is_edit)
         if traced not in self._traces:
             program = self._rebuild()
             self.num_traces += 1
-            trace = self._run(Changed(program, *traced))
-            if any(isinstance(each, BatchSize | AccumulationSteps) for each in traced) and (
-                _shapes(program) == self._inputs
-            ):
+            trace = self._run(ChangedProgram(program, *traced))
+            if any(each.sets_batch for each in traced) and _shapes(program) == self._inputs:
                 raise NotApplicableError  # the target makes its inputs as it likes
             # A Trace takes much memory: only those that are asked for next are kept.
             self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), traced: trace}
@@ -106,8 +100,9 @@ class Simulation:
 
     def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
         trace = self.trace(*changes)
-        origins = {each for change in changes if isinstance(change, DropReference) for each in change.origins}
-        timeline = drop_references(trace, origins) if origins else Timeline.of(trace)
+        timeline = Timeline.of(trace)
+        for change in changes:
+            timeline = change.edit(timeline, trace)
         after = estimate(timeline, self._device, trace.nodes, self._settings)
         return WhatIf(
             changes=changes,
@@ -115,7 +110,7 @@ class Simulation:
             peak_change=after.requested.estimate - self.estimate.requested.estimate,
             recompute_flops=max(0, step_flops(trace) - self.step_flops),
             step_flops=self.step_flops,
-            effect=min((change.effect for change in changes), key=_EFFECTS.index, default=Effect.EXACT),
+            effect=max((change.effect for change in changes), key=lambda effect: effect.severity, default=Effect.EXACT),
         )
 
 

@@ -16,7 +16,8 @@ from memlint.tracing.records import Category
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.lint.rule import Context, Holder
+    from memlint.lint.rule import Context
+    from memlint.memory.retention import Holder
     from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20

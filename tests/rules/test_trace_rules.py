@@ -12,7 +12,8 @@ from memlint_rules.mem310_nchw_conv_on_tensor_cores import NchwConvOnTensorCores
 from records import MIB, FakeContext, Script, at, channels_last
 
 import memlint
-from memlint.lint.rule import Confidence, Holder, Severity
+from memlint.lint.rule import Confidence, Severity
+from memlint.memory.retention import Holder
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
 

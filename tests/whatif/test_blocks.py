@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memlint.memory.timeline import Timeline, alive_at, peak_event
+from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, repeated, selections
-from memlint.whatif.transforms import Changed
 from tests.oracles.programs import llama, resnet50
 from tests.whatif.programs import traced
 
@@ -33,7 +33,7 @@ def test_stages_and_the_blocks_inside_them_are_both_found():
 def test_checkpointed_blocks_save_nothing_inside():
     program = llama(device="cuda", batch=16)
     paths = next(repeated(traced(llama(device="cuda")).modules))
-    assert not saving(traced(Changed(program, CheckpointModules(paths))))
+    assert not saving(traced(ChangedProgram(program, CheckpointModules(paths))))
 
 
 def test_containers_and_single_layers_are_no_blocks():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -11,34 +11,32 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from memlint.base.errors import MemlintError
+from memlint.whatif.change import Change, ChangedProgram, Effect, NotApplicableError
 from memlint.whatif.changes import (
+    CHANGES,
     AccumulationSteps,
     AttentionImplementation,
     AutocastTraining,
     BatchSize,
-    Change,
     ChunkedCrossEntropy,
-    Effect,
     FrozenBatchNorm,
     InPlaceFlag,
     NoGrad,
-    NotApplicableError,
     OptimizerInBackward,
     ParameterDtype,
     ZeroGradPlacement,
 )
-from memlint.whatif.transforms import Changed
 from memlint.workloads.find import torchvision_schemas
 from tests.whatif.programs import events, mlp, peak, program, steps, traced, vectors
 
 torchvision_schemas.install()
 
 
-def changed(make_model: Any, make_inputs: Any, *changes: Change, **options: Any) -> Changed:
-    return Changed(program(make_model, make_inputs, **options), *changes)
+def changed(make_model: Any, make_inputs: Any, *changes: Change, **options: Any) -> ChangedProgram:
+    return ChangedProgram(program(make_model, make_inputs, **options), *changes)
 
 
-def refuses(each: Changed) -> bool:
+def refuses(each: ChangedProgram) -> bool:
     """Whether the Change says that it means nothing, at once or by what a step raises."""
     try:
         traced(each)
@@ -50,7 +48,7 @@ def refuses(each: Changed) -> bool:
 
 
 def test_every_change_says_what_it_does_to_training() -> None:
-    assert all(isinstance(kind.effect, Effect) for kind in get_args(Change))
+    assert all(isinstance(kind.effect, Effect) for kind in CHANGES)
 
 
 # --- dtype
@@ -275,7 +273,7 @@ def test_a_frozen_norm_computes_what_the_norm_computes_in_evaluation() -> None:
             """Nothing."""
 
     held = Held()
-    Changed(held, FrozenBatchNorm(("0",))).setup()
+    ChangedProgram(held, FrozenBatchNorm(("0",))).setup()
     torch.testing.assert_close(held.model.train()(x), expected)
 
 
@@ -373,7 +371,7 @@ def test_a_loss_in_chunks_is_the_loss() -> None:
     Host().step()
     expected = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
     model.zero_grad()
-    each = Changed(Host(), ChunkedCrossEntropy(8))
+    each = ChangedProgram(Host(), ChunkedCrossEntropy(8))
     each.setup()
     each.step()
     torch.testing.assert_close(losses[1], losses[0])
@@ -410,5 +408,5 @@ def test_a_loss_that_is_no_cross_entropy_of_a_linear_is_left(change: Any) -> Non
 
 def test_changes_compose() -> None:
     both = changed(mlp, vectors, BatchSize(64), ParameterDtype("bfloat16"), OptimizerInBackward())
-    one = Changed(program(mlp, vectors, batch=64, dtype="bfloat16"), OptimizerInBackward())
+    one = ChangedProgram(program(mlp, vectors, batch=64, dtype="bfloat16"), OptimizerInBackward())
     assert steps(both) == steps(one)

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils import checkpoint as checkpointing
 from torch.utils.checkpoint import checkpoint
 
+from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointInstead
-from memlint.whatif.transforms import Changed
 from tests.whatif.programs import events, mlp, peak, program
 
 
@@ -41,11 +41,11 @@ BLOCKS = CheckpointInstead(tuple(f"blocks.{i}" for i in range(4)))
 
 @pytest.mark.parametrize("how", ["whole", "reentrant", "none"])
 def test_it_is_the_program_with_only_those_checkpoints(how: str) -> None:
-    changed = Changed(program(lambda: Stack(how), vectors, batch=512), BLOCKS)
+    changed = ChangedProgram(program(lambda: Stack(how), vectors, batch=512), BLOCKS)
     assert events(changed) == events(program(lambda: Stack("blocks"), vectors, batch=512))
 
 
 def test_afterwards_checkpoints_are_as_before() -> None:
     before = checkpointing._checkpoint_without_reentrant_generator, checkpointing.CheckpointFunction
-    peak(Changed(program(lambda: Stack("whole"), vectors), BLOCKS))
+    peak(ChangedProgram(program(lambda: Stack("whole"), vectors), BLOCKS))
     assert (checkpointing._checkpoint_without_reentrant_generator, checkpointing.CheckpointFunction) == before

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.memory.liveness import origin
-from memlint.memory.timeline import Timeline, live, merge, resize
-from memlint.whatif.changes import NotApplicableError
-from memlint.whatif.edits import drop_references, recast
+from memlint.memory.liveness import held, origin
+from memlint.memory.timeline import Timeline, live, merge
+from memlint.whatif.change import NotApplicableError
+from memlint.whatif.changes.drop_reference import drop_references
 from tests.whatif.programs import peak, program, traced, vectors
 
 
@@ -57,17 +57,18 @@ def buffers(trace: Any, op: str) -> list[int]:
 
 def test_dropping_a_reference_is_what_del_gives() -> None:
     trace = traced(made(""))
-    held = buffers(trace, "aten.addmm.default")
-    assert len(held) == 2
-    edited = drop_references(trace, {origin(trace.buffers[held[0]])})
+    layers = buffers(trace, "aten.addmm.default")
+    assert len(layers) == 2
+    edited = drop_references(Timeline.of(trace), held(trace), {origin(trace.buffers[layers[0]])})
     assert lives(edited) == lives(Timeline.of(traced(made("dropped"))))
     assert max(live(edited)) == peak(made("dropped")) < peak(made(""))
 
 
 def test_what_nobody_holds_cannot_be_dropped() -> None:
     trace = traced(made("dropped"))
+    origins = {origin(trace.buffers[each]) for each in buffers(trace, "aten.addmm.default")}
     with pytest.raises(NotApplicableError):
-        drop_references(trace, {origin(trace.buffers[each]) for each in buffers(trace, "aten.addmm.default")})
+        drop_references(Timeline.of(trace), held(trace), origins)
 
 
 def test_an_operation_in_place_takes_no_memory_of_its_own() -> None:
@@ -99,12 +100,3 @@ def test_chains_of_operations_in_place_end_with_the_last() -> None:
     made_by = {node.outputs[0].buffer: node.inputs[0].buffer for node in trace.nodes if node.op == "aten.add.Tensor"}
     assert len(made_by) == 6
     assert lives(merge(Timeline.of(trace), made_by)) == lives(Timeline.of(of(inplace=True)))
-
-
-def test_another_dtype_gives_the_sizes_of_that_dtype() -> None:
-    trace = traced(made(""))
-    masks = buffers(trace, "aten.ones.default") or buffers(trace, "aten.fill_.Scalar")
-    assert masks
-    edited = recast(Timeline.of(trace), masks, "bool")
-    assert lives(edited) == lives(Timeline.of(traced(made("bool"))))
-    assert edited == resize(Timeline.of(trace), {each: trace.buffers[each].nbytes // 4 for each in masks})

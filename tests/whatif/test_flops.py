@@ -8,9 +8,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
 import tests.oracles.programs as oracles
+from memlint.whatif.change import ChangedProgram
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.flops import step_flops
-from memlint.whatif.transforms import Changed
 from tests.whatif.programs import program, traced
 
 ON_THE_HOST = {  # which PyTorch leaves out
@@ -64,6 +64,6 @@ def test_a_checkpointed_module_takes_its_forward_again() -> None:
         return {"0": torch.zeros(batch, 64)}
 
     before = step_flops(traced(program(stack, vectors)))
-    after = step_flops(traced(Changed(program(stack, vectors), CheckpointModules(("0",)))))
+    after = step_flops(traced(ChangedProgram(program(stack, vectors), CheckpointModules(("0",)))))
     # The last product of a block is needed by nobody: recomputation stops once backward has what it asked for.
     assert after - before in {2 * 8 * 64 * 256, 2 * 2 * 8 * 64 * 256}

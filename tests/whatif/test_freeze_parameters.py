@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from memlint.whatif.changes import FreezeParameters, NotApplicableError
-from memlint.whatif.transforms import Changed
+from memlint.whatif.change import ChangedProgram, NotApplicableError
+from memlint.whatif.changes import FreezeParameters
 
 
 class Small:
@@ -21,7 +21,7 @@ class Small:
 
 
 def test_only_the_named_parameters_get_no_gradient():
-    program = Changed(Small(torch.nn.Linear(2, 3)), FreezeParameters(("weight",)))
+    program = ChangedProgram(Small(torch.nn.Linear(2, 3)), FreezeParameters(("weight",)))
     program.setup()
     program.step()
     assert program.model.weight.grad is None
@@ -31,4 +31,4 @@ def test_only_the_named_parameters_get_no_gradient():
 @pytest.mark.parametrize("model", [torch.nn.Linear(2, 3, bias=False), None], ids=["no such parameter", "no model"])
 def test_it_does_not_apply_where_there_is_no_such_parameter(model):
     with pytest.raises(NotApplicableError):
-        Changed(Small(model), FreezeParameters(("bias",))).setup()
+        ChangedProgram(Small(model), FreezeParameters(("bias",))).setup()

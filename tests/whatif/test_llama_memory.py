@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from memlint.commands.analyse.child import Analysis
 from memlint.memory.liveness import origin
-from memlint.whatif.candidates import dead_references
 from memlint.whatif.changes import CheckpointModules, DropReference
+from memlint.whatif.changes.drop_reference import dead_references
 from memlint.workloads.find.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]
@@ -73,10 +73,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
 @pytest.fixture(scope="module")
 def drop(plain: Analysis) -> DropReference:
     dead = dead_references(plain.trace, plain.estimate.peak_node)
-    assert {each.buffer.shape for each in dead} == {(4096, 32_000)}
-    held = plain.holders([each.buffer.id for each in dead])
+    assert {each.shape for each in dead} == {(4096, 32_000)}
+    held = plain.holders([each.id for each in dead])
     assert {holder.variable for holder in held.values()} == {"logits"}
-    return DropReference(tuple({origin(each.buffer) for each in dead}))
+    return DropReference(tuple({origin(each) for each in dead}))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
-from memlint.whatif.changes import ChannelsLast, CheckpointModules, NotApplicableError, OptimizerImplementation
-from memlint.whatif.transforms import Changed
+from memlint.whatif.change import ChangedProgram, NotApplicableError
+from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
 from tests.oracles.programs import resnet50
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def sizes(trace: Trace) -> list[int]:
 
 
 def test_checkpointed_modules_take_what_a_model_checkpointed_by_hand_takes() -> None:
-    changed = traced(Changed(Training(), CheckpointModules(tuple(f"blocks.{i}" for i in range(4)))))
+    changed = traced(ChangedProgram(Training(), CheckpointModules(tuple(f"blocks.{i}" for i in range(4)))))
     by_hand = traced(Training(checkpointed=True))
     assert kernels(changed) == kernels(by_hand)
     assert sizes(changed) == sizes(by_hand)
@@ -95,7 +95,7 @@ def test_checkpointed_modules_take_what_a_model_checkpointed_by_hand_takes() -> 
 def test_some_modules_may_be_checkpointed() -> None:
     peaks = [
         estimated(
-            traced(Changed(Training(), CheckpointModules(tuple(f"blocks.{i}" for i in range(n)))))
+            traced(ChangedProgram(Training(), CheckpointModules(tuple(f"blocks.{i}" for i in range(n)))))
         ).requested.estimate
         for n in (0, 2, 4)
     ]
@@ -106,14 +106,14 @@ def test_some_modules_may_be_checkpointed() -> None:
 @pytest.mark.parametrize("make", [torch.optim.AdamW, torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
 def test_an_optimizer_implementation_takes_what_one_made_so_takes(options: dict[str, bool], make: Any) -> None:
     extra: dict[str, Any] = {"momentum": 0.9} if make is torch.optim.SGD else {}
-    changed = traced(Changed(Training(make_optimizer=make, **extra), OptimizerImplementation(**options)))
+    changed = traced(ChangedProgram(Training(make_optimizer=make, **extra), OptimizerImplementation(**options)))
     by_hand = traced(Training(make_optimizer=make, **extra, **options))
     assert steps(changed) == steps(by_hand)
 
 
 def test_the_options_of_an_optimizer_are_kept() -> None:
     program = Training(weight_decay=0.3, betas=(0.5, 0.6), amsgrad=True)
-    changed = Changed(program, OptimizerImplementation(foreach=False))
+    changed = ChangedProgram(program, OptimizerImplementation(foreach=False))
     traced(changed)
     (group,) = program.optimizer.param_groups
     assert (group["weight_decay"], group["betas"], group["amsgrad"], group["lr"], group["foreach"]) == (
@@ -127,7 +127,7 @@ def test_the_options_of_an_optimizer_are_kept() -> None:
 
 
 def test_channels_last_leaves_the_bytes_of_every_tensor_as_they_are() -> None:
-    plain, changed = traced(resnet50(device="cuda")), traced(Changed(resnet50(device="cuda"), ChannelsLast()))
+    plain, changed = traced(resnet50(device="cuda")), traced(ChangedProgram(resnet50(device="cuda"), ChannelsLast()))
     convolutions = [b for b in changed.buffers if b.op == "aten.convolution.default" and b.nbytes and len(b.shape) == 4]
     assert convolutions
 
@@ -157,7 +157,7 @@ def test_channels_last_leaves_the_bytes_of_every_tensor_as_they_are() -> None:
 def test_what_a_program_has_not_cannot_be_changed(change: Any) -> None:
     program = Training(make_optimizer=torch.optim.Adamax)
     with pytest.raises(NotApplicableError):
-        traced(Changed(program, change))
+        traced(ChangedProgram(program, change))
     traced(Training())  # and nothing of it remains
 
 
@@ -171,4 +171,4 @@ def test_programs_without_a_model_cannot_be_changed() -> None:
 
     for change in (CheckpointModules(("x",)), ChannelsLast(), OptimizerImplementation(foreach=False)):
         with pytest.raises(NotApplicableError):
-            traced(Changed(Bare(), change))
+            traced(ChangedProgram(Bare(), change))

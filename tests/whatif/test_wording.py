@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 
 from memlint.tracing.records import Frame, Phase
 from memlint.whatif import changes as c
-from memlint.whatif.wording import describe
+from memlint.whatif.change import Change, Names
 
 MODULES = [("", "Model"), *((f"blocks.{i}", "Block") for i in range(6))]
 ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 32), "float32", Phase.FORWARD)
@@ -28,12 +26,12 @@ ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 
         (c.DropReference((ORIGIN,)), "let go of the float32 [4, 32] made at model.py:7 after its last use"),
     ],
 )
-def test_a_change_says_what_to_do(change: c.Change, text: str) -> None:
-    assert describe(change, MODULES, {}) == text
+def test_a_change_says_what_to_do(change: Change, text: str) -> None:
+    assert change.describe(Names(MODULES, {})) == text
 
 
 def test_a_variable_is_named() -> None:
-    assert "`logits`, the float32" in describe(c.DropReference((ORIGIN,)), MODULES, {ORIGIN: "logits"})
+    assert "`logits`, the float32" in c.DropReference((ORIGIN,)).describe(Names(MODULES, {ORIGIN: "logits"}))
 
 
 def test_no_kind_of_change_is_without_words() -> None:
@@ -44,6 +42,6 @@ def test_no_kind_of_change_is_without_words() -> None:
         c.FreezeParameters: (("weight",),), c.CheckpointModules: (("blocks.0",),), c.DropReference: ((ORIGIN,),),
         c.CheckpointInstead: (("blocks.0",),),
     }  # fmt: skip
-    for kind in get_args(c.Change):
-        text = describe(kind(*arguments.get(kind, ())), MODULES, {})
+    for kind in c.CHANGES:
+        text = kind(*arguments.get(kind, ())).describe(Names(MODULES, {}))
         assert kind.__name__ not in text

@@ -29,12 +29,11 @@ from memlint.report import timelines, what_ifs
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Assumption, Buffer, Category, Frame, Trace
 from memlint.tracing.storages import Storages, storages_of
-from memlint.whatif.changes import DropReference, NotApplicableError
+from memlint.whatif.change import ChangedProgram, NotApplicableError
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import Simulation, WhatIf
-from memlint.whatif.transforms import Changed
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find import torchvision_schemas
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from memlint.config import Budget
-    from memlint.memory.retention import LongRun
-    from memlint.whatif.changes import Change
+    from memlint.memory.retention import Holder, LongRun
+    from memlint.whatif.change import Change
     from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
 
@@ -132,7 +131,7 @@ class Analysis:
     rebuild: Callable[[], Program]
     simulation: Simulation
     thorough: bool = False
-    _holders: dict[frozenset[int], Mapping[int, lint.Holder]] = field(default_factory=dict)
+    _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Analysis:
@@ -169,7 +168,7 @@ class Analysis:
         """What the changes do together; None where one does not apply or the program fails with it."""
         return self.simulation.what_if(*changes)
 
-    def holders(self, buffer_ids: Collection[int]) -> Mapping[int, lint.Holder]:
+    def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
         """Which variables hold these Buffers at the peak."""
         wanted = frozenset(buffer_ids)
         if wanted not in self._holders:
@@ -198,9 +197,9 @@ class Analysis:
 
     def _holders_with(
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
-    ) -> Mapping[int, lint.Holder]:
-        traced = (change for change in changes if not isinstance(change, DropReference))
-        return find_holders(Changed(self.rebuild(), *traced), self.device, event, buffer_ids)
+    ) -> Mapping[int, Holder]:
+        traced = (change for change in changes if not change.is_edit)
+        return find_holders(ChangedProgram(self.rebuild(), *traced), self.device, event, buffer_ids)
 
     def described(self, budget: Budget | None) -> report.Workload:
         """The Workload with its Estimate, its assumptions and whether it fits."""

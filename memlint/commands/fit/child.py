@@ -19,11 +19,9 @@ from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.steps import Steps
-from memlint.whatif.candidates import effect_in
-from memlint.whatif.changes import AccumulationSteps, Effect, NotApplicableError
+from memlint.whatif.change import ChangedProgram, Effect, Names, NotApplicableError
+from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
-from memlint.whatif.transforms import Changed
-from memlint.whatif.wording import describe
 from memlint.worker.child import tell
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from memlint.tracing.records import Trace
-    from memlint.whatif.changes import Change
+    from memlint.whatif.change import Change
     from memlint.workloads.spec import Workload
 
 _GROWTH = 4
@@ -103,7 +101,7 @@ class _Search:
         """Why the batch is not cut into parts."""
         if self.workload.mode != "train":
             return "there are no gradients to accumulate"
-        if effect_in(AccumulationSteps(2), self._trace) is Effect.DYNAMICS:
+        if AccumulationSteps(2).effect_in(self._trace) is Effect.DYNAMICS:
             return "parts of a batch would give BatchNorm other statistics"
         return None
 
@@ -123,7 +121,7 @@ class _Search:
         steps.learn(batches)
         largest, is_limit = steps.largest(batches)
         return Way(
-            changes=tuple(describe(change, self._trace.modules, {}) for change in changes),
+            changes=tuple(change.describe(Names(self._trace.modules, {})) for change in changes),
             effect=effect.value,  # type: ignore[arg-type]
             flops_change=flops_change,
             largest=largest,
@@ -132,7 +130,7 @@ class _Search:
         )
 
     def _changed(self, changes: tuple[Change, ...]) -> Callable[[Workload], Any]:
-        return lambda workload: Changed(completed_program(workload, self._root), *changes)
+        return lambda workload: ChangedProgram(completed_program(workload, self._root), *changes)
 
     def _parts(self, changes: tuple[Change, ...], largest: int) -> Parts | None:
         batch = self.workload.batch

@@ -2,21 +2,56 @@
 
 from __future__ import annotations
 
-import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
-
-from memlint.whatif.changes import NotApplicableError
-from memlint.whatif.of_modules import model_of
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from memlint.whatif.changes import ChunkedCrossEntropy
+    from torch import Tensor, nn
+
+NUM_CHUNKS = 8
+"""What a plan tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkedCrossEntropy(Change):
+    """Compute the last Linear and the cross-entropy of it together, in checkpointed chunks of the positions.
+
+    The logits do not come to exist as a whole, so a model that returns them returns nothing in their place.
+    """
+
+    num_chunks: int
+    head: str = ""
+    """Path of the Linear; empty for the one with most outputs."""
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return f"compute head and cross-entropy in {self.num_chunks} checkpointed chunks"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if situation.is_training and not situation.is_in_optimizer and situation.runs("_log_softmax."):
+            yield cls(NUM_CHUNKS)
+
+    def after_setup(self, program: Any) -> None:
+        """The Linear hands on a stand-in, and the loss of it is computed in chunks."""
+        from torch import nn
+
+        linears = {
+            path: module
+            for path, module in model_of(program).named_modules()
+            if isinstance(module, nn.Linear) and self.head in {"", path}
+        }
+        if not linears or self.num_chunks < 2:
+            raise NotApplicableError
+        head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
+        chunks = _Chunks(head, self.num_chunks)
+        head.forward = chunks.forward  # type: ignore[assignment, method-assign]
+        program.step = partial(chunks.step, program.step)
 
 
 class _Waiting(NamedTuple):
@@ -30,6 +65,8 @@ class _Chunks:
     """Puts the Linear off until the cross-entropy asks for it."""
 
     def __init__(self, head: nn.Linear, num_chunks: int) -> None:
+        from torch.nn import functional
+
         self.head = head
         self.num_chunks = num_chunks
         self.waiting: list[_Waiting] = []
@@ -37,8 +74,9 @@ class _Chunks:
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Give a tensor of the logits' shape that takes no memory; float32, as losses cast to."""
-        empty = torch.empty((), device=hidden.device)
-        logits = empty.expand(*hidden.shape[:-1], self.head.out_features)
+        import torch
+
+        logits = torch.empty((), device=hidden.device).expand(*hidden.shape[:-1], self.head.out_features)
         self.waiting.append(_Waiting(logits, hidden))
         return logits
 
@@ -54,22 +92,27 @@ class _Chunks:
         label_smoothing: float = 0.0,
     ) -> Tensor:
         """In the place of `torch.nn.functional.cross_entropy`."""
-        found = next((each for each in self.waiting if _share(each.logits, input)), None)
-        if found is None:
+        import torch
+        from torch.utils.checkpoint import checkpoint
+
+        call = next((each for each in self.waiting if _share(each.logits, input)), None)
+        if call is None:
             return self.cross_entropy(
                 input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
             )
-        hidden = found.hidden.flatten(0, -2)
+        hidden = call.hidden.flatten(0, -2)
         classes_last = input.dim() == 2 and input.shape == (len(hidden), self.head.out_features)
         if not classes_last or target.dim() != 1 or weight is not None or reduction not in {"mean", "sum"}:
             raise NotApplicableError
-        self.waiting.remove(found)
-        of_chunk = functools.partial(self._of_chunk, ignore_index=ignore_index, label_smoothing=label_smoothing)
+        self.waiting.remove(call)
+        of_chunk = partial(self._of_chunk, ignore_index=ignore_index, label_smoothing=label_smoothing)
         chunks = zip(hidden.chunk(self.num_chunks), target.chunk(self.num_chunks), strict=True)
         total = torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
         return total / (target != ignore_index).sum() if reduction == "mean" else total
 
     def _of_chunk(self, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
+        from torch.nn import functional
+
         logits = functional.linear(hidden, self.head.weight, self.head.bias).float()
         return self.cross_entropy(
             logits, target, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
@@ -77,6 +120,8 @@ class _Chunks:
 
     def step(self, step: Callable[[], None]) -> None:
         """Run a step; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
+        from torch.nn import functional
+
         functional.cross_entropy = self.loss
         try:
             step()
@@ -85,20 +130,6 @@ class _Chunks:
         finally:
             functional.cross_entropy = self.cross_entropy
             self.waiting.clear()
-
-
-def chunked_cross_entropy(program: Any, change: ChunkedCrossEntropy) -> None:
-    """The Linear hands on a stand-in, and the loss of it is computed in chunks."""
-    modules = dict(model_of(program).named_modules())
-    linears = {path: module for path, module in modules.items() if isinstance(module, nn.Linear)}
-    if change.head:
-        linears = {path: module for path, module in linears.items() if path == change.head}
-    if not linears or change.num_chunks < 2:
-        raise NotApplicableError
-    head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
-    chunks = _Chunks(head, change.num_chunks)
-    head.forward = chunks.forward  # type: ignore[assignment, method-assign]
-    program.step = functools.partial(chunks.step, program.step)
 
 
 def _share(a: Tensor, b: Tensor) -> bool:

@@ -1,0 +1,62 @@
+"""Every Change that can be simulated. A new one is a new file here, and an entry in CHANGES."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.whatif.changes.attention_implementation import AttentionImplementation
+from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
+from memlint.whatif.changes.channels_last import ChannelsLast
+from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
+from memlint.whatif.changes.chunked_cross_entropy import ChunkedCrossEntropy
+from memlint.whatif.changes.drop_reference import DropReference
+from memlint.whatif.changes.frozen_batch_norm import FrozenBatchNorm
+from memlint.whatif.changes.in_place_flag import InPlaceFlag
+from memlint.whatif.changes.no_gradients import FreezeParameters, NoGrad
+from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
+from memlint.whatif.changes.precision import AutocastTraining, ParameterDtype
+
+if TYPE_CHECKING:
+    from memlint.whatif.change import Change
+
+CHANGES: tuple[type[Change], ...] = (
+    OptimizerImplementation,
+    OptimizerInBackward,
+    ZeroGradPlacement,
+    ParameterDtype,
+    CheckpointModules,
+    ChunkedCrossEntropy,
+    AttentionImplementation,
+    AutocastTraining,
+    InPlaceFlag,
+    FrozenBatchNorm,
+    AccumulationSteps,
+    BatchSize,
+    CheckpointInstead,
+    ChannelsLast,
+    FreezeParameters,
+    NoGrad,
+    DropReference,
+)
+"""In the order in which a plan tries them; of Changes that do the same, it takes the first."""
+
+__all__ = [
+    "CHANGES",
+    "AccumulationSteps",
+    "AttentionImplementation",
+    "AutocastTraining",
+    "BatchSize",
+    "ChannelsLast",
+    "CheckpointInstead",
+    "CheckpointModules",
+    "ChunkedCrossEntropy",
+    "DropReference",
+    "FreezeParameters",
+    "FrozenBatchNorm",
+    "InPlaceFlag",
+    "NoGrad",
+    "OptimizerImplementation",
+    "OptimizerInBackward",
+    "ParameterDtype",
+    "ZeroGradPlacement",
+]

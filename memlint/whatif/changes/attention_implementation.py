@@ -1,0 +1,57 @@
+"""Another attention, chosen by the switches of the libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionImplementation(Change):
+    """Choose the attention of models of transformers (`set_attn_implementation`) and timm (`fused_attn`).
+
+    Means nothing where no switch stands the other way.
+    """
+
+    implementation: Literal["sdpa", "eager"]
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return f"use the {self.implementation} attention"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if not situation.is_in_optimizer and situation.runs("_softmax."):
+            yield cls("sdpa")
+
+    def after_setup(self, program: Any) -> None:
+        model = model_of(program)
+        is_switched = self._switch_transformers(model)
+        is_fused = self.implementation == "sdpa"
+        for module in model.modules():
+            if isinstance(getattr(module, "fused_attn", None), bool) and module.fused_attn != is_fused:
+                module.fused_attn = is_fused  # type: ignore[assignment]
+                is_switched = True
+        if not is_switched:
+            raise NotApplicableError
+
+    def _switch_transformers(self, model: nn.Module) -> bool:
+        is_switched = False
+        for module in model.modules():
+            current = getattr(getattr(module, "config", None), "_attn_implementation", None)
+            if current in {None, self.implementation} or not hasattr(module, "set_attn_implementation"):
+                continue
+            try:
+                module.set_attn_implementation(self.implementation)  # type: ignore[operator]
+            except (ValueError, ImportError, AttributeError) as error:
+                raise NotApplicableError from error
+            # A model that does not support it only warns.
+            is_switched |= module.config._attn_implementation == self.implementation  # type: ignore[union-attr]
+        return is_switched

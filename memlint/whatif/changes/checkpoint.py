@@ -1,0 +1,104 @@
+"""Modules whose activations are computed again in backward."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from memlint.memory.estimate import Estimate
+    from memlint.tracing.records import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointModules(Change):
+    """Run the modules at these paths under `torch.utils.checkpoint.checkpoint`."""
+
+    paths: tuple[str, ...]
+    effect: ClassVar[Effect] = Effect.EXACT
+    can_follow_itself: ClassVar[bool] = True
+
+    def describe(self, names: Names) -> str:
+        return f"checkpoint {names.of_modules(self.paths)}"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if situation.is_training and not situation.is_in_optimizer:
+            estimate = situation.estimate
+            least = MIN_SHARE * estimate.requested.estimate
+            blocks = [each for each in blocks_that_save(situation.trace, estimate.at_peak) if each.nbytes >= least]
+            yield from (cls(each.paths) for each in granularities(blocks))
+
+    def cheaper(self, estimate: Estimate, trace: Callable[[], Trace]) -> Iterator[Self]:
+        for blocks in blocks_that_save(trace(), estimate.at_peak):
+            if blocks.paths == self.paths:
+                yield from (type(self)(each.paths) for each in selections(trace(), blocks))
+
+    def joined(self, chosen: Iterable[Change]) -> Self:
+        """Checkpoints of other modules stay."""
+        old = (path for change in chosen if isinstance(change, CheckpointModules) for path in change.paths)
+        return type(self)((*(path for path in old if not any(_overlap(path, new) for new in self.paths)), *self.paths))
+
+    def after_setup(self, program: Any) -> None:
+        _checkpoint(program, self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInstead(Change):
+    """Run the modules at these paths under checkpoint, and nothing else that the program checkpoints itself."""
+
+    paths: tuple[str, ...]
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, names: Names) -> str:
+        return f"checkpoint {names.of_modules(self.paths)}, and nothing else"
+
+    def after_setup(self, program: Any) -> None:
+        forwards = _checkpoint(program, self.paths)
+        program.step = partial(_with_no_other_checkpoints, forwards, program.step)
+
+
+def _checkpoint(program: Any, paths: Sequence[str]) -> list[Callable[..., Any]]:
+    """Make each call of these modules a checkpoint, and give their own `forward`s."""
+    from torch.utils.checkpoint import checkpoint
+
+    modules = modules_at(program, paths)
+    forwards = [module.forward for module in modules]
+    for module, forward in zip(modules, forwards, strict=True):
+        module.forward = partial(checkpoint, forward, use_reentrant=False)
+    return forwards
+
+
+def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Callable[[], None]) -> None:
+    """Run a step in which checkpoints of other functions, reentrant or not, only call them."""
+    from torch.utils import checkpoint as checkpointing
+
+    begin, reentrant = checkpointing._checkpoint_without_reentrant_generator, checkpointing.CheckpointFunction
+
+    def begin_ours(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return begin(function, *args, **kwargs) if function in forwards else iter((None,))
+
+    class Plain:
+        """Calls what a reentrant checkpoint would call."""
+
+        @staticmethod
+        def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:
+            return function(*args)
+
+    checkpointing._checkpoint_without_reentrant_generator = begin_ours  # type: ignore[assignment]
+    checkpointing.CheckpointFunction = Plain  # type: ignore[assignment, misc]
+    try:
+        step()
+    finally:
+        checkpointing._checkpoint_without_reentrant_generator = begin
+        checkpointing.CheckpointFunction = reentrant  # type: ignore[misc]
+
+
+def _overlap(a: str, b: str) -> bool:
+    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")

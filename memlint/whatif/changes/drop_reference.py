@@ -1,0 +1,60 @@
+"""Variables that let go of a tensor after its last use: an edit of lifetimes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from memlint.memory.liveness import held, origin
+from memlint.memory.timeline import end_at
+from memlint.tracing.records import Category
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from memlint.memory.liveness import Origin
+    from memlint.memory.timeline import Timeline
+    from memlint.tracing.records import Buffer, Trace
+
+MIN_NBYTES = 2**20
+"""Smaller Buffers that a variable holds are not worth a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class DropReference(Change):
+    """Let go of the Buffers of these origins right after their last use, in every step."""
+
+    origins: tuple[Origin, ...]
+    effect: ClassVar[Effect] = Effect.EXACT
+    is_edit: ClassVar[bool] = True
+
+    def describe(self, names: Names) -> str:
+        return f"let go of {', '.join(names.of_buffer(each) for each in self.origins)} after its last use"
+
+    def edit(self, timeline: Timeline, trace: Trace) -> Timeline:
+        return drop_references(timeline, held(trace), self.origins)
+
+
+def drop_references(timeline: Timeline, held_buffers: Iterable[Buffer], origins: Collection[Origin]) -> Timeline:
+    """The Timeline with every held Buffer of these origins closed right after its last use.
+
+    What else would keep such a Buffer is not asked. Raises NotApplicableError where none outlives its last use.
+    """
+    cuts = {buffer.id: buffer.last_used for buffer in held_buffers if origin(buffer) in origins}
+    if not cuts:
+        raise NotApplicableError
+    return end_at(timeline, cuts)
+
+
+def dead_references(trace: Trace, node: int) -> tuple[Buffer, ...]:
+    """Buffers alive while `node` runs that nothing uses from there on, of those worth letting go of."""
+    return tuple(
+        buffer
+        for buffer in held(trace)
+        if buffer.nbytes >= MIN_NBYTES
+        and buffer.last_used < node
+        and trace.event_nodes[buffer.born] <= node
+        and (buffer.died is None or trace.event_nodes[buffer.died] > node)
+        and buffer.category not in {Category.INPUT, Category.GRADIENT}
+    )

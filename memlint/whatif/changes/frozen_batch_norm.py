@@ -1,0 +1,75 @@
+"""BatchNorm that updates nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of, modules_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import torch
+    from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenBatchNorm(Change):
+    """Put a fixed scale and shift, made of the running statistics, in the place of the BatchNorm2d at these paths.
+
+    The optimizer keeps the parameters, which get no gradients any more.
+    """
+
+    paths: tuple[str, ...]
+    effect: ClassVar[Effect] = Effect.DYNAMICS
+
+    def describe(self, names: Names) -> str:
+        return f"freeze the statistics and weights of {names.of_modules(self.paths)}"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        norms = tuple(path for path, kind in situation.trace.modules if kind == "BatchNorm2d" and path)
+        if norms and situation.grows_with_batch:
+            yield cls(norms)
+
+    def after_setup(self, program: Any) -> None:
+        from torch import nn
+
+        model = model_of(program)
+        for path, module in zip(self.paths, modules_at(program, self.paths), strict=True):
+            if not isinstance(module, nn.BatchNorm2d) or module.running_var is None or not path:
+                raise NotApplicableError
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, _scale_and_shift(module))
+
+
+def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
+    from torch import nn
+
+    class _ScaleAndShift(nn.Module):
+        """What a BatchNorm2d that updates nothing computes: `x * scale + shift`, whose backward needs no `x`."""
+
+        weight: torch.Tensor | None
+        bias: torch.Tensor | None
+        running_mean: torch.Tensor
+        running_var: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                value = getattr(norm, name)
+                self.register_buffer(name, None if value is None else value.detach())
+            self.eps = norm.eps
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            """Take and give (batch, channels, height, width)."""
+            scale = (self.running_var + self.eps).rsqrt()
+            if self.weight is not None:
+                scale = scale * self.weight
+            shift = -self.running_mean * scale
+            if self.bias is not None:
+                shift = shift + self.bias
+            return x * scale.view(-1, 1, 1) + shift.view(-1, 1, 1)
+
+    return _ScaleAndShift()

@@ -1,0 +1,74 @@
+"""Training in another dtype."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, model_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from memlint.workloads.build.program import Program
+
+_AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
+
+
+@dataclass(frozen=True, slots=True)
+class AutocastTraining(Change):
+    """Run forward and loss under `torch.autocast`, with a gradient scaler for float16.
+
+    In a loop of the user's own the model is called under autocast; a scaler for float16 it would have to write.
+    """
+
+    dtype: Literal["bfloat16", "float16"]
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return f"train under autocast in {self.dtype}"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if situation.grows_with_batch:
+            yield cls("bfloat16")
+
+    def before_setup(self, program: Any) -> None:
+        _set_dtype(program, _AMP[self.dtype])
+
+    def after_setup(self, program: Program) -> None:
+        import torch
+
+        if program.own_step is None:
+            return
+        if self.dtype == "float16":
+            raise NotApplicableError
+        model = model_of(program)
+        model.forward = torch.autocast(program.device, dtype=torch.bfloat16)(model.forward)
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterDtype(Change):
+    """Cast the model and its floating-point inputs; gradients and optimizer state follow."""
+
+    dtype: Literal["bfloat16", "float16"]
+    effect: ClassVar[Effect] = Effect.DYNAMICS
+
+    def describe(self, _names: Names) -> str:
+        return f"keep the parameters in {self.dtype}"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if situation.has_gradients:
+            yield cls("bfloat16")
+
+    def before_setup(self, program: Any) -> None:
+        _set_dtype(program, self.dtype)
+
+
+def _set_dtype(program: Any, dtype: Any) -> None:
+    """Give the Workload of a float32 program another dtype."""
+    program = declared(program)
+    if program.workload.dtype != "float32":
+        raise NotApplicableError
+    program.workload = replace(program.workload, dtype=dtype)
