@@ -127,6 +127,8 @@ class Estimate(_Record):
     module: str = ""
     phase_peaks: dict[PhaseName, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
+    least: NonNegativeInt | None = None
+    """Highest requested bytes if every tensor died right after its last use; parameters and the like stay."""
     categories: dict[CategoryName, NonNegativeInt]
     """Requested bytes at the peak."""
     at_peak: Several[AliveBuffer] = []

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.lint.rule import is_notable
 from memlint.report.formats.log import for_log
 from memlint.report.layout import Paint, cut, table
 from memlint.report.naming import MEASURES, place_text, tensor_text
@@ -149,6 +150,11 @@ def _numbers(workload: Workload, estimate: Estimate, paint: Paint) -> Iterator[s
                 paint(MEASURES[name], dim=True),
             )
         )
+    requested = estimate.peak.requested.estimate
+    if estimate.least is not None and is_notable(estimate.least - requested, requested):
+        saved = format_nbytes(requested - estimate.least)
+        why = paint(f"requested, if every tensor died at its last use ({saved} less)", dim=True)
+        rows.append(("  at least", format_nbytes(estimate.least), "", why))
     yield from table(rows, ("left", "right", "left", "left"))
 
 

@@ -11,7 +11,7 @@ from memlint.report.layout import Look
 from memlint.report.model import Report
 from memlint.report.terminal import render_text
 from tests.report.formats.samples import HOSTILE, hostile
-from tests.report.sample import ESTIMATE, REPORT
+from tests.report.sample import ESTIMATE, MIB, REPORT
 
 GOLDEN = Path(__file__).parent / "check.txt"
 ANSI = re.compile(r"\033\[[0-9;]*m")
@@ -108,6 +108,17 @@ def test_an_estimate_without_a_place_is_no_trouble():
         update={"path": None, "line": None, "op": "", "module": "", "phase_peaks": {}, "by_line": []}
     )
     assert "At the peak, in backward\n" in render_text(one(estimate=bare), Look())
+
+
+def test_the_least_peak_is_a_line_where_it_is_notably_less():
+    def text(least: int) -> str:
+        return render_text(one(estimate=ESTIMATE.model_copy(update={"least": least})), Look())
+
+    (line,) = (line for line in text(ESTIMATE.peak.requested.estimate - 512 * MIB).splitlines() if "at least" in line)
+    why = "requested, if every tensor died at its last use (512.0 MiB less)"
+    assert line.split(maxsplit=4) == ["at", "least", "3.62", "GiB", why]
+    assert "at least" not in text(ESTIMATE.peak.requested.estimate - 41 * MIB)  # less than 1 %
+    assert "at least" not in text(ESTIMATE.peak.requested.estimate)
 
 
 def test_what_was_left_out_is_one_line_a_file_and_in_full_with_verbose():

@@ -22,7 +22,7 @@ from memlint.lint import rule as lint
 from memlint.lint.registry import project_rules
 from memlint.lint.runner import step_findings, trace_findings
 from memlint.memory.estimate import Estimate, estimate
-from memlint.memory.liveness import dead_at
+from memlint.memory.liveness import dead_at, least_peak
 from memlint.memory.timeline import Timeline
 from memlint.report import model as report
 from memlint.report import timelines, what_ifs
@@ -240,6 +240,7 @@ class Analysis:
             **_place(peak.frame),
             module=peak.module,
             phase_peaks={phase.value: n for phase, n in peak.phase_peaks.items()},
+            least=least_peak(self.trace),
             categories={category.value: n for category, n in peak.categories.items()},
             at_peak=[
                 report.AliveBuffer(
