@@ -1,29 +1,19 @@
-"""Which lines of a stack are the user's: not Python's, not an installed package's, not memlint's."""
+"""The user's lines in the stack of an exception or of a process."""
 
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from memlint.base.ownership import is_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_FOREIGN = (*{str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib")},)
-_MEMLINT = str(Path(__file__).resolve().parent.parent)
-_INSTALLED = {"site-packages", "dist-packages"}
 _NUM_ENDS = 8
 """Lines shown of each end of a long stack, as of a recursion without an end."""
 _STACK_LINE = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
-
-
-def is_users(path: str) -> bool:
-    """Whether the file at `path` belongs to the user."""
-    if path.startswith("<") or _INSTALLED.intersection(Path(path).parts):
-        return False
-    return not any(Path(path).is_relative_to(place) for place in (*_FOREIGN, _MEMLINT))
 
 
 def user_lines(error: BaseException) -> list[str]:

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.base.errors import MemlintError
+from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.files import python_files
 from memlint.source.import_cache import KeptImports
 from memlint.source.imports import EVERYTHING, Import
 from memlint.source.module_names import module_name
-from memlint.worker.dependencies import OURS, is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -166,4 +166,4 @@ def _packages(folder: Path) -> Iterator[Path]:
 
 def _is_foreign(file: Path) -> bool:
     """Whether it belongs to Python, to a package that was installed, or to memlint."""
-    return is_installed(str(file)) or any(file.is_relative_to(place) for place in OURS)
+    return is_installed(str(file)) or is_memlint(str(file), rules=True)

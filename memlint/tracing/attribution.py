@@ -7,18 +7,15 @@ its forward, through the sequence number that autograd gives every node when the
 from __future__ import annotations
 
 import sys
-import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
 import torch
 
-import memlint
+from memlint.base.ownership import is_memlint, is_standard_library
 from memlint.tracing.records import Frame, Phase
 
-_HIDDEN = tuple(str(Path(m.__file__ or "").resolve().parent) + "/" for m in (torch, memlint))
-_STANDARD_LIBRARY = str(Path(sysconfig.get_path("stdlib")).resolve()) + "/"
-_PACKAGES = tuple(str(Path(sysconfig.get_path(n)).resolve()) + "/" for n in ("purelib", "platlib"))
+_TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 _ENGINE = "_engine_run_backward"
 _TRACER = "trace_program"
 """Whoever asked for the trace is no part of the program: a rule, for one, may be a file of the user's."""
@@ -87,12 +84,9 @@ def _kind(code: CodeType) -> int:
     if code.co_filename.startswith("<"):
         return _INTERNAL
     path = str(Path(code.co_filename).resolve())
-    if code.co_name == _TRACER and path.startswith(_HIDDEN):
+    if code.co_name == _TRACER and is_memlint(path):
         return _END
-    installed = path.startswith(_PACKAGES)
-    if path.startswith(_HIDDEN) or (path.startswith(_STANDARD_LIBRARY) and not installed):
-        return _INTERNAL
-    return _USER
+    return _INTERNAL if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path) else _USER
 
 
 def is_inside(module: str) -> bool:

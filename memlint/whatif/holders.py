@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-import memlint
 from memlint.accelerator import kernels
 from memlint.accelerator.device import State, entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
-from memlint.base.frames import is_users
+from memlint.base.ownership import is_memlint, is_users
 from memlint.memory.retention import Holder
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 _DEPTH = 3
 """How far into containers and objects a variable is searched."""
 _ITEMS = 1000
-_OWN = Path(memlint.__file__).parent
 """Where the training loop is that stands for the user's."""
 
 
@@ -120,7 +118,7 @@ def _editable(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _is_own(frame: FrameType) -> bool:
-    return _OWN in Path(frame.f_code.co_filename).parents
+    return is_memlint(frame.f_code.co_filename)
 
 
 def _ways(frame: FrameType, wanted: Collection[int]) -> Iterator[tuple[int, _Way]]:

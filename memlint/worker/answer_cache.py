@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, ValidationError
 
 from memlint.base import cache as cachedir
+from memlint.base.ownership import OURS
 from memlint.base.version import __version__
 from memlint.worker.child_variables import child_environment
-from memlint.worker.dependencies import OURS, digest_of_file, digest_of_variable, mark_of
+from memlint.worker.dependencies import digest_of_file, digest_of_variable, mark_of
 from memlint.worker.protocol import Answer, Dependencies, Result
 
 if TYPE_CHECKING:

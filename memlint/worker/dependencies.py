@@ -6,11 +6,12 @@ import hashlib
 import os
 import stat
 import sys
-import sysconfig
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from memlint.base.ownership import is_installed, is_memlint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
     from memlint.worker.protocol import Dependencies
 
-_PARENT = Path(__file__).parents[2]
-OURS = tuple(
-    place for place in (_PARENT / "memlint", *_PARENT.glob("memlint_rules"), *_PARENT.glob("rules/memlint_rules"))
-)
-"""Where memlint itself and the built-in rules are, installed or in a checkout."""
 _PSEUDO = ("/dev/", "/proc/", "/sys/")
 _OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 """Variables that change with every command. Who copies all variables looks at them, too."""
@@ -31,7 +27,6 @@ ALL = "*"
 _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 """Packages that are imported nearly always, and that go over all variables in search of their own."""
 _COMPILED = (".pyc", ".pyo")
-_PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 
 
 class Watch:
@@ -42,7 +37,7 @@ class Watch:
         self.paused = False
         """Whether it looks away: a process that children are copies of does what is not theirs."""
         self._start = time.time_ns()
-        self._own = (*(str(place) + os.sep for place in (*OURS, exchange)), *_PSEUDO)
+        self._ignored = (str(exchange) + os.sep, *_PSEUDO)
         self._read: set[str] = set()
         self._made: set[str] = set()
         """Files that the program wrote before it read them: those are its own."""
@@ -92,7 +87,9 @@ class Watch:
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
         files: dict[str, str | None] = {}
         for path in sorted((self._read | {file for _name, file in modules}) - self._made):
-            if path.startswith(self._own) or path.endswith(_COMPILED) or is_installed(path):
+            if path.startswith(self._ignored) or path.endswith(_COMPILED):
+                continue
+            if is_installed(path) or is_memlint(path, rules=True):
                 continue
             changed = _modified(path)
             if changed is not None and changed >= self._start:
@@ -151,14 +148,3 @@ def _modified(path: str) -> int | None:
 def _file_of(module: object) -> str | None:
     file = getattr(module, "__dict__", {}).get("__file__")
     return file if isinstance(file, str) else None
-
-
-def is_installed(path: str) -> bool:
-    """Whether it belongs to Python or to a package that was installed, which change only together with their marks."""
-    return path.startswith(_STANDARD) or any(part in path for part in _PACKAGES)
-
-
-_STANDARD = tuple(
-    {str(Path(sysconfig.get_path(name))) + os.sep for name in ("stdlib", "platstdlib")}
-    | {os.path.realpath(sysconfig.get_path("stdlib")) + os.sep}
-)

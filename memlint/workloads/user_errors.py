@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 import traceback
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,21 +10,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-import memlint
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
+from memlint.base.ownership import is_memlint, is_standard_library, is_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OTHERS = (
-    str(Path(torch.__file__).parent),
-    str(Path(memlint.__file__).parent),
-    sysconfig.get_paths()["stdlib"],
-    sysconfig.get_paths()["purelib"],
-    sysconfig.get_paths()["platlib"],
-    "<frozen",
-    "<string>",
-)
+_TORCH = str(Path(torch.__file__).parent)
 
 
 @contextmanager
@@ -64,9 +55,10 @@ def user_line(error: BaseException) -> str:
 
     Where only an installed package's frames are left, the innermost of those; empty without any.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    for outside in (_OTHERS, (*_OTHERS[:3], *_OTHERS[-2:])):
-        mine = [frame for frame in frames if not frame.filename.startswith(outside)]
-        if mine:
-            return f"{mine[-1].filename}:{mine[-1].lineno}"
-    return ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_internal(frame.filename)]
+    frames = [frame for frame in frames if is_users(frame.filename)] or frames
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _is_internal(path: str) -> bool:
+    return path.startswith(("<", _TORCH)) or is_memlint(path) or is_standard_library(path)

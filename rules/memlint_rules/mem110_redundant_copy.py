@@ -9,7 +9,7 @@ from enum import Enum, auto
 from math import prod
 from typing import TYPE_CHECKING, ClassVar
 
-from memlint.base.frames import is_users
+from memlint.base.ownership import is_users
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
 from memlint.memory.timeline import merge, resize, without

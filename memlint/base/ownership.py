@@ -1,0 +1,45 @@
+"""Whose a file is: Python's, an installed package's, memlint's or the user's.
+
+All questions are about the text of an absolute path, as they are asked of every frame of a stack and every file that is
+opened. The folders of Python and memlint are known both as they are named and with links followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from pathlib import Path
+
+_HERE = Path(__file__).parents[2]
+OURS = (_HERE / "memlint", *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
+"""Where memlint itself and the built-in rules are, installed or in a checkout."""
+
+
+def _prefixes(*folders: str | Path) -> tuple[str, ...]:
+    return tuple({place + os.sep for folder in folders for place in (str(folder), os.path.realpath(folder))})
+
+
+_MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
+_STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+_PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
+
+
+def is_users(path: str) -> bool:
+    """Whether the file belongs to the user, whose rules and those that memlint brings count too."""
+    return not (path.startswith(("<", *_MEMLINT)) or is_installed(path))
+
+
+def is_installed(path: str) -> bool:
+    """Whether the file belongs to Python or to a package that was installed."""
+    return path.startswith(_STANDARD_LIBRARY) or _PACKAGES.search(path) is not None
+
+
+def is_standard_library(path: str) -> bool:
+    """Whether the file belongs to Python itself."""
+    return path.startswith(_STANDARD_LIBRARY) and _PACKAGES.search(path) is None
+
+
+def is_memlint(path: str, *, rules: bool = False) -> bool:
+    """Whether the file belongs to memlint, or with `rules` to the rules that it brings."""
+    return path.startswith(_MEMLINT_AND_RULES if rules else _MEMLINT)
