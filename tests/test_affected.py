@@ -16,8 +16,7 @@ from memlint.base.errors import UsageError
 from memlint.cli import main
 from memlint.commands.affected import resolve_affected
 from memlint.commands.targets import resolve, together
-from memlint.source.import_cache import KeptImports
-from memlint.source.imports import Import
+from memlint.source.imports import Import, ImportReader
 from memlint.source.program_files import Project
 from memlint.worker import answer_cache as answers
 from memlint.worker.protocol import Answer, Dependencies, Result
@@ -213,7 +212,7 @@ def test_the_parts_of_a_program_are_the_files_that_python_loads(name, loaded):
 def test_an_import_that_only_running_it_decides_is_undecided(text, tmp_path):
     file = tmp_path / "model.py"
     file.write_text(text)
-    assert KeptImports(None)(file).undecided
+    assert ImportReader(None)(file).undecided
 
 
 @pytest.mark.parametrize(
@@ -222,11 +221,11 @@ def test_an_import_that_only_running_it_decides_is_undecided(text, tmp_path):
 def test_what_only_looks_like_an_import_by_name_is_decided(text, tmp_path):
     file = tmp_path / "model.py"
     file.write_text(text)
-    assert not KeptImports(None)(file).undecided
+    assert not ImportReader(None)(file).undecided
 
 
 def test_a_file_that_is_gone_imports_nothing(tmp_path):
-    imports = KeptImports(None)(tmp_path / "gone.py")
+    imports = ImportReader(None)(tmp_path / "gone.py")
     assert not imports.undecided
     assert imports.modules == frozenset()
 
@@ -234,16 +233,16 @@ def test_a_file_that_is_gone_imports_nothing(tmp_path):
 def test_imports_are_kept_until_the_file_changes(tmp_path):
     file = tmp_path / "model.py"
     file.write_text("import a\nfrom .b import c\nimport_module('d')\nloss = 'losses.py::f'")
-    first = KeptImports(tmp_path)(file)
+    first = ImportReader(tmp_path)(file)
     [entry] = (tmp_path / cachedir.NAME / "imports").glob("*.json")
     written = entry.stat().st_mtime_ns
-    assert KeptImports(tmp_path)(file) == first == KeptImports(None)(file)
+    assert ImportReader(tmp_path)(file) == first == ImportReader(None)(file)
     assert entry.stat().st_mtime_ns == written
     file.write_text("import e")
-    assert KeptImports(tmp_path)(file).modules == {Import("e")}
+    assert ImportReader(tmp_path)(file).modules == {Import("e")}
     for broken in ("", "[]", "{}", entry.read_text().replace('"modules": [', '"modules": [1, ')):
         entry.write_text(broken)
-        assert KeptImports(tmp_path)(file).modules == {Import("e")}
+        assert ImportReader(tmp_path)(file).modules == {Import("e")}
 
 
 def test_without_a_cache_nothing_is_written(tree):
@@ -393,7 +392,8 @@ def test_files_that_an_earlier_analysis_has_read_are_parts_and_take_none_away(tr
 def test_a_cache_that_cannot_be_read_adds_nothing(tree):
     tree.write(**{"one.py": WORKLOAD, "sizes.yaml": ""})
     [targets] = resolve_affected(["one.py"], {})
-    cachedir.write(tree.directory, "workloads", answers._name(targets.requests[0]), {"dependencies": [1]})
+    subject = answers._subject(targets.requests[0])
+    cachedir.write(tree.directory, "workloads", subject, cachedir.key_of(), {"dependencies": [1]})
     assert tree.affected("sizes.yaml") == []
 
 

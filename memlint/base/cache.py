@@ -1,44 +1,66 @@
 """`.memlint_cache`: small JSON files below one project.
 
-Each file says what it is valid for, and an entry that is valid for something else is made anew. Writing replaces a file
-at once, so any number of runs may share a cache. A cache that cannot be read or written is none.
+An entry is about a subject, such as a file, and is valid for one key, which `key_of` makes of all that its content
+depends on. An entry that is valid for another key is made anew. Writing replaces a file at once, so any number of runs
+may share a cache. A cache that cannot be read or written is none.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from memlint.base.ownership import OURS
+from memlint.base.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 NAME = ".memlint_cache"
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by memlint; see https://bford.info/cachedir/\n"
+_DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+_Value = TypeVar("_Value")
 
 
-def read(root: Path, kind: str, name: str) -> Any:
-    """What was written as `name` among the entries of this `kind`; None if there is nothing that can be read."""
-    try:
-        return json.loads(_file(root, kind, name).read_bytes())
-    except (OSError, ValueError):
-        return None
+def read(root: Path, kind: str, subject: str, key: str, decode: Callable[[Any], _Value]) -> _Value | None:
+    """What `decode` makes of the fields of the entry of this `kind` about `subject`.
+
+    None if there is no such entry, if it is valid for another `key`, or if it is damaged.
+    """
+    with suppress(*_DAMAGED):
+        entry = json.loads(_file(root, kind, subject).read_bytes())
+        if entry["key"] == key:
+            return decode(entry)
+    return None
 
 
-def write(root: Path, kind: str, name: str, entry: Any) -> None:
-    """Keep `entry`, which JSON can hold. Nothing happens where there is no room or no permission."""
-    file = _file(root, kind, name)
+def write(root: Path, kind: str, subject: str, key: str, fields: Mapping[str, Any]) -> None:
+    """Keep `fields`, which JSON can hold. Nothing happens where there is no room or no permission."""
+    file = _file(root, kind, subject)
     with suppress(OSError):
         _prepare(root / NAME, file.parent)
         handle, written = tempfile.mkstemp(dir=file.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as opened:
-                json.dump(entry, opened)
+                json.dump({"key": key, **fields}, opened)
             Path(written).replace(file)
         except BaseException:
             Path(written).unlink(missing_ok=True)
             raise
+
+
+def key_of(*parts: str | bytes) -> str:
+    """Digest `parts` together with everything that each entry depends on: this Python and memlint with its rules."""
+    return _digest(_engine(), *parts)
 
 
 def clean(root: Path) -> Path | None:
@@ -50,8 +72,26 @@ def clean(root: Path) -> Path | None:
     return directory
 
 
-def _file(root: Path, kind: str, name: str) -> Path:
-    return root / NAME / kind / f"{name}.json"
+@cache
+def _engine() -> str:
+    """Digest the versions of memlint and Python and every module of memlint and of the rules that it brings.
+
+    They are read: that takes a few milliseconds, and unlike times and sizes holds where a cache is taken elsewhere.
+    """
+    modules = (file for place in OURS for file in sorted(place.rglob("*.py")))
+    return _digest(__version__, sys.version, *(part for file in modules for part in (file.name, file.read_bytes())))
+
+
+def _digest(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        content = part.encode(errors="surrogatepass") if isinstance(part, str) else part
+        digest.update(len(content).to_bytes(8) + content)
+    return digest.hexdigest()
+
+
+def _file(root: Path, kind: str, subject: str) -> Path:
+    return root / NAME / kind / f"{_digest(subject)[:32]}.json"
 
 
 def _prepare(directory: Path, entries: Path) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memlint.source.text import Source
+from memlint.base import cache
+from memlint.source.text import Source, Unreadable, read_bytes
 from memlint.source.trees import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
+_KIND = "imports"
 EVERYTHING = "*"
 """Stands among the names of an Import for all that there are."""
 _BY_NAME = frozenset({"importlib.import_module", "__import__"})
@@ -89,13 +93,13 @@ def _meaning(node: ast.expr, source: Source) -> str | None:
 
 def _named(call: ast.Call) -> Import | None:
     """The module that stands as text in a call."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
-    first = given[0] if given else None
+    arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+    first = arguments[0] if arguments else None
     if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):
         return None
     module = first.value.lstrip(".")
     level = len(first.value) - len(module)
-    if level and not any(isinstance(each, ast.Name) and each.id in _OWN_PACKAGE for each in given):
+    if level and not any(isinstance(each, ast.Name) and each.id in _OWN_PACKAGE for each in arguments):
         return None
     return Import(module, level)
 
@@ -104,3 +108,39 @@ def _files(source: Source) -> Iterator[str]:
     for node in walk(source.tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and (place := _PLACE.fullmatch(node.value)):
             yield place[1]
+
+
+class ImportReader:
+    """Reads what files import, once, and keeps it in the cache of the project at `root`, or nowhere if that is None."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        self._known: dict[Path, Imports] = {}
+
+    def __call__(self, path: Path) -> Imports:
+        """What the file at `path` imports; undecided where it is there and cannot be read."""
+        if path not in self._known:
+            try:
+                self._known[path] = self._read(path, read_bytes(path))
+            except Unreadable:
+                self._known[path] = Imports(undecided=os.path.exists(path))  # noqa: PTH110 -- no name is too long
+        return self._known[path]
+
+    def _read(self, path: Path, content: bytes) -> Imports:
+        if self._root is None:
+            return imports_in(content, str(path))
+        key = cache.key_of(content)
+        imports = cache.read(self._root, _KIND, str(path), key, _decoded)
+        if imports is None:
+            imports = imports_in(content, str(path))
+            cache.write(self._root, _KIND, str(path), key, _encoded(imports))
+        return imports
+
+
+def _encoded(imports: Imports) -> dict[str, Any]:
+    return {"modules": sorted(imports.modules), "files": sorted(imports.files), "undecided": imports.undecided}
+
+
+def _decoded(entry: Any) -> Imports:
+    modules = frozenset(Import(module, level, tuple(names)) for module, level, names in entry["modules"])
+    return Imports(modules, frozenset(entry["files"]), bool(entry["undecided"]))

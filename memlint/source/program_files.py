@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memlint.base.errors import MemlintError
 from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.files import python_files
-from memlint.source.import_cache import KeptImports
-from memlint.source.imports import EVERYTHING, Import
+from memlint.source.imports import EVERYTHING, Import, ImportReader
 from memlint.source.module_names import module_name
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class Project:
     def __init__(self, root: Path, *, cache: bool = True) -> None:
         """`root` is absolute; with `cache` imports are kept there from run to run."""
         self.root = root
-        self._imports = KeptImports(root if cache else None)
+        self._imports = ImportReader(root if cache else None)
         self._found: dict[tuple[object, ...], tuple[Path, ...]] = {}
 
     def parts(self, files: Iterable[Path], modules: Iterable[str] = ()) -> Parts:

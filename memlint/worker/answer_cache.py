@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from memlint.base import cache as cachedir
-from memlint.base.ownership import OURS
-from memlint.base.version import __version__
+from memlint.base import cache
 from memlint.worker.child_variables import child_environment
 from memlint.worker.dependencies import digest_of_file, digest_of_variable, mark_of
 from memlint.worker.protocol import Answer, Dependencies, Result
@@ -34,11 +30,8 @@ class _Entry(BaseModel):
 
 def read(request: Request) -> Answer | None:
     """The Answer that a child gave to `request`; None if there is none, or if it may be another one today."""
-    try:
-        entry = _Entry.model_validate(cachedir.read(Path(request.root), _KIND, _name(request)))
-    except ValidationError:
-        return None
-    if not _holds(entry.dependencies):
+    entry = _read(request)
+    if entry is None or not _holds(entry.dependencies):
         return None
     return Answer(entry.result, None, (), entry.stdout, entry.stderr)
 
@@ -48,11 +41,8 @@ def files_read(request: Request) -> frozenset[str]:
 
     They may have changed since then.
     """
-    try:
-        entry = _Entry.model_validate(cachedir.read(Path(request.root), _KIND, _name(request)))
-    except ValidationError:
-        return frozenset()
-    return frozenset(entry.dependencies.files)
+    entry = _read(request)
+    return frozenset(entry.dependencies.files) if entry is not None else frozenset()
 
 
 def write(request: Request, answer: Answer) -> None:
@@ -60,24 +50,18 @@ def write(request: Request, answer: Answer) -> None:
     if answer.result is None or answer.dependencies is None or any(each.error for each in answer.result.workloads):
         return
     entry = _Entry(dependencies=answer.dependencies, result=answer.result, stdout=answer.stdout, stderr=answer.stderr)
-    cachedir.write(Path(request.root), _KIND, _name(request), entry.model_dump(mode="json"))
+    cache.write(Path(request.root), _KIND, _subject(request), cache.key_of(), entry.model_dump(mode="json"))
 
 
-def _name(request: Request) -> str:
-    """Digest the request, memlint and Python as they are, where this is, and what libraries may look at."""
+def _read(request: Request) -> _Entry | None:
+    return cache.read(Path(request.root), _KIND, _subject(request), cache.key_of(), _Entry.model_validate)
+
+
+def _subject(request: Request) -> str:
+    """The request with what its answer depends on from the start: where this is, and what libraries may look at."""
     environment = child_environment({})
     watched = sorted(item for item in environment.items() if item[0].startswith(_READ_BY_LIBRARIES))
-    digest = hashlib.sha256(f"{__version__}\0{sys.version}\0{sys.executable}\0{Path.cwd()}\0{watched}\0".encode())
-    digest.update(request.model_dump_json().encode())
-    digest.update(_ours())
-    return digest.hexdigest()[:32]
-
-
-@functools.cache
-def _ours() -> bytes:
-    """Which versions of which files memlint consists of."""
-    files = (file for directory in OURS for file in sorted(directory.rglob("*.py")))
-    return "".join(f"\0{file}\0{mark_of(str(file))}" for file in files).encode()
+    return f"{sys.executable}\0{Path.cwd()}\0{watched}\0{request.model_dump_json()}"
 
 
 def _holds(dependencies: Dependencies) -> bool:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from memlint.base import cache as cachedir
 from memlint.base.cache import NAME, clean
-from memlint.lint import cache as caching
 from memlint.lint import runner
 from memlint.lint.cache import Cache, fingerprint_of
 from memlint.lint.diagnostics import DIAGNOSTICS
@@ -89,7 +89,7 @@ def test_other_rules_other_codes_and_other_versions_are_checked_anew(file, tmp_p
     check(file, tmp_path)
     check(file, tmp_path, RULES[:-1])
     check(file, tmp_path, RULES, ["MEM404"])
-    monkeypatch.setattr(caching, "__version__", "0.0.0")
+    monkeypatch.setattr(cachedir, "_engine", lambda: "0.0.0")
     check(file, tmp_path, RULES, ["MEM404"])
     assert len(checks) == 4
 
@@ -110,9 +110,18 @@ def test_a_rule_whose_module_or_whose_neighbour_changed_is_another_rule(tmp_path
     assert fingerprint_of([acme.Mine()], None) != before
 
 
-def test_every_module_of_the_linter_counts():
-    counted = {file.rpartition("/")[2] for file in caching._engine_files()}
-    assert {"text.py", "trees.py", "runner.py", "scopes.py", "taint.py", "suppression.py"} <= counted
+def test_every_module_of_memlint_and_of_its_rules_counts(tmp_path, monkeypatch):
+    counted = {file.name for place in cachedir.OURS for file in place.rglob("*.py")}
+    assert {"text.py", "trees.py", "runner.py", "scopes.py", "taint.py", "suppression.py", "units.py"} <= counted
+    assert "mem401_history_accumulation.py" in counted
+    (tmp_path / "deep").mkdir()
+    module = tmp_path / "deep" / "module.py"
+    monkeypatch.setattr(cachedir, "OURS", (tmp_path,))
+    engines = set()
+    for text in ("a = 1", "a = 2"):
+        module.write_text(text)
+        engines.add(cachedir._engine.__wrapped__())
+    assert len(engines) == 2
 
 
 @pytest.mark.parametrize(

@@ -317,10 +317,10 @@ def test_a_cache_that_had_no_room_when_it_was_made_can_be_used_and_cleaned_later
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(Path, "write_text", _no_permission)
-        cachedir.write(project.directory, "things", "one", 1)
-    assert cachedir.read(project.directory, "things", "one") is None
-    cachedir.write(project.directory, "things", "one", 1)
-    assert cachedir.read(project.directory, "things", "one") == 1
+        cachedir.write(project.directory, "things", "one", "key", {"size": 1})
+    assert cachedir.read(project.directory, "things", "one", "key", dict) is None
+    cachedir.write(project.directory, "things", "one", "key", {"size": 1})
+    assert cachedir.read(project.directory, "things", "one", "key", lambda entry: entry["size"]) == 1
     assert cachedir.clean(project.directory) == project.directory / cachedir.NAME
 
 
@@ -332,7 +332,7 @@ def test_an_interruption_while_an_entry_is_written_leaves_nothing_half_done(
 
     monkeypatch.setattr(json, "dump", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        cachedir.write(project.directory, "things", "one", 1)
+        cachedir.write(project.directory, "things", "one", "key", {"size": 1})
     assert list((project.directory / cachedir.NAME / "things").iterdir()) == []
 
 
