@@ -14,7 +14,8 @@ from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.registry import Registry, load_rules, project_rules
 from memlint.lint.rule import TraceRule
 from memlint.lint.runner import check_source
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.supervise import ask
 

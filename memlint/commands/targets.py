@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from memlint.base.errors import TargetError
 from memlint.config import find_settings, override
 from memlint.report.model import Skipped
-from memlint.source.files import python_files
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable, python_files
+from memlint.source.text import Source
 from memlint.worker.protocol import Request
 from memlint.workloads.declare import FUNCTION
 from memlint.workloads.find.target import SEPARATOR, parse_target

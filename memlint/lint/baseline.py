@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memlint.base.errors import UsageError
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.suppression import Located
-from memlint.source.text import Unreadable, decode, read_bytes
+from memlint.source.files import Unreadable, decode, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -18,7 +18,8 @@ from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from memlint.source.text import Malformed, Suppression, Unreadable
+    from memlint.source.comments import Malformed, Suppression
+    from memlint.source.files import Unreadable
 
 
 COMMENTS = ("memlint", "noqa")

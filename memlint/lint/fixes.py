@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.lint.rule import Applicability
-from memlint.source.text import Source, Unreadable, decode, read_bytes
+from memlint.source.files import Unreadable, decode, read_bytes
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

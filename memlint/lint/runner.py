@@ -17,8 +17,8 @@ from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.processes import Orders, check_with_helpers, num_helpers
 from memlint.lint.rule import Finding, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled, unsuppressed
-from memlint.source.files import python_files
-from memlint.source.text import Source, Unreadable, read_bytes
+from memlint.source.files import Unreadable, python_files, read_bytes
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -9,13 +9,14 @@ from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppressio
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import SourceRule
 from memlint.lint.selection import closest_code
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from memlint.lint.rule import Finding, Rule
-    from memlint.source.text import Suppression
+    from memlint.source.comments import Suppression
 
 
 class Located(Protocol):

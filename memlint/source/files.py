@@ -1,15 +1,36 @@
-"""The Python files below files and directories that were named."""
+"""Python files: which there are below a directory, what is in them, and why one cannot be read.
+
+Reading never crashes: whatever keeps a file from being understood is an `Unreadable` naming the file,
+the line where that is known, and the reason.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+import stat
+import tokenize
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+MAX_SOURCE_NBYTES = 8 * 2**20
+"""Files above this are not parsed: a syntax tree takes about a hundred times the text, and nobody writes such files."""
 _SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+
+
+class Unreadable(TargetError):  # noqa: N818 -- TargetError is its suffix
+    """A file that cannot be read or parsed; `line` is 1 where the line is not known."""
+
+    def __init__(self, path: str, line: int, reason: str) -> None:
+        super().__init__(f"{path}:{line}: {reason}")
+        self.path = path
+        self.line = line
+        self.reason = reason
 
 
 def python_files(paths: Iterable[str | Path]) -> Iterator[Path]:
@@ -35,3 +56,40 @@ def _below(directory: Path) -> Iterator[Path]:
             and not Path(root, name, "pyvenv.cfg").exists()
         )
         yield from (Path(root, name) for name in sorted(files) if name.endswith((".py", ".pyi")))
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """Give the content of a Python file; raises Unreadable."""
+    name = str(path)
+    try:
+        status = Path(path).stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise Unreadable(name, 1, "is not a regular file")
+        if status.st_size > MAX_SOURCE_NBYTES:
+            raise Unreadable(name, 1, f"is larger than {MAX_SOURCE_NBYTES // 2**20} MiB and was not parsed")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise Unreadable(name, 1, f"cannot be read: {error.strerror or error}") from error
+
+
+def decode(content: bytes, path: str) -> tuple[str, str]:
+    """Decode a Python file as Python would: its text, line ends as they are, and the name of its encoding.
+
+    Raises Unreadable.
+    """
+    try:
+        encoding, _lines = tokenize.detect_encoding(io.BytesIO(content).readline)
+        return content.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        raise _not_text(content, path, error) from error
+    except SyntaxError as error:
+        try:
+            content.decode()  # what Python looks at for a coding comment has to be UTF-8
+        except UnicodeDecodeError as wrong:
+            raise _not_text(content, path, wrong) from error
+        raise Unreadable(path, 1, f"has an encoding Python does not know: {error.msg}") from error
+
+
+def _not_text(content: bytes, path: str, error: UnicodeDecodeError) -> Unreadable:
+    line = content[: error.start].count(b"\n") + 1
+    return Unreadable(path, line, f"is not {error.encoding} text, and no coding comment says what it is")

@@ -8,7 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.base import cache
-from memlint.source.text import Source, Unreadable, read_bytes
+from memlint.source.files import Unreadable, read_bytes
+from memlint.source.text import Source
 from memlint.source.trees import walk
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import ast
 from typing import TYPE_CHECKING, TypeVar, overload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _Other = TypeVar("_Other", bound=ast.AST)
@@ -60,6 +60,42 @@ def statements(tree: ast.Module) -> Iterator[ast.AST]:
         yield node
         for name in _HOLDERS.get(node.__class__, ()):
             pending += getattr(node, name)
+
+
+def comment_spans(nodes: Iterable[ast.AST]) -> dict[int, tuple[int, int]]:
+    """First and last line that a comment covers, for every line of the head of one of the statements `nodes`.
+
+    It is the innermost statement on the line that counts.
+    """
+    begun: dict[int, int] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for node in nodes:
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
+            start, head_end, end = _extent(node)
+            for line in range(start, head_end + 1):
+                if start >= begun.get(line, 0):
+                    begun[line], spans[line] = start, (start, end)
+    return spans
+
+
+def _extent(node: ast.stmt | ast.ExceptHandler) -> tuple[int, int, int]:
+    """First line of a statement, last line of its head, and last line of what a comment in its head covers."""
+    start, end = node.lineno, node.end_lineno or node.lineno
+    if isinstance(node, ast.Match):
+        end = max(start, node.cases[0].pattern.lineno - 1)
+        return start, end, end
+    body: list[ast.stmt] = getattr(node, "body", [])
+    if not body:
+        return start, end, end
+    head_end = max(start, _start(body[0]) - 1)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return _start(node), head_end, end
+    return start, head_end, head_end
+
+
+def _start(node: ast.stmt) -> int:
+    decorators: list[ast.expr] = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 class Index:

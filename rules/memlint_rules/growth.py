@@ -12,8 +12,9 @@ from memlint.lint.rule import Confidence, Finding, Severity
 from memlint.memory.retention import growths, may_grow
 from memlint.memory.timeline import end_at, live
 from memlint.source.calls import argument, is_literal
+from memlint.source.files import Unreadable
 from memlint.source.scopes import position
-from memlint.source.text import Source, Unreadable, dotted_name
+from memlint.source.text import Source, dotted_name
 from memlint.tracing.records import Frame
 
 if TYPE_CHECKING:

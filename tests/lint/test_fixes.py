@@ -19,7 +19,8 @@ from memlint.lint.fixes import Fixed, apply, disjoint, fix_file, fix_text, with_
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Applicability, Correction, Edit, Severity, SourceRule
 from memlint.lint.runner import check_source
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 
 SOURCE_RULES = [rule for rule in load_rules().rules if isinstance(rule, SourceRule)]
 

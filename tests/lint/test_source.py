@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 
 
 def source(text):

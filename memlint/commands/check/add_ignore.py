@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import DIAGNOSTICS
-from memlint.source.text import Source, Unreadable, decode, read_bytes
+from memlint.source.files import Unreadable, decode, read_bytes
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from memlint.report.model import Finding
-    from memlint.source.text import Suppression
+    from memlint.source.comments import Suppression
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _CODES = re.compile(r"ignore\[([^\]]*)\]")

@@ -28,7 +28,8 @@ from memlint.report.finding_workloads import moved
 from memlint.report.model import Baseline as KnownFindings
 from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 from memlint.worker import answer_cache as answers
 from memlint.worker.protocol import ANALYSE, Limits, Task
 from memlint.workloads.find.target import SEPARATOR

@@ -11,7 +11,8 @@ from memlint.lint.rule import TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report_model
 from memlint.report.model import CodeCount, Finding, Stale
-from memlint.source.text import Source, Unreadable
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

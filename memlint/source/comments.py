@@ -1,0 +1,114 @@
+"""Comments that take findings away: `# memlint: ignore[MEM107] reason`, and `# noqa: MEM107` as other linters have."""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from memlint.source.files import Unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_MARKS = re.compile(r"memlint\s*:|noqa\s*:", re.IGNORECASE)
+_OWN = re.compile(r"#\s*memlint\s*:\s*(?P<order>[^#]*)", re.IGNORECASE)
+_IGNORE = re.compile(
+    r"(?P<form>ignore|file-ignore)\[\s*(?P<codes>[A-Z]+[0-9]+(?:\s*,\s*[A-Z]+[0-9]+)*)\s*\](?:\s+(?P<reason>.*))?\s*"
+)
+_NOQA = re.compile(r"#\s*noqa\s*:\s*(?P<codes>[A-Z]+[0-9]+(?:[\s,]+[A-Z]+[0-9]+)*)", re.IGNORECASE)
+_CODE = re.compile(r"[A-Z]+[0-9]+")
+_OTHER_WORDS = {"ignore-file": "file-ignore", "skip-file": "file-ignore", "disable": "ignore", "noqa": "ignore"}
+"""What other linters call these comments."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suppression:
+    """A comment that takes findings away: codes, the lines `first` to `last` it covers, and where it stands."""
+
+    codes: tuple[str, ...]
+    reason: str
+    first: int
+    last: int
+    line: int
+    column: int
+    origin: str
+    """`memlint` or `noqa`."""
+    whole_file: bool = False
+    """Whether it is a `file-ignore`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A comment that begins like a suppression and is none: where it stands, what it says and how to mend it."""
+
+    line: int
+    column: int
+    comment: str
+    hint: str
+
+
+def marked_comments(
+    path: str, text: str, covered: Callable[[int], tuple[int, int]]
+) -> Iterator[Suppression | Malformed]:
+    """Every comment in `text` that is, or begins like, a suppression, in file order.
+
+    `covered` gives the first and last line that a comment belonging to a line covers; `path` only names the file.
+    Raises Unreadable.
+    """
+    if not _MARKS.search(text):
+        return
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise Unreadable(path, 1, f"cannot be split into tokens: {error}") from error
+    lines = text.split("\n")
+    for token in tokens:
+        if token.type != tokenize.COMMENT or not _MARKS.search(token.string):
+            continue
+        line = token.start[0]
+        alone = not token.line[: token.start[1]].strip()
+        span = covered(_next_code_line(lines, line) if alone else line)
+        if own := _OWN.search(token.string):
+            order, column = own["order"].strip(), token.start[1] + own.start() + 1
+            ignore = _IGNORE.fullmatch(order)
+            whole_file = ignore is not None and ignore["form"] == "file-ignore"
+            if ignore is None or (whole_file and not alone):
+                yield Malformed(line, column, token.string[own.start() :].strip(), _correction(order))
+            else:
+                codes, reason = tuple(_CODE.findall(ignore["codes"])), (ignore["reason"] or "").strip()
+                lines_covered = (1, len(lines)) if whole_file else span
+                yield Suppression(codes, reason, *lines_covered, line, column, "memlint", whole_file)
+        if noqa := _NOQA.search(token.string):
+            codes = tuple(_CODE.findall(noqa["codes"].upper()))
+            yield Suppression(codes, "", *span, line, token.start[1] + noqa.start() + 1, "noqa")
+
+
+def _next_code_line(lines: Sequence[str], line: int) -> int:
+    for number, text in enumerate(map(str.strip, lines[line:]), line + 1):
+        if text and not text.startswith("#"):
+            return number
+    return line
+
+
+def _correction(order: str) -> str:
+    """How to mend a comment that says `order` after `memlint:`."""
+    word, bracket, rest = order.partition("[")
+    word, *after = word.split() or [""]
+    codes = ", ".join(_CODE.findall(order.upper())) or "MEM107"
+    if word not in {"ignore", "file-ignore"}:
+        close = get_close_matches(word.lower(), ["ignore", "file-ignore"], n=1, cutoff=0.7)
+        meant = _OTHER_WORDS.get(word.lower()) or (close[0] if close else "")
+        if not meant:
+            return f"There are `# memlint: ignore[{codes}] reason` and `# memlint: file-ignore[{codes}] reason`."
+        return f"Did you mean `# memlint: {meant}[{codes}] reason`?"
+    if _IGNORE.fullmatch(order):  # as it would be right elsewhere
+        return "Put `file-ignore` on a line of its own, or write `ignore` for this line alone."
+    if not _CODE.search(order.upper()):
+        return f"Name the codes, as in `# memlint: {word}[MEM107] reason`: nothing silences every rule."
+    if bracket and not after and "]" in rest and _IGNORE.fullmatch(f"{word}[{rest.partition(']')[0]}]"):
+        return f"Put a space between `]` and the reason: `# memlint: {word}[{codes}] reason`."
+    return f"Write `# memlint: {word}[{codes}] reason`, with whole codes in brackets, by comma."
