@@ -65,10 +65,6 @@ class UnreadableFile(Diagnostic):
 
     It does not. No rule looked at the file, so nothing is known about it.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     There is none.
@@ -111,10 +107,6 @@ class MalformedSuppression(Diagnostic):
     ## Why it costs memory
 
     It does not. The finding that was meant to be silenced is still reported, or a misspelt code hides nothing.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -163,10 +155,6 @@ class BrokenRule(Diagnostic):
     ## Why it costs memory
 
     It does not. What the rule would have found is not in the report.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -250,10 +238,6 @@ class UnusedSuppression(Diagnostic):
     ## Why it costs memory
 
     It does not. But the comment would hide the next mistake that is made on its line.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.lint.registry import CODE, GROUP, load_rules
+from memlint.lint.rule import FROM_CASES, HEADINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,14 +38,15 @@ def page(rule: Rule) -> str:
     """Make the Markdown page of `rule`."""
     intro, *sections = re.split(r"^## (.+)\n", inspect.cleandoc(type(rule).__doc__ or ""), flags=re.MULTILINE)
     bodies = dict(zip(sections[::2], (text.strip() for text in sections[1::2]), strict=True))
-    bodies["Example"] = _cases(rule.bad) or "It depends on what failed."
-    bodies["Use instead"] = _cases(rule.good) or "It depends on what failed."
+    for heading, cases in FROM_CASES.items():
+        bodies[heading] = _cases(getattr(rule, cases)) or "It depends on what failed."
+    headings = dict.fromkeys((*HEADINGS, *bodies))
     parts = [
         f"# {rule.code}: {rule.name}",
         rule.summary,
         f"Severity: {rule.severity.value}. Looks at: {rule.looks_at}.",
         intro.strip(),
-        *(f"## {heading}\n\n{body}" for heading, body in bodies.items()),
+        *(f"## {heading}\n\n{bodies[heading]}" for heading in headings),
         _SUPPRESSION.format(code=rule.code),
     ]
     return "\n\n".join(parts) + "\n"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
-from memlint.lint.rule import HEADINGS, Finding, Rule, Severity, SourceRule, TraceRule
+from memlint.lint.rule import FROM_CASES, HEADINGS, Finding, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.selection import select_rules, unknown
 
 if TYPE_CHECKING:
@@ -195,9 +195,9 @@ def _checked(rule: type[Rule]) -> Rule:
         raise RuleError(f"{path}: the code {rule.code!r} is not capital letters and three digits")
     if rule.severity not in tuple(Severity):
         raise RuleError(f"{path}: {rule.severity!r} is no severity")
-    missing = [heading for heading in HEADINGS if f"## {heading}\n" not in f"{rule.__doc__}\n"]
-    if missing:
-        raise RuleError(f"{path}: the docstring has no heading {missing[0]!r}")
+    for heading in HEADINGS:
+        if heading not in FROM_CASES and f"## {heading}\n" not in f"{rule.__doc__}\n":
+            raise RuleError(f"{path}: the docstring has no heading {heading!r}")
     return rule()
 
 

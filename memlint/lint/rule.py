@@ -6,16 +6,19 @@ the page. A SourceRule reads the text of a file; a TraceRule asks the Context of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate
@@ -36,8 +39,9 @@ HEADINGS = (
     "Known limits",
     "References",
 )
-"""The headings of every rule's docstring, in this order. `Example` and `Use instead` stay empty there: the page fills
-them from `bad` and `good`."""
+"""The headings of every rule's page, in this order."""
+FROM_CASES = {"Example": "bad", "Use instead": "good"}
+"""The headings that the docstring leaves out, because the page fills them from cases."""
 
 LIBRARIES = ("torch", "lightning", "transformers", "accelerate", "diffusers", "timm", "deepspeed", "fastai")
 """Words one of which stands in every file that has to do with PyTorch. `torch` is in `torchvision`, `pytorch_lightning`
@@ -123,11 +127,16 @@ class Finding:
     """What `--fix` does to the file; None where a person has to."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Findings = Iterator[Finding]
+"""What `check` yields."""
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
-    """An example of a rule: a whole file. Cases of rules that need a Trace declare a model in it."""
+    """An example of a rule: a whole file. Cases of a TraceRule declare a model in it."""
 
     source: str
+    _: KW_ONLY
     line: int | None = None
     """The line the finding must be on; None for any."""
     title: str = ""
@@ -135,6 +144,50 @@ class Case:
     """Of the Workload, as in its record."""
     budget: int | None = None
     """Bytes the step may take."""
+
+    @classmethod
+    def of_model(
+        cls,
+        model: str,
+        workload: str,
+        *,
+        imports: str = "",
+        line: int | None = None,
+        title: str = "",
+        dtype: str = "float32",
+        budget: int | None = None,
+    ) -> Case:
+        """Make the file that imports `torch` and `nn`, defines `model` and declares `workload`.
+
+        `imports` are more lines of imports; `workload` is what `memlint_workload` returns, `Model(), {"x": ...}`.
+        """
+        source = (
+            f"import torch\nfrom torch import nn\n{imports}\n\n{model}\n\n"
+            f"def memlint_workload():\n    return {workload}\n"
+        )
+        return cls(source=source, line=line, title=title, dtype=dtype, budget=budget)
+
+    def changed(
+        self,
+        changes: Mapping[str, str] = MappingProxyType({}),
+        *,
+        line: int | None = None,
+        title: str = "",
+        dtype: str | None = None,
+    ) -> Case:
+        """Make the twin of this Case in which each old text, found exactly once, is replaced by its new one.
+
+        Line and title are its own; the dtype stays unless it is given. Raises RuleError.
+        """
+        source = self.source
+        for old, new in changes.items():
+            if (count := source.count(old)) != 1:
+                raise RuleError(
+                    f"the text {old!r} that a case changes stands {count} times in the case that it changes",
+                    "Give a text that stands there once.",
+                )
+            source = source.replace(old, new)
+        return replace(self, source=source, line=line, title=title, dtype=dtype or self.dtype)
 
 
 class Context(Protocol):
@@ -186,11 +239,11 @@ class SourceRule(Rule):
 
     looks_at = "source text, nothing is run"
 
-    def check(self, source: Source) -> Iterator[Finding]:
+    def check(self, source: Source) -> Findings:
         """Yield what is wrong with the file."""
         raise NotImplementedError
 
-    def check_steps(self, _context: Context) -> Iterator[Finding]:
+    def check_steps(self, _context: Context) -> Findings:
         """Yield what is known better of a traced Workload: the bytes that each step adds."""
         yield from ()
 
@@ -224,7 +277,7 @@ class TraceRule(Rule):
 
     looks_at = "a traced step"
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield what is wrong with the Workload."""
         raise NotImplementedError
 

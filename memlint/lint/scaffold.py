@@ -22,13 +22,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
-from memlint.lint.rule import Case, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import uses_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Finding
     from memlint.source.text import Source
 
 
@@ -42,10 +39,6 @@ class @CLASS@(SourceRule):
     ## Why it costs memory
 
     An element of float64 takes 8 bytes, one of float32 takes 4.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -67,7 +60,7 @@ class @CLASS@(SourceRule):
     bad = (Case(source="import torch\\n\\nx = torch.zeros(4).double()\\n", line=3),)
     good = (Case(source="import torch\\n\\nx = torch.zeros(4)\\n"),)
 
-    def check(self, source: Source) -> Iterator[Finding]:
+    def check(self, source: Source) -> Findings:
         """Yield a finding for each call."""
         if not uses_torch(source):
             return

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, numel
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_LENGTH = 32
 """Positions; over fewer, a softmax is more likely a gate or a choice between experts."""

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from memlint.tracing.records import Category, Phase
-from memlint_rules.flow import made, numel
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Geometry, Node
-    from memlint_rules.flow import Flow
+from memlint.tracing.records import Category, Geometry, Node, Phase
+from memlint_rules.flow import Flow, made, numel
 
 MUL, ADD, SUB, DIV = (f"aten.{op}.Tensor" for op in ("mul", "add", "sub", "div"))
 CAST, POW, MEAN = "aten._to_copy.default", "aten.pow.Tensor_Scalar", "aten.mean.dim"

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from memlint.memory.timeline import live, without
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Geometry, Node, Trace
+from memlint.memory.timeline import Timeline, live, without
+from memlint.tracing.records import Geometry, Node, Trace
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""

@@ -5,25 +5,16 @@ from __future__ import annotations
 import ast
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Confidence, Finding, Severity
-from memlint.memory.retention import growths, may_grow
-from memlint.memory.timeline import end_at, live
+from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity
+from memlint.memory.retention import Growth, Keeper, growths, may_grow
+from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
 from memlint.source.files import Unreadable
 from memlint.source.scopes import position
 from memlint.source.text import Source, dotted_name
-from memlint.tracing.records import Frame
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context, Rule
-    from memlint.memory.retention import Growth, Keeper
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer
+from memlint.tracing.records import Buffer, Frame
 
 FAR_AWAY = 100_000
 """Steps beyond which running out of memory is only worth a note."""
@@ -56,7 +47,7 @@ def kind_of(growth: Growth) -> GrowsBy:
     return GrowsBy.LIST if _in_list(growth.keeper) else GrowsBy.SUM
 
 
-def findings(rule: Rule, context: Context, by: GrowsBy) -> Iterator[Finding]:
+def findings(rule: Rule, context: Context, by: GrowsBy) -> Findings:
     """Yield a Finding for each variable that keeps more with every step, in the way that `by` says."""
     if not may_grow(context.timeline):
         return

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
+from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule
 
 
 class OverBudget(TraceRule):
@@ -25,10 +18,6 @@ class OverBudget(TraceRule):
 
     Beyond the GPU's memory the step ends with an out-of-memory error; beyond the budget it takes what was planned for
     something else.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -50,13 +39,7 @@ class OverBudget(TraceRule):
     summary = "The step takes more memory than its budget or than the GPU has."
     severity = Severity.ERROR
     looks_at = "the estimate of a step"
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -64,22 +47,18 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(2, 8192)}
-""",
-            budget=2**29,
+"""
+    bad = (
+        Case.of_model(
+            model,
+            'Model(), {"x": torch.randn(2, 8192)}',
             title="16 bytes per parameter do not fit into 512 MiB",
+            budget=536870912,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    good = (
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -87,17 +66,13 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.layer(x)
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(2, 1024)}
 """,
-            budget=2**30,
+            'Model(), {"x": torch.randn(2, 1024)}',
+            budget=1073741824,
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding if the device peak is above the limit."""
+    def check(self, context: Context) -> Findings:
         estimate, device = context.estimate, context.device
         limit = context.budget if context.budget is not None else device.total_nbytes
         if context.budget is None and not device.is_cuda:

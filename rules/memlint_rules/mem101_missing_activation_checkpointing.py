@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
 
 MIN_SHARE = 0.25
 """Saved activations inside the blocks must be at least this share of what is alive at the peak."""
@@ -34,10 +27,6 @@ class MissingActivationCheckpointing(TraceRule):
     Every block saves what its backward needs, and all of it stays until backward comes back to that block. With
     activation checkpointing a block keeps only its input and runs its forward again during backward, so the inside of
     one block exists at a time. The price is a second forward of the blocks, usually a fifth to a third more time.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -60,13 +49,7 @@ class MissingActivationCheckpointing(TraceRule):
     name = "missing-activation-checkpointing"
     summary = "Activations saved inside repeated blocks are a large part of the peak and could be recomputed."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -87,50 +70,18 @@ class Model(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(16, 512, 256)}
-""",
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.LayerNorm(256)
-        self.up = nn.Linear(256, 1024)
-        self.down = nn.Linear(1024, 256)
-
-    def forward(self, x):
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(8))
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = checkpoint(block, x, use_reentrant=False)
-        return x
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(16, 512, 256)}
-""",
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 512, 256)}'),)
+    good = (
+        bad[0].changed(
+            {
+                "from torch import nn": "from torch import nn\nfrom torch.utils.checkpoint import checkpoint",
+                "x = block(x)": "x = checkpoint(block, x, use_reentrant=False)",
+            }
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield at most one finding, for the class of blocks that saves most."""
         trace, timeline, estimate = context.trace, context.timeline, context.estimate
         if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER or not timeline.events:

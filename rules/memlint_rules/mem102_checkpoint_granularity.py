@@ -4,31 +4,55 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Node, Phase, Trace
 from memlint.whatif.changes import CheckpointInstead
 from memlint.whatif.repeated_blocks import repeated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_SHARE = 0.6
 """Of the model's kernels that one checkpoint runs again."""
 MIN_KERNELS = 4
 
-_MODEL = """\
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
+class CheckpointGranularity(TraceRule):
+    """One activation checkpoint goes around most of the model, so backward begins by making everything again.
 
+    ## What it does
+
+    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run in the
+    order of the forward without a backward kernel in between. If that is more than 60 % of what the forward ran, one
+    checkpoint holds most of the model.
+
+    ## Why it costs memory
+
+    A checkpoint keeps its input and makes everything inside again when backward reaches it, all at once. Around the
+    whole model that is right at the start of backward, where as much is alive as without a checkpoint: the time is
+    spent and the peak stays. Around each block only the inside of one block exists at a time.
+
+    ## How the saving is computed
+
+    The step is traced again with each of the repeated blocks under a checkpoint, and the program's own checkpoints left
+    out.
+
+    ## Known limits
+
+    Models without at least three blocks of one class are not reported. Checkpoints that hold too little are not found.
+
+    ## References
+
+    - https://docs.pytorch.org/docs/stable/checkpoint.html
+    - https://arxiv.org/abs/1604.06174
+    """
+
+    code = "MEM102"
+    name = "checkpoint-granularity"
+    summary = "One activation checkpoint holds most of the model and lowers the peak little."
+    severity = Severity.WARNING
+    model = """\
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
@@ -45,22 +69,35 @@ class Model(nn.Module):
 
     def run(self, x):
         for block in self.blocks:
-            x = {block}
+            x = block(x)
         return x
 
     def forward(self, x):
-        return {run}
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(16, 512, 256)}}
+        return checkpoint(self.run, x, use_reentrant=False)
 """
-
-_REVERSIBLE = """\
-import torch
-from torch import nn
-
-
+    example = Case.of_model(
+        model, 'Model(), {"x": torch.randn(16, 512, 256)}', imports="from torch.utils.checkpoint import checkpoint\n"
+    )
+    bad = (
+        example,
+        example.changed(
+            {"self.run, x, use_reentrant=False": "self.run, x.requires_grad_(), use_reentrant=True"},
+            title="A reentrant checkpoint",
+        ),
+    )
+    good = (
+        example.changed(
+            {
+                "x = block(x)": "x = checkpoint(block, x, use_reentrant=False)",
+                "return checkpoint(self.run, x, use_reentrant=False)": "return self.run(x)",
+            }
+        ),
+        example.changed(
+            {"return checkpoint(self.run, x, use_reentrant=False)": "return self.run(x)"},
+            title="No checkpoint at all is MEM101's",
+        ),
+        Case.of_model(
+            """\
 class Coupled(torch.autograd.Function):
     @staticmethod
     def forward(ctx, a, b, block):
@@ -100,66 +137,13 @@ class Model(nn.Module):
         for block in self.blocks:
             b, a = Coupled.apply(a, b, block)
         return a + b
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(16, 512, 256)}
-"""
-
-
-class CheckpointGranularity(TraceRule):
-    """One activation checkpoint goes around most of the model, so backward begins by making everything again.
-
-    ## What it does
-
-    Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run in the
-    order of the forward without a backward kernel in between. If that is more than 60 % of what the forward ran, one
-    checkpoint holds most of the model.
-
-    ## Why it costs memory
-
-    A checkpoint keeps its input and makes everything inside again when backward reaches it, all at once. Around the
-    whole model that is right at the start of backward, where as much is alive as without a checkpoint: the time is
-    spent and the peak stays. Around each block only the inside of one block exists at a time.
-
-    ## Example
-
-    ## Use instead
-
-    ## How the saving is computed
-
-    The step is traced again with each of the repeated blocks under a checkpoint, and the program's own checkpoints left
-    out.
-
-    ## Known limits
-
-    Models without at least three blocks of one class are not reported. Checkpoints that hold too little are not found.
-
-    ## References
-
-    - https://docs.pytorch.org/docs/stable/checkpoint.html
-    - https://arxiv.org/abs/1604.06174
-    """
-
-    code = "MEM102"
-    name = "checkpoint-granularity"
-    summary = "One activation checkpoint holds most of the model and lowers the peak little."
-    severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(block="block(x)", run="checkpoint(self.run, x, use_reentrant=False)")),
-        Case(
-            title="A reentrant checkpoint",
-            source=_MODEL.format(block="block(x)", run="checkpoint(self.run, x.requires_grad_(), use_reentrant=True)"),
+""",
+            'Model(), {"x": torch.randn(16, 512, 256)}',
+            title="A reversible network runs one block after the other again",
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(block="checkpoint(block, x, use_reentrant=False)", run="self.run(x)")),
-        Case(title="No checkpoint at all is MEM101's", source=_MODEL.format(block="block(x)", run="self.run(x)")),
-        Case(title="A reversible network runs one block after the other again", source=_REVERSIBLE),
-    )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield at most one finding."""
+    def check(self, context: Context) -> Findings:
         trace, estimate = context.trace, context.estimate
         if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER:
             return

@@ -3,43 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Phase
-from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint.tracing.records import Frame, Phase
+from memlint_rules.attention import Attention, fused_sizes, match_attention, unread_average
 from memlint_rules.flow import Flow, most_alive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame
-    from memlint_rules.attention import Attention
-
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.projection = nn.Linear(64, 192)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
-        {attention}
-        return x.transpose(1, 2).flatten(2)
-
-
-def memlint_workload():
-    return Attention(), {{"x": torch.randn(8, 512, 64)}}
-"""
 
 
 class MaterialisedAttention(TraceRule):
@@ -58,10 +28,6 @@ class MaterialisedAttention(TraceRule):
     scaling, masking, softmax and dropout makes another tensor of that size, and softmax, dropout and the second product
     save theirs for backward. The fused kernels behind `scaled_dot_product_attention` work through the scores in tiles,
     and save the output and one number per row.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -85,32 +51,45 @@ class MaterialisedAttention(TraceRule):
     name = "materialised-attention"
     summary = "Attention writes scores of length x length to memory; a fused kernel does not."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(attention="x = (q @ k.mT / 4).softmax(-1) @ v"), line=14),
-        Case(
+    model = """\
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(64, 192)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        x = (q @ k.mT / 4).softmax(-1) @ v
+        return x.transpose(1, 2).flatten(2)
+"""
+    example = Case.of_model(
+        model, 'Attention(), {"x": torch.randn(8, 512, 64)}', imports="from torch.nn import functional as F\n", line=14
+    )
+    bad = (
+        example,
+        example.changed(
+            {
+                "x = (q @ k.mT / 4).softmax(-1) @ v": (
+                    "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n"
+                    '        scores = (q @ k.mT / 4).masked_fill(~mask, float("-inf"))\n'
+                    "        x = F.dropout(scores.softmax(-1), 0.1) @ v"
+                )
+            },
             title="With a mask and dropout",
-            source=_MODEL.format(
-                attention="mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n        "
-                'scores = (q @ k.mT / 4).masked_fill(~mask, float("-inf"))\n        '
-                "x = F.dropout(scores.softmax(-1), 0.1) @ v"
-            ),
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(attention="x = F.scaled_dot_product_attention(q, k, v)")),
-        Case(
+    good = (
+        example.changed({"x = (q @ k.mT / 4).softmax(-1) @ v": "x = F.scaled_dot_product_attention(q, k, v)"}),
+        example.changed(
+            {
+                "x = (q @ k.mT / 4).softmax(-1) @ v": """weights = (q @ k.mT / 4).softmax(-1)
+        x = weights @ v + weights.square().mean()"""
+            },
             title="The probabilities are used for more than the product",
-            source=_MODEL.format(
-                attention="weights = (q @ k.mT / 4).softmax(-1)\n        x = weights @ v + weights.square().mean()"
-            ),
         ),
-        Case(
-            title="A softmax over classes is no attention",
-            source="""\
-import torch
-from torch import nn
-
-
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -119,16 +98,13 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.values(self.scores(x).softmax(-1))
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(8, 512, 64)}
 """,
+            'Model(), {"x": torch.randn(8, 512, 64)}',
+            title="A softmax over classes is no attention",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line with such a softmax."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, list[Attention]] = defaultdict(list)

@@ -3,39 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Phase
-from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint.tracing.records import Frame, Node, Phase
+from memlint_rules.attention import Attention, fused_sizes, match_attention, unread_average
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node
-    from memlint_rules.attention import Attention
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
-
-    def forward(self, x):
-        {call}
-
-
-def memlint_workload():
-    return Block(), {{"x": torch.randn(8, 512, 64)}}
-"""
 
 
 class MhaNeedWeights(TraceRule):
@@ -50,10 +24,6 @@ class MhaNeedWeights(TraceRule):
     `need_weights=True` is the default. To return the weights the module has to compute them: matrix product, softmax
     and product, with tensors that grow with the square of the length and that backward keeps. With
     `need_weights=False` it calls `scaled_dot_product_attention`, which does without them.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -74,21 +44,29 @@ class MhaNeedWeights(TraceRule):
     name = "mha-need-weights"
     summary = "`nn.MultiheadAttention` computes attention weights that nothing reads."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(call="y, _ = self.attention(x, x, x)\n        return x + y"), line=11),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(call="y, _ = self.attention(x, x, x, need_weights=False)\n        return x + y")),
-        Case(
+    model = """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x):
+        y, _ = self.attention(x, x, x)
+        return x + y
+"""
+    bad = (Case.of_model(model, 'Block(), {"x": torch.randn(8, 512, 64)}', line=11),)
+    good = (
+        bad[0].changed({"y, _ = self.attention(x, x, x)": "y, _ = self.attention(x, x, x, need_weights=False)"}),
+        bad[0].changed(
+            {
+                "y, _ = self.attention(x, x, x)": "y, weights = self.attention(x, x, x)",
+                "return x + y": "return x + y + weights.square().mean()",
+            },
             title="The weights are used",
-            source=_MODEL.format(
-                call="y, weights = self.attention(x, x, x)\n        return x + y + weights.square().mean()"
-            ),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that calls such a module."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         softmaxes = [n for n in trace.nodes if n.op == "aten._softmax.default" and n.phase is Phase.FORWARD]
         if not softmaxes or not any("MultiheadAttention" in kind for _, kind in trace.modules):

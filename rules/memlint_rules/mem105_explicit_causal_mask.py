@@ -5,19 +5,13 @@ from __future__ import annotations
 import linecache
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Geometry, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node
 
 MIN_LENGTH = 32
 """Positions; smaller masks are not worth a word."""
@@ -46,37 +40,6 @@ _OWN_MASK = "generate_square_subsequent_mask("
 _MAX_LINES = 8
 """Of the call that makes the triangle."""
 
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.projection = nn.Linear(64, 192)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
-        {attention}
-        return x + y.transpose(1, 2).flatten(2)
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(Attention() for _ in range(4)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(2, 2048, 64)}}
-"""
-
 
 class ExplicitCausalMask(TraceRule):
     """Fused attention is given a causal mask as a tensor.
@@ -91,10 +54,6 @@ class ExplicitCausalMask(TraceRule):
     The mask has one element for each pair of positions, so it grows with the square of the length. One of bools is
     converted to the dtype of the queries in every call, and each layer keeps its own for backward. `is_causal=True`
     needs no tensor, and in half precision lets FlashAttention take the call, which takes no mask.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -114,43 +73,72 @@ class ExplicitCausalMask(TraceRule):
     name = "explicit-causal-mask"
     summary = "Fused attention is given a causal mask as a tensor where `is_causal=True` would do."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(
-                attention="mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n        "
-                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
-            ),
-            line=15,
-        ),
-        Case(
+    model = """\
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.projection = nn.Linear(64, 192)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+        mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return x + y.transpose(1, 2).flatten(2)
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(Attention() for _ in range(4)))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+    example = Case.of_model(
+        model, 'Model(), {"x": torch.randn(2, 2048, 64)}', imports="from torch.nn import functional as F\n", line=15
+    )
+    bad = (
+        example,
+        example.changed(
+            {
+                "torch.ones(length, length, dtype=torch.bool, device=x.device).tril(": (
+                    'torch.full((length, length), float("-inf"), device=x.device).triu(1'
+                )
+            },
             title="Minus infinity above the diagonal",
-            source=_MODEL.format(
-                attention='mask = torch.full((length, length), float("-inf"), device=x.device).triu(1)\n        '
-                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
-            ),
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(attention="y = F.scaled_dot_product_attention(q, k, v, is_causal=True)")),
-        Case(
-            title="A window of positions",
-            source=_MODEL.format(
-                attention="ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n        "
-                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=ones.tril() & ones.triu(-64))"
-            ),
+    good = (
+        example.changed(
+            {
+                (
+                    "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n"
+                    "        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
+                ): "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+            }
         ),
-        Case(
+        example.changed(
+            {
+                "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril(": (
+                    "ones = torch.ones(length, length, dtype=torch.bool, device=x.device"
+                ),
+                "q, k, v, attn_mask=mask": "q, k, v, attn_mask=ones.tril() & ones.triu(-64)",
+            },
+            title="A window of positions",
+        ),
+        example.changed(
+            {
+                "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()": (
+                    "ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n"
+                    "        mask = ones.tril() & (x.sum(-1) != 0)[:, None, None]"
+                )
+            },
             title="Padding, which depends on the input",
-            source=_MODEL.format(
-                attention="ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n        "
-                "mask = ones.tril() & (x.sum(-1) != 0)[:, None, None]\n        "
-                "y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"
-            ),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that calls attention with such a mask."""
+    def check(self, context: Context) -> Findings:
         calls = [node for node in context.trace.nodes if node.op in _ATTENTION and node.phase is Phase.FORWARD]
         masked = [(node, mask) for node in calls if (mask := _square_mask(node))]
         if not masked:

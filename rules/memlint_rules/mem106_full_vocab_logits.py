@@ -4,48 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, most_alive, numel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_VOCABULARY = 8192
 NUM_CHUNKS = 8
 """Pieces into which the positions are cut in the computation of the saving."""
-
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding({vocabulary}, 64)
-        self.head = nn.Linear(64, {vocabulary}, bias=False)
-
-    def forward(self, tokens):
-        hidden, targets = self.embedding(tokens).flatten(0, 1), tokens.flatten()
-        {loss}
-
-    def loss_of_chunk(self, hidden, targets):
-        return F.cross_entropy(self.head(hidden), targets, reduction="sum")
-
-
-def memlint_workload():
-    return Model(), {{"tokens": torch.zeros(8, 512, dtype=torch.int64)}}
-"""
 
 
 class FullVocabLogits(TraceRule):
@@ -62,10 +31,6 @@ class FullVocabLogits(TraceRule):
     them to float32, the log-softmax, its gradient and the gradient of the logits each make another tensor of that size,
     and three or four of them live together when backward begins. Computed for a part of the positions at a time, with
     the part's logits made again in backward, each is as small as its part.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -89,36 +54,57 @@ class FullVocabLogits(TraceRule):
     name = "full-vocab-logits"
     summary = "The loss takes the logits of all positions over a large vocabulary at once."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(vocabulary="32_000", loss="return F.cross_entropy(self.head(hidden), targets)"),
-            line=15,
-        ),
-        Case(
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(32_000, 64)
+        self.head = nn.Linear(64, 32_000, bias=False)
+
+    def forward(self, tokens):
+        hidden, targets = self.embedding(tokens).flatten(0, 1), tokens.flatten()
+        return F.cross_entropy(self.head(hidden), targets)
+
+    def loss_of_chunk(self, hidden, targets):
+        return F.cross_entropy(self.head(hidden), targets, reduction="sum")
+"""
+    example = Case.of_model(
+        model,
+        'Model(), {"tokens": torch.zeros(8, 512, dtype=torch.int64)}',
+        imports="""\
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+""",
+        line=15,
+    )
+    bad = (
+        example,
+        example.changed(
+            {"F.cross_entropy(self.head(hidden), targets)": "F.cross_entropy(self.head(hidden).float(), targets)"},
             title="With a cast of the logits",
-            source=_MODEL.format(
-                vocabulary="32_000", loss="return F.cross_entropy(self.head(hidden).float(), targets)"
-            ),
             dtype="bf16-amp",
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(
-                vocabulary="32_000",
-                loss="chunks = zip(hidden.chunk(8), targets.chunk(8))\n        "
-                "losses = [checkpoint(self.loss_of_chunk, h, t, use_reentrant=False) for h, t in chunks]\n        "
-                "return torch.stack(losses).sum() / targets.numel()",
-            ),
+    good = (
+        example.changed(
+            {
+                "return F.cross_entropy(self.head(hidden), targets)": (
+                    "chunks = zip(hidden.chunk(8), targets.chunk(8))\n"
+                    "        losses = [checkpoint(self.loss_of_chunk, h, t, use_reentrant=False) for h, t in chunks]\n"
+                    "        return torch.stack(losses).sum() / targets.numel()"
+                )
+            }
         ),
-        Case(
+        example.changed(
+            {
+                "self.embedding = nn.Embedding(32_000, 64)": "self.embedding = nn.Embedding(1000, 64)",
+                "self.head = nn.Linear(64, 32_000, bias=False)": "self.head = nn.Linear(64, 1000, bias=False)",
+            },
             title="Few classes",
-            source=_MODEL.format(vocabulary="1000", loss="return F.cross_entropy(self.head(hidden), targets)"),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line with such a loss."""
+    def check(self, context: Context) -> Findings:
         if context.workload.mode != "train":
             return
         flow, timeline = Flow.of(context.trace), context.timeline

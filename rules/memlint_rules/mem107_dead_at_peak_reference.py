@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
 
 import memlint
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule, is_notable
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.liveness import dead_at, held
+from memlint.memory.retention import Holder
 from memlint.memory.timeline import end_at, live, peak_event
-from memlint.tracing.records import Category
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.memory.retention import Holder
-    from memlint.tracing.records import Buffer
+from memlint.tracing.records import Buffer, Category
 
 MIN_NBYTES = 2**20
 """Smaller storages, such as losses and counters, are not worth a word."""
@@ -40,10 +33,6 @@ class DeadAtPeakReference(TraceRule):
     PyTorch frees a tensor when its last reference goes. A local variable lives until its function returns or the name
     is bound again, so the output of a model that was needed for the loss alone stays through the whole backward pass,
     which is where the peak usually is.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -69,14 +58,7 @@ class DeadAtPeakReference(TraceRule):
     summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
     severity = Severity.WARNING
     looks_at = "the lifetimes in a traced step"
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            title="The loop keeps what the model returns until its next iteration",
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -87,44 +69,19 @@ class Model(nn.Module):
         logits = self.head(self.embedding(tokens))
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         return {"loss": loss, "logits": logits}
-
-
-def memlint_workload():
-    return Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}
-""",
+"""
+    bad = (
+        Case.of_model(
+            model,
+            'Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}',
+            title="The loop keeps what the model returns until its next iteration",
             line=12,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(50_000, 64)
-        self.head = nn.Linear(64, 50_000)
-
-    def forward(self, tokens):
-        logits = self.head(self.embedding(tokens))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
-        return {"loss": loss}
-
-
-def memlint_workload():
-    return Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}
-""",
-        ),
-        Case(
-            title="Autograd holds what was saved until the backward returns, whatever it deletes",
-            source="""\
-import torch
-from torch import nn
-
-
+    good = (
+        bad[0].changed({'return {"loss": loss, "logits": logits}': 'return {"loss": loss}'}),
+        Case.of_model(
+            """\
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -145,15 +102,13 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.down(Swish.apply(self.up(x))).mean()
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(2048, 256)}
 """,
+            'Model(), {"x": torch.randn(2048, 256)}',
+            title="Autograd holds what was saved until the backward returns, whatever it deletes",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding per variable, biggest first."""
         timeline = context.timeline
         if not timeline.events:

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
 
 FIRST_FUSED_RMS_NORM = (2, 9)
 """Version of PyTorch in which `rms_norm` became one kernel on CUDA."""
@@ -64,10 +57,6 @@ class UnfusedComposite(TraceRule):
     its backward makes as many again; the kernel behind `torch.nn.functional.gelu` keeps the input. SiLU, Mish and the
     normalisations keep one tensor in place of two to four.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     What the operations make on the way is taken out in forward, and in backward all but the gradient they end in. What
@@ -89,7 +78,7 @@ class UnfusedComposite(TraceRule):
     name = "unfused-composite"
     summary = "An activation or normalisation is written out in operations that each keep tensors for backward."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(
             source=_MODEL.format(
                 function="inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)\n        "
@@ -113,7 +102,7 @@ class UnfusedComposite(TraceRule):
             ),
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(source=_MODEL.format(function='hidden = F.gelu(hidden, approximate="tanh")')),
         Case(source=_MODEL.format(function="hidden = F.silu(hidden)"), title="SiLU"),
         Case(source=_MODEL.format(function="hidden = F.mish(hidden)"), title="Mish"),
@@ -128,8 +117,7 @@ class UnfusedComposite(TraceRule):
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that such a function ends on."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         roots = [node for node in trace.nodes if node.op in ROOTS and node.phase is Phase.FORWARD and node.step >= 0]
         if context.workload.mode != "train" or not roots:

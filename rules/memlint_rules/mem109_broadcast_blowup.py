@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_FACTOR = 8
 """How many times larger than both operands the result is, at least, and than what it is reduced to."""
@@ -36,27 +30,6 @@ _REDUCTIONS = frozenset(
     )
 )  # fmt: skip
 
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Quantiser(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Linear(64, 128)
-        self.codes = nn.Parameter(torch.randn(256, 128))
-
-    def forward(self, x):
-        points = self.encoder(x)
-        {distances}
-        return distances.amin(-1).mean()
-
-
-def memlint_workload():
-    return Quantiser(), {{"x": torch.randn(2048, 64)}}
-"""
-
 
 class BroadcastBlowup(TraceRule):
     """Every element of one tensor meets every element of another in memory, and the result is summed up at once.
@@ -71,10 +44,6 @@ class BroadcastBlowup(TraceRule):
     Between N and M points of D dimensions there are N x M distances, but `a[:, None] - b` makes N x M x D numbers
     first, and autograd keeps them, and what is made of them, for backward. Written as a matrix product, or with a
     kernel for the purpose, nothing of that size exists.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -95,28 +64,40 @@ class BroadcastBlowup(TraceRule):
     name = "broadcast-blowup"
     summary = "Two tensors are broadcast to a much larger one that is reduced right away."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(distances="distances = ((points[:, None] - self.codes) ** 2).sum(-1)"), line=13),
-        Case(
+    model = """\
+class Quantiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(64, 128)
+        self.codes = nn.Parameter(torch.randn(256, 128))
+
+    def forward(self, x):
+        points = self.encoder(x)
+        distances = ((points[:, None] - self.codes) ** 2).sum(-1)
+        return distances.amin(-1).mean()
+"""
+    example = Case.of_model(model, 'Quantiser(), {"x": torch.randn(2048, 64)}', line=13)
+    bad = (
+        example,
+        example.changed(
+            {"= ((points[:, None] - self.codes) ** 2).sum(-1)": "= (points[:, None] * self.codes).sum(-1)"},
             title="A matrix product by hand",
-            source=_MODEL.format(distances="distances = (points[:, None] * self.codes).sum(-1)"),
             line=13,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(distances="distances = torch.cdist(points, self.codes) ** 2")),
-        Case(
+    good = (
+        example.changed({"= ((points[:, None] - self.codes) ** 2).sum(-1)": "= torch.cdist(points, self.codes) ** 2"}),
+        example.changed(
+            {"distances = ((points[:, None] - self.codes) ** 2).sum(-1)": "distances = points @ self.codes.T"},
             title="A matrix product",
-            source=_MODEL.format(distances="distances = points @ self.codes.T"),
         ),
-        Case(
+        example.changed(
+            {"((points[:, None] - self.codes) ** 2).sum(-1)": "(points[:, None, 0] - self.codes[:, 0]).abs()"},
             title="Every element does meet every other",
-            source=_MODEL.format(distances="distances = (points[:, None, 0] - self.codes[:, 0]).abs()"),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that broadcasts so."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         candidates = [n for n in trace.nodes if n.op in _BROADCASTS and n.phase is Phase.FORWARD and _blows_up(n)]
         if not candidates:

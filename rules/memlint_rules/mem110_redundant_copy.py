@@ -7,72 +7,19 @@ import re
 from collections import defaultdict
 from enum import Enum, auto
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.ownership import is_users
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
-from memlint.memory.timeline import merge, resize, without
-from memlint.tracing.records import Phase
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.timeline import Timeline, merge, resize, without
+from memlint.tracing.records import Frame, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Frame, Node
 
 _BROADCASTS = frozenset(
     f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "maximum", "minimum")
 )
 _COPIES = frozenset({"aten.repeat.default", "aten.clone.default", "aten._to_copy.default"})
 _COPY = re.compile(r"\.clone\(|\bclone\(|copy=True|deepcopy\(|\.copy\(")
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.position = nn.Parameter(torch.zeros(1, 512, 256))
-        self.up = nn.Linear(256, 1024)
-        self.down = nn.Linear(1024, 256)
-
-    def forward(self, x):
-        {position}
-        hidden = self.up(x).relu()
-        return self.down({hidden})
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(64, 512, 256)}}
-"""
-
-
-_GROUPED = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.q, self.k, self.v = nn.Linear(512, 512), nn.Linear(512, 64), nn.Linear(512, 64)
-
-    def forward(self, x):
-        q, k, v = (f(x).unflatten(-1, (-1, 64)).transpose(1, 2) for f in (self.q, self.k, self.v))
-        {repeat}y = F.scaled_dot_product_attention(q, k, v, is_causal=True{gqa})
-        return x + y.transpose(1, 2).flatten(2)
-
-
-def memlint_workload():
-    return nn.Sequential(*(Attention() for _ in range(4))), torch.randn(4, 1024, 512)
-"""
-_REPEAT = "k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)\n        "
 
 
 class RedundantCopy(TraceRule):
@@ -89,10 +36,6 @@ class RedundantCopy(TraceRule):
     A copy is another tensor of the same size, and if backward needs it, it stays until then. Arithmetic broadcasts
     dimensions of size 1, so the repeated tensor is never needed. FlashAttention finds the keys of a group of queries by
     itself, and saves them once for backward.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -118,37 +61,78 @@ class RedundantCopy(TraceRule):
     name = "redundant-copy"
     summary = "A tensor is copied although neither the copy nor the original changes afterwards."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(position="x = x + self.position", hidden="hidden.clone()"), line=15),
-        Case(
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(1, 512, 256))
+        self.up = nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        x = x + self.position
+        hidden = self.up(x).relu()
+        return self.down(hidden.clone())
+"""
+    example = Case.of_model(model, 'Model(), {"x": torch.randn(64, 512, 256)}', line=15)
+    bad = (
+        example,
+        example.changed(
+            {
+                "x = x + self.position": "x = x * self.position.repeat(64, 1, 1)",
+                "return self.down(hidden.clone())": "return self.down(hidden)",
+            },
             title="A repeated tensor that broadcasting would do for",
-            source=_MODEL.format(position="x = x * self.position.repeat(64, 1, 1)", hidden="hidden"),
             line=13,
         ),
-        Case(
-            title="Keys and values of grouped queries", source=_GROUPED.format(repeat=_REPEAT, gqa=""), dtype="bfloat16"
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(position="x = x + self.position", hidden="hidden")),
-        Case(
+        Case.of_model(
+            """\
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(512, 512), nn.Linear(512, 64), nn.Linear(512, 64)
+
+    def forward(self, x):
+        q, k, v = (f(x).unflatten(-1, (-1, 64)).transpose(1, 2) for f in (self.q, self.k, self.v))
+        k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + y.transpose(1, 2).flatten(2)
+""",
+            "nn.Sequential(*(Attention() for _ in range(4))), torch.randn(4, 1024, 512)",
+            imports="from torch.nn import functional as F\n",
             title="Keys and values of grouped queries",
-            source=_GROUPED.format(repeat="", gqa=", enable_gqa=True"),
             dtype="bfloat16",
         ),
-        Case(title="In float32 they have to be repeated", source=_GROUPED.format(repeat=_REPEAT, gqa="")),
-        Case(
-            title="The copy is written to",
-            source=_MODEL.format(position="y = x.clone()\n        x = y.mul_(2) + x", hidden="hidden"),
+    )
+    good = (
+        example.changed({"return self.down(hidden.clone())": "return self.down(hidden)"}),
+        bad[2].changed(
+            {
+                (
+                    "k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)\n"
+                    "        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+                ): "y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)"
+            },
+            title="Keys and values of grouped queries",
         ),
-        Case(
+        bad[2].changed(title="In float32 they have to be repeated", dtype="float32"),
+        example.changed(
+            {
+                "x = x + self.position": "y = x.clone()\n        x = y.mul_(2) + x",
+                "return self.down(hidden.clone())": "return self.down(hidden)",
+            },
+            title="The copy is written to",
+        ),
+        example.changed(
+            {
+                "x = x + self.position": "x = torch.cat([x, x, x], 1)[:, :512].clone()",
+                "return self.down(hidden.clone())": "return self.down(hidden)",
+            },
             title="The copy lets a larger tensor go",
-            source=_MODEL.format(position="x = torch.cat([x, x, x], 1)[:, :512].clone()", hidden="hidden"),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line and kind of copy."""
+    def check(self, context: Context) -> Findings:
         copies = [node for node in context.trace.nodes if node.phase is Phase.FORWARD and node.step >= 0 and node.frame]
         copies = [node for node in copies if node.op in _COPIES and min(_buffers(node)) >= 0]
         if not copies:

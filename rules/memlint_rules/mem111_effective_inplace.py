@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import merge
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Node, Phase
 from memlint_rules.flow import Flow, most_alive, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node
 
 SAVES_EITHER = {
     "aten.leaky_relu.default": "aten.leaky_relu_backward.default",
@@ -71,10 +64,6 @@ class EffectiveInplace(TraceRule):
     This holds for few activations. ReLU saves its output in either case, so `inplace=True` changes nothing after a
     convolution or a normalisation. SiLU, Hardswish, ReLU6 and Mish need their input in backward and copy it first.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Input and output are made one storage, alive from the birth of the first to the death of the last, in every step,
@@ -95,11 +84,11 @@ class EffectiveInplace(TraceRule):
     name = "effective-inplace"
     summary = "An activation keeps input and output for backward; in place it would keep one tensor."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(source=_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
         Case(title="ELU", source=_MODEL.format(first="nn.ELU()", second="nn.ELU()")),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(
             source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)"),
         ),
@@ -129,8 +118,7 @@ def memlint_workload():
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line whose activations lower the peak in place."""
+    def check(self, context: Context) -> Findings:
         ops = SAVES_EITHER if context.workload.mode == "train" else HAS_IN_PLACE
         nodes = [node for node in context.trace.nodes if node.op in ops and node.phase is Phase.FORWARD]
         if not nodes:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Frame, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Frame, Node
 
 _MODEL = """\
 import torch
@@ -57,10 +50,6 @@ class IneffectiveInplace(TraceRule):
     is not used: the noise is then a tensor of the input's dtype, four bytes per element in float32. What `inplace=True`
     was to save is saved anyway, because the input is freed as soon as nothing needs it.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Each such tensor is given one byte per element, and the peak is computed again.
@@ -79,17 +68,16 @@ class IneffectiveInplace(TraceRule):
     name = "ineffective-inplace"
     summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
         Case(title="In bfloat16", source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), dtype="bfloat16"),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(source=_MODEL.format(dropout="nn.Dropout(0.1)")),
         Case(title="In place, and without effect on memory", source=_MODEL.format(dropout="nn.SiLU(inplace=True)")),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line with such a dropout."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         drawn = [n for n in trace.nodes if n.op == "aten.bernoulli_.float" and n.phase is Phase.FORWARD]
         if not drawn or not context.device.is_cuda:

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node, Trace
 
 CONVOLUTION = "aten.convolution.default"
 _BACKWARD = {
@@ -27,46 +20,6 @@ _BACKWARD = {
 
 With running statistics the result of a batch normalisation is its input times a constant. The gradients of layer
 and group normalisation do need the input, and `linear` does not save it."""
-
-_MODEL = """\
-import torch
-from torch import nn
-
-{definition}
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Conv2d(3 if i == 0 else 64, 64, 3, padding=1) for i in range(4))
-        self.norms = nn.ModuleList({norm} for _ in range(4))
-
-    def train(self, mode=True):
-        super().train(mode)
-        self.norms.eval()
-        return self
-
-    def forward(self, images):
-        for layer, norm in zip(self.layers, self.norms):
-            images = norm(layer(images)).relu()
-        return images
-
-
-def memlint_workload():
-    return Model(), {{"images": torch.randn(8, 3, 128, 128)}}
-"""
-
-_FROZEN = """
-class FrozenBatchNorm(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        for name in ("weight", "bias", "mean", "variance"):
-            self.register_buffer(name, torch.ones(width))
-
-    def forward(self, x):
-        scale = self.weight * (self.variance + 1e-5).rsqrt()
-        shift = self.bias - self.mean * scale
-        return x * scale.view(-1, 1, 1) + shift.view(-1, 1, 1)
-
-"""
 
 
 class FrozenLayerSavesInput(TraceRule):
@@ -82,10 +35,6 @@ class FrozenLayerSavesInput(TraceRule):
     The input of such a layer is needed for the gradients of its parameters alone. PyTorch saves it even if they are
     frozen, as long as a gradient has to pass through the layer, because one kernel computes all gradients. Setting
     `requires_grad=False` frees the gradients and the optimizer's state, and no activation.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -106,22 +55,49 @@ class FrozenLayerSavesInput(TraceRule):
     name = "frozen-layer-saves-input"
     summary = "A frozen layer that gradients pass through keeps its input for backward without a use for it."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(definition="", norm="nn.BatchNorm2d(64).requires_grad_(False)"), line=18),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(definition=_FROZEN, norm="FrozenBatchNorm(64)")),
-        Case(
-            title="Trained normalisations need their input",
-            source=_MODEL.format(definition="", norm="nn.BatchNorm2d(64)"),
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(3 if i == 0 else 64, 64, 3, padding=1) for i in range(4))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(64).requires_grad_(False) for _ in range(4))
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.norms.eval()
+        return self
+
+    def forward(self, images):
+        for layer, norm in zip(self.layers, self.norms):
+            images = norm(layer(images)).relu()
+        return images
+"""
+    bad = (Case.of_model(model, 'Model(), {"images": torch.randn(8, 3, 128, 128)}', line=18),)
+    good = (
+        bad[0].changed(
+            {
+                "from torch import nn": """from torch import nn
+
+
+class FrozenBatchNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        for name in ("weight", "bias", "mean", "variance"):
+            self.register_buffer(name, torch.ones(width))
+
+    def forward(self, x):
+        scale = self.weight * (self.variance + 1e-5).rsqrt()
+        shift = self.bias - self.mean * scale
+        return x * scale.view(-1, 1, 1) + shift.view(-1, 1, 1)""",
+                "nn.BatchNorm2d(64).requires_grad_(False) for _ in": "FrozenBatchNorm(64) for _ in",
+            }
         ),
-        Case(
-            title="The frozen layers come before all that is trained",
-            source="""\
-import torch
-from torch import nn
-
-
+        bad[0].changed(
+            {"nn.BatchNorm2d(64).requires_grad_(False) for _ in": "nn.BatchNorm2d(64) for _ in"},
+            title="Trained normalisations need their input",
+        ),
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -130,15 +106,13 @@ class Model(nn.Module):
 
     def forward(self, images):
         return self.head(self.backbone(images))
-
-
-def memlint_workload():
-    return Model(), {"images": torch.randn(8, 3, 128, 128)}
 """,
+            'Model(), {"images": torch.randn(8, 3, 128, 128)}',
+            title="The frozen layers come before all that is trained",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding per kind of layer, on the line where most is kept."""
         trace = context.trace
         trained = {buffer.name for buffer in trace.buffers if buffer.category is Category.GRADIENT}

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 MIN_FACTOR = 2
 """Edges for each vertex; with fewer, messages are no larger than the vertices."""
@@ -73,10 +67,6 @@ class GatherScatterMessages(TraceRule):
     gradients each make such a tensor. The same sum is the product of a sparse matrix with the vertices, which makes
     rows for vertices only.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Tensors with a row for every edge are taken out in forward and backward, and a sparse matrix in CSR and its
@@ -97,7 +87,7 @@ class GatherScatterMessages(TraceRule):
     name = "gather-scatter-messages"
     summary = "A sum over neighbours writes one message per edge, where a sparse product would not."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(
             source=_MODEL.format(
                 arguments="source, target, weight",
@@ -108,7 +98,7 @@ class GatherScatterMessages(TraceRule):
             line=12,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(
             source=_MODEL.format(
                 arguments="adjacency",
@@ -128,8 +118,7 @@ class GatherScatterMessages(TraceRule):
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that gathers such messages."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         gathers = [n for n in trace.nodes if n.op in _GATHERS and n.phase is Phase.FORWARD and _multiplies_rows(n)]
         if not gathers:

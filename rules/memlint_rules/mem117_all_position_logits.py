@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Node, Phase
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Node
 
 MIN_VOCABULARY = 8192
 MIN_FACTOR = 8
@@ -58,10 +52,6 @@ class AllPositionLogits(TraceRule):
     To choose the next token only the last position counts. The logits of all of them have one element per position and
     word, 512 MiB in float32 for 4096 positions and 32,768 words, and are often the largest tensor of the prefill.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Logits and their casts are given the share of their bytes that is read, and the peak is computed again.
@@ -79,17 +69,16 @@ class AllPositionLogits(TraceRule):
     name = "all-position-logits"
     summary = "Inference computes the logits of every position and reads those of a few."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(source=_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
         Case(title="With a cast", source=_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)")),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(source=_MODEL.format(logits="self.head(hidden[:, -1]).argmax(-1)")),
         Case(title="Every position counts", source=_MODEL.format(logits="self.head(hidden).argmax(-1)")),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that makes such logits."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         if context.workload.mode == "train":
             return

@@ -4,54 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import replay
-from memlint.memory.timeline import end_at, resize
-from memlint.tracing.records import Category, Phase
+from memlint.memory.timeline import Timeline, end_at, resize
+from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Frame, Node, Trace
 
 MIN_STEPS = 8
 """Concatenations in a row; fewer may be anything."""
 _CAT = "aten.cat.default"
-
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-import memlint
-
-
-class Decoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.keys, self.values = nn.Linear(256, 256), nn.Linear(256, 256)
-
-    def forward(self, x):
-        {before}
-        for position in range(512, 544):
-            q = x.view(16, 1, 4, 64).transpose(1, 2)
-            new = self.keys(x).view(16, 1, 256), self.values(x).view(16, 1, 256)
-            {grow}
-            k, v = (t.unflatten(-1, (4, 64)).transpose(1, 2) for t in (k, v))
-            x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(1)
-        return x
-
-
-@memlint.workload(mode="inference")
-def generate():
-    return Decoder(), torch.randn(16, 256)
-"""
 
 
 class GrowingKvCache(TraceRule):
@@ -67,10 +30,6 @@ class GrowingKvCache(TraceRule):
     A concatenation needs the old tensor and the new one at the same time. Each asks the allocator for a block a little
     larger than any that was given back, so blocks of earlier sizes stay reserved without use. A cache allocated once
     for the longest sequence is written to in place.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -92,28 +51,49 @@ class GrowingKvCache(TraceRule):
     name = "growing-kv-cache"
     summary = "A cache grows by a concatenation at every token, which needs the old and the new one together."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(
-                before="keys, values = x.new_zeros(16, 512, 256), x.new_zeros(16, 512, 256)",
-                grow="keys, values = torch.cat([keys, new[0]], 1), torch.cat([values, new[1]], 1)\n            "
-                "k, v = keys, values",
-            ),
-            line=18,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(
-                before="keys, values = x.new_zeros(16, 544, 256), x.new_zeros(16, 544, 256)",
-                grow="keys[:, position], values[:, position] = new[0][:, 0], new[1][:, 0]\n            "
-                "k, v = keys[:, : position + 1], values[:, : position + 1]",
-            ),
+    example = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import memlint
+
+
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.keys, self.values = nn.Linear(256, 256), nn.Linear(256, 256)
+
+    def forward(self, x):
+        keys, values = x.new_zeros(16, 512, 256), x.new_zeros(16, 512, 256)
+        for position in range(512, 544):
+            q = x.view(16, 1, 4, 64).transpose(1, 2)
+            new = self.keys(x).view(16, 1, 256), self.values(x).view(16, 1, 256)
+            keys, values = torch.cat([keys, new[0]], 1), torch.cat([values, new[1]], 1)
+            k, v = keys, values
+            k, v = (t.unflatten(-1, (4, 64)).transpose(1, 2) for t in (k, v))
+            x = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(1)
+        return x
+
+
+@memlint.workload(mode="inference")
+def generate():
+    return Decoder(), torch.randn(16, 256)
+"""
+    bad = (Case(example, line=18),)
+    good = (
+        bad[0].changed(
+            {
+                "(16, 512, 256), x.new_zeros(16, 512, 256)": "(16, 544, 256), x.new_zeros(16, 544, 256)",
+                "keys, values = torch.cat([keys, new[0]], 1), torch.cat([values, new[1]], 1)": (
+                    "keys[:, position], values[:, position] = new[0][:, 0], new[1][:, 0]"
+                ),
+                "k, v = keys, values": "k, v = keys[:, : position + 1], values[:, : position + 1]",
+            }
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that concatenates so."""
+    def check(self, context: Context) -> Findings:
         if context.workload.mode == "train":
             return
         timeline = context.timeline

@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category
+from memlint.tracing.records import Buffer, Category
 from memlint.whatif.changes import FreezeParameters
 from memlint_rules.flow import made, most_alive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer
-
-_MODEL = """\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-        self.head = nn.Linear(1024, 10)
-
-    def forward(self, x):
-        return self.head(self.backbone(x))
-
-
-def memlint_workload():
-    model = Model(){freeze}
-    return Declaration(
-        model,
-        {{"x": torch.randn(4096, 1024)}},
-        optimizer=lambda parameters: torch.optim.AdamW({parameters}),
-    )
-"""
-_FREEZE = "\n    model.backbone.requires_grad_(False)"
 
 
 class GradWithoutOptimizer(TraceRule):
@@ -58,10 +23,6 @@ class GradWithoutOptimizer(TraceRule):
     Each gradient takes as many bytes as its parameter. What is more, backward has to go through the layers of these
     parameters, so the activations they need stay. With `requires_grad_(False)` there are no gradients, and layers in
     front of the first trained parameter save nothing.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -82,15 +43,37 @@ class GradWithoutOptimizer(TraceRule):
     name = "grad-without-optimizer"
     summary = "Gradients are computed for parameters that no optimizer updates."
     severity = Severity.ERROR
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(freeze="", parameters="model.head.parameters()"), line=14),
+    example = """\
+import torch
+from torch import nn
+
+from memlint.workloads.declare import Declaration
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+        self.head = nn.Linear(1024, 10)
+
+    def forward(self, x):
+        return self.head(self.backbone(x))
+
+
+def memlint_workload():
+    model = Model()
+    return Declaration(
+        model,
+        {"x": torch.randn(4096, 1024)},
+        optimizer=lambda parameters: torch.optim.AdamW(model.head.parameters()),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(freeze=_FREEZE, parameters="model.head.parameters()")),
-        Case(title="All of them are updated", source=_MODEL.format(freeze="", parameters="parameters")),
+"""
+    bad = (Case(example, line=14),)
+    good = (
+        bad[0].changed({"return Declaration(": "model.backbone.requires_grad_(False)\n    return Declaration("}),
+        bad[0].changed({"model.head.parameters()": "parameters"}, title="All of them are updated"),
         Case(
-            title="The loop updates parameters by hand",
-            source="""\
+            """\
 import torch
 from torch import nn
 
@@ -108,11 +91,11 @@ def step(model, inputs, optimizer):
 def memlint_workload():
     return Declaration(nn.Linear(1024, 1024), {"input": torch.randn(4, 1024)}, step=step)
 """,
+            title="The loop updates parameters by hand",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding for all such parameters."""
+    def check(self, context: Context) -> Findings:
         trace, timeline = context.trace, context.timeline
         updated = {buffer for node in trace.nodes if node.step >= 0 for buffer in made(node)}
         parameters = {b.name: b for b in trace.buffers if b.category is Category.PARAMETER}

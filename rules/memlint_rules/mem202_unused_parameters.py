@@ -3,38 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
 from memlint.tracing.records import Category
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-
 MIN_NBYTES = 2**20
 """Less than this in all is not worth a word."""
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        {modules}
-
-    def forward(self, x):
-        {forward}
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(4, 4096)}}
-"""
 
 
 class UnusedParameters(TraceRule):
@@ -49,10 +25,6 @@ class UnusedParameters(TraceRule):
 
     A parameter takes its bytes from the moment the model is moved until the end. It gets no gradient, and so no
     optimizer state, but `DistributedDataParallel` keeps a bucket of its size for it.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -72,28 +44,31 @@ class UnusedParameters(TraceRule):
     name = "unused-parameters"
     summary = "Parameters take memory on the device and no step uses them."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(
-                modules="self.head = nn.Linear(4096, 2)\n        self.old_head = nn.Linear(4096, 4096)",
-                forward="return self.head(x)",
-            ),
-            line=1,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(modules="self.head = nn.Linear(4096, 2)", forward="return self.head(x)")),
-        Case(
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4096, 2)
+        self.old_head = nn.Linear(4096, 4096)
+
+    def forward(self, x):
+        return self.head(x)
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(4, 4096)}', line=1),)
+    good = (
+        bad[0].changed({"        self.old_head = nn.Linear(4096, 4096)\n": ""}),
+        bad[0].changed(
+            {
+                "self.head = nn.Linear(4096, 2)\n        self.old_head = nn.Linear(4096, 4096)": (
+                    "self.experts = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(4))"
+                ),
+                "return self.head(x)": "return self.experts[0](x) + self.experts[2](x)",
+            },
             title="Experts take turns",
-            source=_MODEL.format(
-                modules="self.experts = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(4))",
-                forward="return self.experts[0](x) + self.experts[2](x)",
-            ),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding for all unused parameters."""
+    def check(self, context: Context) -> Findings:
         used = {
             geometry.buffer
             for node in context.trace.nodes

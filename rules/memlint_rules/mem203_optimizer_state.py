@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from math import ceil, prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule, is_notable
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer
+from memlint.tracing.records import Buffer, Category
 
 MIN_SHARE = 1 / 3
 """Of the peak that the state must take."""
@@ -55,10 +48,6 @@ class OptimizerState(TraceRule):
     parameter, twice the parameter itself. SGD keeps none, with momentum one; Adafactor keeps one number for each row
     and column of a matrix.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Each moment of 4096 elements or more is given one byte per element and four for every 256, as 8-bit optimizers keep
@@ -80,14 +69,13 @@ class OptimizerState(TraceRule):
     name = "optimizer-state"
     summary = "The moments of Adam take a large part of the peak."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
-    good: ClassVar[tuple[Case, ...]] = (
+    bad = (Case(source=_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
+    good = (
         Case(source=_MODEL.format(optimizer="Adafactor(parameters)")),
         Case(title="One moment", source=_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)")),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield at most one finding."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         peak = context.estimate.requested.estimate
         moments = [b for b in context.estimate.at_peak if _is_moment(b)]

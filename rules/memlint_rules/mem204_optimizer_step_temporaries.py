@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, live, peak_event, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import OptimizerImplementation
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer
 
 _REMEDIES = (
     (OptimizerImplementation(foreach=False, fused=True), "`fused=True`"),
@@ -37,10 +29,6 @@ class OptimizerStepTemporaries(TraceRule):
     more copy of the parameters, two for Adagrad and Adadelta. The fused kernels need none; a loop over the parameters
     needs the intermediates of one parameter.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The step is traced again with `fused=True`, or with `foreach=False` where the optimizer has no fused kernel. Where a
@@ -61,13 +49,7 @@ class OptimizerStepTemporaries(TraceRule):
     name = "optimizer-step-temporaries"
     summary = "The optimizer's foreach implementation makes the peak with copies of all parameters."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -75,43 +57,22 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.layers(x)
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(2, 1024)}
-""",
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def memlint_workload():
-    return Declaration(
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 1024)}'),)
+    good = (
+        bad[0].changed(
+            {
+                "from torch import nn": "from torch import nn\n\nfrom memlint.workloads.declare import Declaration",
+                'return Model(), {"x": torch.randn(2, 1024)}': """return Declaration(
         Model(),
         {"x": torch.randn(2, 1024)},
         optimizer=lambda parameters: torch.optim.AdamW(parameters, fused=True),
-    )
-""",
+    )""",
+            }
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding if foreach temporaries are alive at a peak in the optimizer."""
+    def check(self, context: Context) -> Findings:
         trace, estimate = context.trace, context.estimate
         if estimate.phase is not Phase.OPTIMIZER:
             return

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import span, unsafe, without_argument
-from memlint.lint.rule import Case, Edit, Finding, Severity, SourceRule
-from memlint.source.scopes import is_test, scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.lint.rule import Case, Edit, Findings, Severity, SourceRule
+from memlint.source.scopes import Scope, is_test, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=|\.grad(\.data)?\.(add_|copy_)\(")
 """Code that needs gradients to exist, or to keep their addresses."""
@@ -32,10 +25,6 @@ class ZeroGradKeepsGrads(SourceRule):
 
     Gradients set to `None` are allocated again by the next backward. Gradients set to zero stay where they are, so the
     next forward runs with all of them in memory: as many bytes as the parameters that are trained.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -58,21 +47,18 @@ class ZeroGradKeepsGrads(SourceRule):
     name = "zero-grad-keeps-grads"
     summary = "Gradients are set to zero and kept through the next forward instead of being freed."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def step(model, optimizer, x, y):
     torch.nn.functional.mse_loss(model(x), y).backward()
     optimizer.step()
     optimizer.zero_grad(set_to_none=False)
-""",
-            line=6,
-        ),
+"""
+    bad = (
+        Case(example, line=6),
         Case(
-            title="By hand",
-            source="""\
+            """\
 import torch
 
 def sgd(model, rate):
@@ -81,23 +67,14 @@ def sgd(model, rate):
             parameter -= rate * parameter.grad
             parameter.grad.zero_()
 """,
+            title="By hand",
             line=7,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[0].changed({"optimizer.zero_grad(set_to_none=False)": "optimizer.zero_grad()"}),
         Case(
-            source="""\
-import torch
-
-def step(model, optimizer, x, y):
-    torch.nn.functional.mse_loss(model(x), y).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-""",
-        ),
-        Case(
-            title="A CUDA graph needs gradients that keep their addresses",
-            source="""\
+            """\
 import torch
 
 def capture(model, optimizer, x):
@@ -107,10 +84,10 @@ def capture(model, optimizer, x):
         model(x).sum().backward()
     return graph
 """,
+            title="A CUDA graph needs gradients that keep their addresses",
         ),
         Case(
-            title="The method of an optimizer does what its caller asks for",
-            source="""\
+            """\
 import torch
 
 class Lion(torch.optim.Optimizer):
@@ -122,11 +99,11 @@ class Lion(torch.optim.Optimizer):
                 else:
                     parameter.grad.zero_()
 """,
+            title="The method of an optimizer does what its caller asks for",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("zero_grad(", ".zero_(", ".fill_(") or not uses_torch(source):
             return
         if _STABLE.search(source.text):

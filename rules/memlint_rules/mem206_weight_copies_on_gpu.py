@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import Flow, most_alive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_SHARE = 0.25
 """Of the parameters that the copies must be."""
@@ -22,30 +14,6 @@ MIN_SHARE = 0.25
 _COPIES = frozenset({"aten._to_copy.default", "aten.clone.default", "aten.copy_.default"})
 _SET_STORAGE = "aten.set_.source_Storage_storage_offset"
 _OWN = frozenset({Category.TEMPORARY, Category.OTHER, Category.ACTIVATION})
-
-_LOOP = """\
-import copy
-
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-best = {{}}
-
-
-def step(model, inputs, optimizer):
-    model(**inputs).mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    best["weights"] = {copy}
-
-
-def memlint_workload():
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
-    return Declaration(model, {{"input": torch.randn(64, 1024)}}, step=step)
-"""
-_ON_HOST = "{name: value.cpu() for name, value in model.state_dict().items()}"
 
 
 class WeightCopiesOnGpu(TraceRule):
@@ -61,10 +29,6 @@ class WeightCopiesOnGpu(TraceRule):
     Each copy takes as many bytes as the parameters. `copy.deepcopy(model.state_dict())` copies on the device where the
     model is, and so do `AveragedModel` and most implementations of moving averages unless told otherwise. A new copy
     is made before the old one is let go.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -84,14 +48,37 @@ class WeightCopiesOnGpu(TraceRule):
     name = "weight-copies-on-gpu"
     summary = "A copy of the weights is kept on the device and no forward reads it."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_LOOP.format(copy="copy.deepcopy(model.state_dict())"), line=15),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_LOOP.format(copy=_ON_HOST)),
-        Case(title="No copy", source=_LOOP.format(copy="model.state_dict()")),
+    example = """\
+import copy
+
+import torch
+from torch import nn
+
+from memlint.workloads.declare import Declaration
+
+best = {}
+
+
+def step(model, inputs, optimizer):
+    model(**inputs).mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    best["weights"] = copy.deepcopy(model.state_dict())
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
+    return Declaration(model, {"input": torch.randn(64, 1024)}, step=step)
+"""
+    bad = (Case(example, line=15),)
+    good = (
+        bad[0].changed(
+            {"copy.deepcopy(model.state_dict())": ("{name: value.cpu() for name, value in model.state_dict().items()}")}
+        ),
+        bad[0].changed({"= copy.deepcopy(model.state_dict())": "= model.state_dict()"}, title="No copy"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding for all copies."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         copies = [(copy, node) for node in trace.nodes if (copy := _copy_of_parameter(trace, node))]
         copies = [(copy, node) for copy, node in copies if _outlives_its_step(trace, copy)]

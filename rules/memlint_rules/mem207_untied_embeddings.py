@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at, live, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import PRODUCTS, most_alive
 from memlint_rules.parameters import belonging, temporaries_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_ROWS = 1024
 MIN_SHARE = 0.05
@@ -23,26 +18,6 @@ MIN_SHARE = 0.05
 
 _LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default"})
 _EMBEDDING_BACKWARD = "aten.embedding_dense_backward.default"
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(32_000, 512)
-        self.layer = nn.Linear(512, 512)
-        self.head = nn.Linear(512, 32_000, bias=False){tie}
-
-    def forward(self, x):
-        return self.head(self.layer(self.words(x))[:, -1])
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.zeros(8, 64, dtype=torch.int64)}}
-"""
 
 
 class UntiedEmbeddings(TraceRule):
@@ -58,10 +33,6 @@ class UntiedEmbeddings(TraceRule):
     A table of 32,000 words and 4096 features takes 500 MiB in float32, and in training four times that, with its
     gradient and the state of Adam, and more while the optimizer computes its step. Many language models use one table
     for both ends.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -83,21 +54,37 @@ class UntiedEmbeddings(TraceRule):
     name = "untied-embeddings"
     summary = "Embedding and output layer of one vocabulary have two weights."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(tie=""), line=13),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(tie="\n        self.head.weight = self.words.weight")),
-        Case(
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(32_000, 512)
+        self.layer = nn.Linear(512, 512)
+        self.head = nn.Linear(512, 32_000, bias=False)
+
+    def forward(self, x):
+        return self.head(self.layer(self.words(x))[:, -1])
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.zeros(8, 64, dtype=torch.int64)}', line=13),)
+    good = (
+        bad[0].changed(
+            {
+                "self.head = nn.Linear(512, 32_000, bias=False)": """self.head = nn.Linear(512, 32_000, bias=False)
+        self.head.weight = self.words.weight"""
+            }
+        ),
+        bad[0].changed(
+            {
+                "self.head = nn.Linear(512, 32_000, bias=False)": """self.head = nn.Linear(512, 32_000, bias=False)
+        self.requires_grad_(False)
+        self.layer.requires_grad_()"""
+            },
             title="Trained before, and frozen",
-            source=_MODEL.format(tie="\n        self.requires_grad_(False)\n        self.layer.requires_grad_()"),
         ),
-        Case(
-            title="Two vocabularies",
-            source=_MODEL.format(tie="").replace("nn.Embedding(32_000", "nn.Embedding(16_000"),
-        ),
+        bad[0].changed({"= nn.Embedding(32_000, 512)": "= nn.Embedding(16_000, 512)"}, title="Two vocabularies"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per output layer."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         parameters = [b for b in trace.buffers if b.category is Category.PARAMETER]
         tables = {b.id: b for b in parameters if len(b.shape) == 2 and b.shape[0] >= MIN_ROWS}

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from collections.abc import Iterator
+from typing import TypeAlias
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category
+from memlint.tracing.records import Buffer, Category, Node
 from memlint_rules.flow import Flow
 from memlint_rules.origins import made_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node
 
 MIN_NBYTES = 2**20
 """Less than this in all but one is not worth a word."""
@@ -33,37 +28,6 @@ _RANDOM = ("bernoulli", "exponential", "multinomial", "normal", "rand", "uniform
 
 _Origin: TypeAlias = "tuple[object, ...]"
 
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(64, 64){block}
-
-    def forward(self, x, mask):
-        scores = self.linear(x) @ x.mT
-        return scores.masked_fill({mask}, 0.0) @ x
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block() for _ in range(12)){model}
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x, {argument})
-        return x
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(1, 2048, 64)}}
-"""
-_MASK = '\n        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())'
-
 
 class DuplicateBuffers(TraceRule):
     """Each layer registers a buffer that is the same in all of them.
@@ -77,10 +41,6 @@ class DuplicateBuffers(TraceRule):
 
     Every one is a storage of its own on the device. Even one tensor that all layers register becomes one copy for each
     when the model is moved: `Module.to` moves buffers one by one. Twelve masks of 4096 x 4096 booleans are 192 MiB.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -102,33 +62,52 @@ class DuplicateBuffers(TraceRule):
     name = "duplicate-buffers"
     summary = "Every layer has a copy of the same buffer."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(block=_MASK, mask="self.mask", model="", argument="None"), line=9),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(block="", mask="mask", model=_MASK, argument="self.mask")),
-        Case(
-            title="Random, and so all different",
-            source=_MODEL.format(
-                block='\n        self.register_buffer("mask", torch.rand(2048, 2048) > 0.5)',
-                mask="self.mask",
-                model="",
-                argument="None",
-            ),
+    model = """\
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(64, 64)
+        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())
+
+    def forward(self, x, mask):
+        scores = self.linear(x) @ x.mT
+        return scores.masked_fill(self.mask, 0.0) @ x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(12))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x, None)
+        return x
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(1, 2048, 64)}', line=9),)
+    good = (
+        bad[0].changed(
+            {
+                '        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())\n': "",
+                "return scores.masked_fill(self.mask, 0.0) @ x": "return scores.masked_fill(mask, 0.0) @ x",
+                "self.blocks = nn.ModuleList(Block() for _ in range(12))": (
+                    "self.blocks = nn.ModuleList(Block() for _ in range(12))\n"
+                    '        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())'
+                ),
+                "x = block(x, None)": "x = block(x, self.mask)",
+            }
         ),
-        Case(
+        bad[0].changed(
+            {'"mask", torch.ones(2048, 2048).triu(1).bool()': '"mask", torch.rand(2048, 2048) > 0.5'},
+            title="Random, and so all different",
+        ),
+        bad[0].changed(
+            {"torch.ones(2048, 2048).triu(1).bool()": "torch.zeros(2048, 2048, dtype=torch.bool)"},
             title="Room for a state of each layer",
-            source=_MODEL.format(
-                block='\n        self.register_buffer("mask", torch.zeros(2048, 2048, dtype=torch.bool))',
-                mask="self.mask",
-                model="",
-                argument="None",
-            ),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that makes such buffers."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         groups: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
         for buffer in trace.buffers:

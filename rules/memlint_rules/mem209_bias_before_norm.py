@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.parameters import belonging
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
 
 _CONVOLUTION = "aten.convolution.default"
 _NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
 """InstanceNorm runs these too, with each channel of each sample as a channel."""
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 64, 3{bias})
-        self.norm = {norm}
-
-    def forward(self, x):
-        return self.norm(self.conv(x)).relu()
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(4, 3, 64, 64)}}
-"""
 
 
 class BiasBeforeNorm(TraceRule):
@@ -52,10 +25,6 @@ class BiasBeforeNorm(TraceRule):
 
     It hardly does: a bias takes four bytes per channel, four times that with its gradient and the state of Adam. It
     has no effect on the output, and a kernel sums up its gradient in every backward.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -76,22 +45,35 @@ class BiasBeforeNorm(TraceRule):
     name = "bias-before-norm"
     summary = "A convolution in front of BatchNorm or InstanceNorm has a bias without effect."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)"), line=12),
-        Case(title="InstanceNorm", source=_MODEL.format(bias="", norm="nn.InstanceNorm2d(64)"), line=12),
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 64, 3)
+        self.norm = nn.BatchNorm2d(64)
+
+    def forward(self, x):
+        return self.norm(self.conv(x)).relu()
+"""
+    example = Case.of_model(model, 'Model(), {"x": torch.randn(4, 3, 64, 64)}', line=12)
+    bad = (
+        example,
+        example.changed({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(bias=", bias=False", norm="nn.BatchNorm2d(64)")),
-        Case(title="GroupNorm keeps it", source=_MODEL.format(bias="", norm="nn.GroupNorm(8, 64)")),
-        Case(
+    good = (
+        example.changed({"self.conv = nn.Conv2d(3, 64, 3)": "self.conv = nn.Conv2d(3, 64, 3, bias=False)"}),
+        example.changed({"= nn.BatchNorm2d(64)": "= nn.GroupNorm(8, 64)"}, title="GroupNorm keeps it"),
+        example.changed(
+            {
+                "return self.norm(self.conv(x)).relu()": (
+                    "self.norm.eval()\n        return self.norm(self.conv(x)).relu()"
+                )
+            },
             title="The statistics are fixed",
-            source=_MODEL.format(bias="", norm="nn.BatchNorm2d(64)").replace(
-                "    def forward(self, x):", "    def forward(self, x):\n        self.norm.eval()"
-            ),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding for all such biases, at the first."""
         trace = context.trace
         trained = {b.name for b in trace.buffers if b.category is Category.GRADIENT}

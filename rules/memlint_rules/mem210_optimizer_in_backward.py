@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import MANY_NODES, Case, Confidence, Finding, Severity, TraceRule, is_notable
+from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import end_at, live, without
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerInBackward
 from memlint_rules.parameters import gradients_read_by_loop
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
 
 MIN_SHARE = 0.1
 """Of the peak that gradients must take."""
@@ -64,10 +57,6 @@ class StepInBackward(TraceRule):
     it as soon as its gradient is there and drop the gradient, so there are only a few at a time, and the optimizer's
     temporaries are those of one parameter.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The step is traced again with an optimizer for each parameter, called in
@@ -89,8 +78,8 @@ class StepInBackward(TraceRule):
     name = "optimizer-in-backward"
     summary = "Gradients of all parameters make the peak; stepping in backward needs few at a time."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(optimizer=_WHOLE), line=1),)
-    good: ClassVar[tuple[Case, ...]] = (
+    bad = (Case(source=_MODEL.format(optimizer=_WHOLE), line=1),)
+    good = (
         Case(source=_MODEL.format(optimizer=_IN_BACKWARD)),
         Case(
             title="Gradients are clipped",
@@ -106,8 +95,7 @@ def step(model, inputs, optimizer):
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield at most one finding."""
+    def check(self, context: Context) -> Findings:
         trace, estimate = context.trace, context.estimate
         peak = estimate.requested.estimate
         gradients = sum(b.nbytes for b in estimate.at_peak if b.category is Category.GRADIENT)

@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive
 from memlint_rules.parameters import belonging, temporaries_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_SHARE = 0.25
 """Of the bytes of all parameters."""
 
 _PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 256, 7, stride=4){pool}
-        self.head = nn.Linear(256{size}, 256)
-
-    def forward(self, x):
-        x = torch.relu(self.conv(x))
-        return self.head({features}.flatten(1))
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(8, 3, 67, 67)}}
-"""
 
 
 class OversizedLinear(TraceRule):
@@ -55,10 +29,6 @@ class OversizedLinear(TraceRule):
 
     The weight has a row for every pixel of every channel: 512 x 7 x 7 inputs and 4096 outputs take 392 MiB in float32,
     four times that in training with Adam. Averaged over the pixels first, the map needs a row for every channel.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -79,15 +49,30 @@ class OversizedLinear(TraceRule):
     name = "oversized-linear"
     summary = "A Linear over a flattened feature map has most of the parameters."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(pool="", size=" * 16 * 16", features="x"), line=13),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(pool="\n        self.pool = nn.AdaptiveAvgPool2d(1)", size="", features="self.pool(x)")
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 256, 7, stride=4)
+        self.head = nn.Linear(256 * 16 * 16, 256)
+
+    def forward(self, x):
+        x = torch.relu(self.conv(x))
+        return self.head(x.flatten(1))
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8, 3, 67, 67)}', line=13),)
+    good = (
+        bad[0].changed(
+            {
+                "self.head = nn.Linear(256 * 16 * 16, 256)": (
+                    "self.pool = nn.AdaptiveAvgPool2d(1)\n        self.head = nn.Linear(256, 256)"
+                ),
+                "return self.head(x.flatten(1))": "return self.head(self.pool(x).flatten(1))",
+            }
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per such Linear."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
         timeline = context.timeline

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at, live
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import most_alive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
 
 _LOOP = """\
 import torch
@@ -54,10 +46,6 @@ class LateZeroGrad(TraceRule):
     Gradients take as many bytes as the parameters. `zero_grad()` between forward and `backward()` leaves those of the
     last step alive while the activations build up, though the optimizer was done with them.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The gradients are let go after the optimizer's last kernel, and the peak is computed again.
@@ -76,8 +64,8 @@ class LateZeroGrad(TraceRule):
     name = "late-zero-grad"
     summary = "Gradients of the last step live on while the next forward runs."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_LOOP.format(before=_ZERO, after=""), line=11),)
-    good: ClassVar[tuple[Case, ...]] = (
+    bad = (Case(source=_LOOP.format(before=_ZERO, after=""), line=11),)
+    good = (
         Case(source=_LOOP.format(before="", after=_ZERO)),
         Case(
             title="Before the forward is as good",
@@ -91,7 +79,7 @@ class LateZeroGrad(TraceRule):
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding for all late gradients, at the optimizer's step."""
         late = [buffer for buffer in context.trace.buffers if _is_late(context.trace, buffer)]
         if not late:

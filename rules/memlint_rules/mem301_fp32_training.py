@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule, is_notable
-from memlint.tracing.records import Category, Phase
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import AutocastTraining
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer
 
 _HALF = frozenset({"float16", "bfloat16"})
 _HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
 """What autocast can halve: parameters, gradients and optimizer state stay float32."""
-
-_SOURCE = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(8192, 1024)}
-"""
 
 
 class Fp32Training(TraceRule):
@@ -51,10 +25,6 @@ class Fp32Training(TraceRule):
     Under autocast, matrix products and convolutions take and give bfloat16, so what they save for backward takes two
     bytes per element in place of four. Parameters, gradients and optimizer state stay float32, and there is a cast copy
     of each weight until its backward, so small batches gain nothing.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -74,14 +44,22 @@ class Fp32Training(TraceRule):
     name = "fp32-training"
     summary = "Training runs in float32; autocast to bfloat16 would lower the peak."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_SOURCE, line=1),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_SOURCE, dtype="bf16-amp"),
-        Case(title="The peak is the optimizer's", source=_SOURCE.replace("8192", "16")),
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8192, 1024)}', line=1),)
+    good = (
+        bad[0].changed(dtype="bf16-amp"),
+        bad[0].changed({"torch.randn(8192, 1024)": "torch.randn(16, 1024)"}, title="The peak is the optimizer's"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield at most one finding for the whole workload."""
+    def check(self, context: Context) -> Findings:
         trace, workload, estimate = context.trace, context.workload, context.estimate
         if workload.mode != "train" or workload.dtype != "float32" or context.device.capability < (8, 0):
             return

@@ -3,48 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import most_alive
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
-
 _HALF = frozenset({"float16", "bfloat16"})
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2048, 2048)
-
-    def forward(self, x):
-        {loop}
-        return x
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(16, 2048)}}
-"""
-_EACH = """\
-for _ in range(8):
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                x = self.layer(x)"""
-_AROUND = """\
-with torch.autocast("cuda", dtype=torch.bfloat16):
-            for _ in range(8):
-                x = self.layer(x)"""
 
 
 class AutocastMisuse(TraceRule):
@@ -59,10 +25,6 @@ class AutocastMisuse(TraceRule):
 
     Autocast keeps the cast of each weight until its outermost block is left, and uses it again. One block for each
     call, or `cache_enabled=False`, makes a new cast for each use, and every one is kept for backward.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -82,14 +44,39 @@ class AutocastMisuse(TraceRule):
     name = "autocast-misuse"
     summary = "The same weight is cast several times under autocast, and all casts are kept."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(loop=_EACH), line=13),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(loop=_AROUND)),
-        Case(title="One block around all", source=_MODEL.format(loop=_EACH), dtype="bf16-amp"),
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2048, 2048)
+
+    def forward(self, x):
+        for _ in range(8):
+            with torch.autocast("cuda", dtype=torch.bfloat16):
+                x = self.layer(x)
+        return x
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 2048)}', line=13),)
+    good = (
+        Case.of_model(
+            """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2048, 2048)
+
+    def forward(self, x):
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            for _ in range(8):
+                x = self.layer(x)
+        return x
+""",
+            'Model(), {"x": torch.randn(16, 2048)}',
+        ),
+        bad[0].changed(title="One block around all", dtype="bf16-amp"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding for all weights."""
+    def check(self, context: Context) -> Findings:
         casts = _casts(context.trace)
         repeated = [cast for same in casts.values() for cast in _repeated(same)]
         if not repeated:

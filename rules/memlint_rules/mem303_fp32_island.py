@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import Flow, most_alive, numel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node, Trace
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
 _NORMS = _BATCH_NORMS | {
@@ -28,31 +22,6 @@ _NORMS = _BATCH_NORMS | {
 _CAST = "aten._to_copy.default"
 _HALF = frozenset({"float16", "bfloat16"})
 _SINGLE = frozenset({"float32"})
-
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Norm(nn.LayerNorm):
-    def forward(self, x):
-        return {norm}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), Norm(256)) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(16, 1024, 256)}}
-"""
-_ISLAND = "F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()).to(x.dtype)"
 
 
 class Fp32Island(TraceRule):
@@ -68,10 +37,6 @@ class Fp32Island(TraceRule):
     The cast input is kept for backward with four bytes per element in place of two, and the output, its gradient and
     the gradient of the input each exist in both precisions. The kernels of these normalisations compute in float32
     inside, whatever they are given.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -92,15 +57,30 @@ class Fp32Island(TraceRule):
     name = "fp32-island"
     summary = "Activations are cast to float32 for a normalisation that computes in float32 inside."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(norm=_ISLAND), line=8, dtype="bfloat16"),
-        Case(
-            title="BatchNorm under autocast",
-            source="""\
-import torch
-from torch import nn
+    model = """\
+class Norm(nn.LayerNorm):
+    def forward(self, x):
+        return F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()).to(x.dtype)
 
 
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), Norm(256)) for _ in range(8)))
+
+    def forward(self, x):
+        return self.layers(x)
+"""
+    bad = (
+        Case.of_model(
+            model,
+            'Model(), {"x": torch.randn(16, 1024, 256)}',
+            imports="from torch.nn import functional as F\n",
+            line=8,
+            dtype="bfloat16",
+        ),
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -110,30 +90,33 @@ class Model(nn.Module):
     def forward(self, x):
         x = self.conv(x)
         return self.norm(x.float()).to(x.dtype).relu()
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(16, 3, 128, 128)}
 """,
+            'Model(), {"x": torch.randn(16, 3, 128, 128)}',
+            title="BatchNorm under autocast",
             line=13,
             dtype="bf16-amp",
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source=_MODEL.format(norm="F.layer_norm(x, self.normalized_shape, self.weight, self.bias)"),
-            dtype="bfloat16",
+    good = (
+        bad[0].changed(
+            {
+                "x.float()": "x",
+                "self.weight.float()": "self.weight",
+                "self.bias.float()).to(x.dtype)": "self.bias)",
+            }
         ),
-        Case(title="Autocast casts it anyway", source=_MODEL.format(norm=_ISLAND), dtype="bf16-amp"),
-        Case(
+        bad[0].changed(title="Autocast casts it anyway", dtype="bf16-amp"),
+        bad[0].changed(
+            {
+                "F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()": (
+                    "(F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()) * 2.0"
+                )
+            },
             title="The float32 output is used",
-            source=_MODEL.format(norm=f"({_ISLAND[:-12]} * 2.0).to(x.dtype)"),
-            dtype="bfloat16",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
         cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=_HALF)}

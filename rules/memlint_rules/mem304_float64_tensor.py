@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category
+from memlint.tracing.records import Category, Node, Trace
 from memlint_rules.flow import most_alive, numel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Node, Trace
 
 MIN_NBYTES = 2**20
 """Less than this at one time is not worth a word."""
 
 _DOUBLE = frozenset({"float64", "complex128"})
-
-_MODEL = """\
-import numpy as np
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(1024, 1024)
-        self.register_buffer("scale", torch.from_numpy(np.linspace(0.0, 1.0, 1024{dtype})))
-
-    def forward(self, x):
-        return torch.relu(self.linear(x) * self.scale{scale}).sum(-1)
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(4096, 1024)}}
-"""
 
 
 class Float64Tensor(TraceRule):
@@ -56,10 +30,6 @@ class Float64Tensor(TraceRule):
     A float64 takes eight bytes. NumPy makes float64 unless told otherwise, and one such tensor turns every result it
     goes into into float64 by type promotion, with what autograd saves of it. On GPUs other than those for scientific
     computing, float64 is also dozens of times slower. Python numbers and tensors without dimensions do not promote.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -79,19 +49,36 @@ class Float64Tensor(TraceRule):
     name = "float64-tensor"
     summary = "Tensors are float64 although the parameters are not."
     severity = Severity.ERROR
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(dtype="", scale=""), line=13),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(dtype=", dtype=np.float32", scale="")),
-        Case(title="A number does not promote", source=_MODEL.format(dtype="", scale="[3]")),
-        Case(
+    example = """\
+import numpy as np
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1024, 1024)
+        self.register_buffer("scale", torch.from_numpy(np.linspace(0.0, 1.0, 1024)))
+
+    def forward(self, x):
+        return torch.relu(self.linear(x) * self.scale).sum(-1)
+
+
+def memlint_workload():
+    return Model(), {"x": torch.randn(4096, 1024)}
+"""
+    bad = (Case(example, line=13),)
+    good = (
+        bad[0].changed({"np.linspace(0.0, 1.0, 1024)": "np.linspace(0.0, 1.0, 1024, dtype=np.float32)"}),
+        bad[0].changed({"* self.scale": "* self.scale[3]"}, title="A number does not promote"),
+        bad[0].changed(
+            {', {"x": torch.randn(4096, 1024)}': '.double(), {"x": torch.randn(4096, 1024, dtype=torch.float64)}'},
             title="The model is float64 on purpose",
-            source=_MODEL.format(dtype="", scale="")
-            .replace("return Model()", "return Model().double()")
-            .replace("randn(4096, 1024)", "randn(4096, 1024, dtype=torch.float64)"),
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding, at the first line that makes float64 in a step."""
         trace = context.trace
         doubles = [b for b in trace.buffers if b.dtype in _DOUBLE and prod(b.shape) > 1]

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 from memlint_rules.flow import Flow, made, most_alive
 from memlint_rules.origins import made_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Frame, Trace
 
 MIN_NUMEL = 2**20
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})
@@ -40,27 +33,6 @@ _MASKING = frozenset(
 )  # fmt: skip
 """Kernels that apply a mask, and could take a boolean one."""
 
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv = nn.Linear(64, 192)
-        self.register_buffer("keep", torch.ones(4096, 4096{dtype}).tril())
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        scores = (q @ k.mT).masked_fill({mask}, float("-inf"))
-        return scores.softmax(-1) @ v
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(1, 4096, 64)}}
-"""
-
 
 class WideMaskDtype(TraceRule):
     """A mask is stored in float32 or an integer dtype, and all it is used for is masking.
@@ -76,10 +48,6 @@ class WideMaskDtype(TraceRule):
 
     A boolean takes one byte, float32 four and int64 eight. A causal mask of 4096 x 4096 takes 64 MiB in float32 and
     16 MiB as booleans, and each step from a comparison to a bias for the scores makes another such tensor.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -99,15 +67,22 @@ class WideMaskDtype(TraceRule):
     name = "wide-mask-dtype"
     summary = "A mask is stored with four or eight bytes per element."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(dtype="", mask="self.keep == 0"), line=9),
-        Case(
-            title="A bias made in every forward",
-            source="""\
-import torch
-from torch import nn
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(64, 192)
+        self.register_buffer("keep", torch.ones(4096, 4096).tril())
 
-
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        scores = (q @ k.mT).masked_fill(self.keep == 0, float("-inf"))
+        return scores.softmax(-1) @ v
+"""
+    bad = (
+        Case.of_model(model, 'Model(), {"x": torch.randn(1, 4096, 64)}', line=9),
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -118,24 +93,23 @@ class Model(nn.Module):
         mask = (ids != 0).long()[:, None, :].expand(-1, x.shape[1], -1)
         scores = q @ k.mT + (1.0 - mask) * -1e4
         return scores.softmax(-1) @ v
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(1, 4096, 64), "ids": torch.zeros(1, 4096, dtype=torch.int64)}
 """,
+            'Model(), {"x": torch.randn(1, 4096, 64), "ids": torch.zeros(1, 4096, dtype=torch.int64)}',
+            title="A bias made in every forward",
             line=13,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(dtype=", dtype=torch.bool", mask="~self.keep")),
-        Case(
-            title="Numbers that are no mask",
-            source=_MODEL.format(dtype="", mask="self.keep.cumsum(0) == 3"),
+    good = (
+        bad[0].changed(
+            {
+                '"keep", torch.ones(4096, 4096).tril()': '"keep", torch.ones(4096, 4096, dtype=torch.bool).tril()',
+                'self.keep == 0, float("-inf")': '~self.keep, float("-inf")',
+            }
         ),
+        bad[0].changed({"self.keep == 0,": "self.keep.cumsum(0) == 3,"}, title="Numbers that are no mask"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that makes such masks."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         masks = _masks(trace)
         wide = [trace.buffers[b] for b in sorted(masks) if _is_wide(trace.buffers[b])]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
+from memlint.tracing.records import Buffer, Category, Node, Trace
 
 _PRODUCTS = ("aten.mm.", "aten.addmm.", "aten.bmm.", "aten.baddbmm.", "aten.mv.")
 _INDEX_NBYTES = 8
@@ -39,10 +33,6 @@ class DenseShouldBeSparse(TraceRule):
     and eight per dimension for its indices, and the zeros take nothing. A float32 matrix breaks even at 20 % density,
     a bfloat16 one at 11 %.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The storage, and those of the same shape made on the way to it that are as sparse, are given the size of a COO
@@ -63,10 +53,7 @@ class DenseShouldBeSparse(TraceRule):
     name = "dense-should-be-sparse"
     summary = "A matrix that is almost all zeros is stored densely."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            title="Made once and kept",
-            source="""\
+    example = """\
 import torch
 from torch import nn
 
@@ -86,11 +73,11 @@ class GraphConvolution(nn.Module):
 def memlint_workload():
     model = GraphConvolution(torch.zeros(2, 10_000, dtype=torch.int64))
     return model, {"features": torch.randn(4096, 16)}
-""",
-        ),
+"""
+    bad = (
+        Case(example, title="Made once and kept"),
         Case(
-            title="Made in every forward",
-            source="""\
+            """\
 import torch
 from torch import nn
 
@@ -110,34 +97,21 @@ def memlint_workload():
     edges = torch.zeros(2, 10_000, dtype=torch.int64)
     return GraphConvolution(), {"features": torch.randn(4096, 16), "edges": edges}
 """,
+            title="Made in every forward",
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
-class GraphConvolution(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(16, 16)
-
-    def forward(self, features, edges):
-        ones = torch.ones(edges.shape[1], device=features.device)
-        adjacency = torch.sparse_coo_tensor(edges, ones, (4096, 4096))
-        return torch.sparse.mm(adjacency, self.linear(features))
-
-
-def memlint_workload():
-    edges = torch.zeros(2, 10_000, dtype=torch.int64)
-    return GraphConvolution(), {"features": torch.randn(4096, 16), "edges": edges}
-""",
+    good = (
+        bad[1].changed(
+            {
+                "adjacency = torch.zeros(4096, 4096, device": "ones = torch.ones(edges.shape[1], device",
+                "adjacency[edges[0], edges[1]] = 1.0": (
+                    "adjacency = torch.sparse_coo_tensor(edges, ones, (4096, 4096))"
+                ),
+                "adjacency @ self.linear(features)": "torch.sparse.mm(adjacency, self.linear(features))",
+            }
         ),
         Case(
-            title="Zeros that stand for an input",
-            source="""\
+            """\
 import torch
 from torch import nn
 
@@ -145,11 +119,11 @@ from torch import nn
 def memlint_workload():
     return nn.Linear(4096, 16), {"input": torch.zeros(1024, 4096)}
 """,
+            title="Zeros that stand for an input",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that makes such a matrix."""
+    def check(self, context: Context) -> Findings:
         trace, timeline = context.trace, context.timeline
         if not timeline.events:
             return

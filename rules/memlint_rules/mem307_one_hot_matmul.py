@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Geometry, Node, Phase
 from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Frame, Geometry, Node
 
 MIN_NUMEL = 2**20
 
@@ -59,10 +53,6 @@ class OneHotMatmul(TraceRule):
     2048 indices of 32,000 classes are 500 MiB and another 250 MiB. The index takes eight bytes. The product reads a
     matrix of zeros to copy a few rows.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The one-hot tensors and their casts are taken out, with the product of all classes where a sum follows, and the peak
@@ -83,7 +73,7 @@ class OneHotMatmul(TraceRule):
     name = "one-hot-matmul"
     summary = "One-hot vectors are multiplied with a matrix to look up its rows."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(source=_MODEL.format(lookup=_ONE_HOT, loss="logits.mean()"), line=13),
         Case(
             title="To pick the probability of the target",
@@ -93,7 +83,7 @@ class OneHotMatmul(TraceRule):
             line=14,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(source=_MODEL.format(lookup=_LOOKUP, loss="logits.mean()")),
         Case(
             title="The target as an index",
@@ -113,8 +103,7 @@ class OneHotMatmul(TraceRule):
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per line that uses one-hot vectors so."""
+    def check(self, context: Context) -> Findings:
         scatters = [node for node in context.trace.nodes if node.op == "aten.scatter_.value" and node.step >= 0]
         if not scatters:
             return

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive, numel
 from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Node, Trace
 
 MIN_NBYTES = 64 * 2**20
 """Smaller gradients are not worth another optimizer."""
@@ -29,32 +22,6 @@ MAX_TOUCHED = 0.1
 _LOOKUPS = frozenset({"aten.index_select.default", "aten.embedding.default", "aten._embedding_bag.default"})
 _DENSE_BACKWARDS = frozenset({"aten.embedding_dense_backward.default", "aten._embedding_bag_dense_backward.default"})
 _INDEX_NBYTES = 8
-
-_MODEL = """\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.items = nn.Embedding({rows}, 64{sparse})
-        self.head = nn.Linear(64, 1)
-
-    def forward(self, x):
-        return self.head(self.items(x))
-
-
-def memlint_workload():
-    return Declaration(
-        Model(),
-        {{"x": torch.zeros(64, 32, dtype=torch.int64)}},
-        optimizer=lambda parameters: torch.optim.{optimizer},
-    )
-"""
-_SGD = "SGD(parameters, lr=0.1)"
 
 
 class DenseEmbeddingGrad(TraceRule):
@@ -71,10 +38,6 @@ class DenseEmbeddingGrad(TraceRule):
     The backward of a lookup fills a tensor of the table's size with zeros and adds the rows that were looked up. Ten
     million rows of 64 float32 numbers make 2.4 GiB in every step, for a few thousand rows that are not zero. With
     `sparse=True` the gradient holds these rows and their numbers; the temporaries of the optimizer shrink alike.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -97,24 +60,44 @@ class DenseEmbeddingGrad(TraceRule):
     name = "dense-embedding-grad"
     summary = "The gradient of a large embedding is dense although a step touches few of its rows."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(rows="1_000_000", sparse="", optimizer=_SGD), line=14),
-        Case(
-            title="With the state of Adam",
-            source=_MODEL.format(rows="1_000_000", sparse="", optimizer="AdamW(parameters)"),
-            line=14,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(rows="1_000_000", sparse=", sparse=True", optimizer=_SGD)),
-        Case(title="A small table", source=_MODEL.format(rows="30_000", sparse="", optimizer=_SGD)),
-        Case(
-            title="The output layer is tied to it",
-            source="""\
+    text = """\
 import torch
 from torch import nn
 
+from memlint.workloads.declare import Declaration
 
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.items = nn.Embedding(1_000_000, 64)
+        self.head = nn.Linear(64, 1)
+
+    def forward(self, x):
+        return self.head(self.items(x))
+
+
+def memlint_workload():
+    return Declaration(
+        Model(),
+        {"x": torch.zeros(64, 32, dtype=torch.int64)},
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    )
+"""
+    example = Case(text, line=14)
+    bad = (
+        example,
+        example.changed(
+            {"parameters: torch.optim.SGD(parameters, lr=0.1),": "parameters: torch.optim.AdamW(parameters),"},
+            title="With the state of Adam",
+            line=14,
+        ),
+    )
+    good = (
+        example.changed({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(1_000_000, 64, sparse=True)"}),
+        example.changed({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(30_000, 64)"}, title="A small table"),
+        Case.of_model(
+            """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -124,16 +107,13 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.head(self.words(x))
-
-
-def memlint_workload():
-    return Model(), {"x": torch.zeros(4, 8, dtype=torch.int64)}
 """,
+            'Model(), {"x": torch.zeros(4, 8, dtype=torch.int64)}',
+            title="The output layer is tied to it",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per table."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         threshold = max(MIN_NBYTES, MIN_SHARE * context.estimate.requested.estimate)
         tables = {
@@ -156,7 +136,7 @@ def memlint_workload():
             if buffer in tables and tables[buffer].name not in clipped:
                 yield from self._of_table(trace, context, tables[buffer], nodes)
 
-    def _of_table(self, trace: Trace, context: Context, table: Buffer, lookups: list[Node]) -> Iterator[Finding]:
+    def _of_table(self, trace: Trace, context: Context, table: Buffer, lookups: list[Node]) -> Findings:
         timeline = context.timeline
         rows = table.shape[0]
         touched = max(_num_touched(lookups, step) for step in range(trace.num_steps))

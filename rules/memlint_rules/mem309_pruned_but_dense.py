@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 from memlint_rules.flow import most_alive
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Frame, Trace
 
 _MODEL = """\
 import memlint
@@ -56,10 +48,6 @@ class PrunedButDense(TraceRule):
     which every forward makes again and the layer keeps until the next. `prune.remove` leaves one dense weight. Zeros
     in a dense tensor take as many bytes as other numbers: at best, pruning costs nothing.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Masks and products are taken out, and the peak is computed again. In training this is a model: what `prune.remove`
@@ -81,17 +69,16 @@ class PrunedButDense(TraceRule):
     name = "pruned-but-dense"
     summary = "Masks of an active pruning triple the bytes of the weights; pruning saves none."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(source=_MODEL.format(mode="inference", remove=""), line=13),
         Case(title="In training", source=_MODEL.format(mode="train", remove=""), line=13),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
         Case(source=_MODEL.format(mode="inference", remove=_REMOVE)),
         Case(title="In training", source=_MODEL.format(mode="train", remove=_REMOVE)),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding for all pruned parameters."""
+    def check(self, context: Context) -> Findings:
         trace = context.trace
         masks = {b.name: b for b in trace.buffers if b.category is Category.BUFFER and b.name.endswith("_mask")}
         pruned = {

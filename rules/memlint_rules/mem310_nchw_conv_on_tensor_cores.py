@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
-from memlint.tracing.records import Phase
+from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule
+from memlint.tracing.records import Geometry, Node, Phase
 from memlint.whatif.changes import ChannelsLast
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Geometry, Node
 
 _CONVOLUTIONS = (
     "aten.convolution.",
@@ -38,10 +30,6 @@ class NchwConvOnTensorCores(TraceRule):
     default layout is NCHW, tensor cores work on NHWC, and cuDNN transposes in between unless the tensors already are
     channels_last.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     The step is traced again with model and inputs in channels_last, and the change of the peak is reported as it is:
@@ -62,13 +50,7 @@ class NchwConvOnTensorCores(TraceRule):
     name = "nchw-conv-on-tensor-cores"
     summary = "Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -76,39 +58,20 @@ class Model(nn.Module):
 
     def forward(self, x):
         return self.conv(x)
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(2, 64, 32, 32)}
-""",
-            dtype="float16",
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(64, 128, 3)
-
-    def forward(self, x):
-        return self.conv(x)
-
-
-def memlint_workload():
-    model = Model().to(memory_format=torch.channels_last)
-    return model, {"x": torch.randn(2, 64, 32, 32).to(memory_format=torch.channels_last)}
-""",
-            dtype="float16",
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 64, 32, 32)}', dtype="float16"),)
+    good = (
+        bad[0].changed(
+            {
+                'return Model(), {"x": torch.randn(2, 64, 32, 32)}': (
+                    "model = Model().to(memory_format=torch.channels_last)\n"
+                    '    return model, {"x": torch.randn(2, 64, 32, 32).to(memory_format=torch.channels_last)}'
+                )
+            }
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding for the whole model, at its first such convolution."""
         if context.device.capability < (7, 0):
             return

@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, without
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Geometry, Node, Phase
 from memlint_rules.flow import Flow, most_alive, numel
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Geometry, Node
 
 _NORM = "aten.native_group_norm.default"
 _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
-
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Conv2d(64, 64, 3, padding=1)
-        self.norm = {norm}
-        self.second = nn.Conv2d(64, 64, 3, padding=1)
-
-    def forward(self, x):
-        return self.second(torch.relu(self.norm(self.first(x))))
-
-
-def memlint_workload():
-    return Model(){convert}, {{"x": torch.randn(16, 64, 64, 64){convert}}}
-"""
-_LAST = ".to(memory_format=torch.channels_last)"
 
 
 class ChannelsLastBroken(TraceRule):
@@ -53,10 +24,6 @@ class ChannelsLastBroken(TraceRule):
     CUDA has no GroupNorm for channels_last: PyTorch copies the input to NCHW first, and for a moment both exist. The
     output is NCHW, so the speed that channels_last was chosen for ends there, and the next convolution transposes
     again. The formats themselves take the same bytes.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -76,16 +43,36 @@ class ChannelsLastBroken(TraceRule):
     name = "channels-last-broken"
     summary = "GroupNorm copies channels_last activations to NCHW and goes on in NCHW."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (Case(source=_MODEL.format(norm="nn.GroupNorm(8, 64)", convert=_LAST), line=13),)
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(norm="nn.GroupNorm(8, 64)", convert="")),
-        Case(
-            title="BatchNorm has kernels for channels_last",
-            source=_MODEL.format(norm="nn.BatchNorm2d(64)", convert=_LAST),
+    model = """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(64, 64, 3, padding=1)
+        self.norm = nn.GroupNorm(8, 64)
+        self.second = nn.Conv2d(64, 64, 3, padding=1)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.norm(self.first(x))))
+"""
+    bad = (
+        Case.of_model(
+            model,
+            "Model().to(memory_format=torch.channels_last), "
+            '{"x": torch.randn(16, 64, 64, 64).to(memory_format=torch.channels_last)}',
+            line=13,
         ),
     )
+    good = (
+        bad[0].changed(
+            {
+                "Model().to(memory_format=torch.channels_last)": "Model()",
+                "torch.randn(16, 64, 64, 64).to(memory_format=torch.channels_last)": "torch.randn(16, 64, 64, 64)",
+            }
+        ),
+        bad[0].changed({"nn.GroupNorm(8, 64)": "nn.BatchNorm2d(64)"}, title="BatchNorm has kernels for channels_last"),
+    )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding for the whole model, at its first such GroupNorm."""
         trace = context.trace
         if not context.device.is_cuda:

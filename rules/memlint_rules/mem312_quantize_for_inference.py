@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import PRODUCTS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.tracing.records import Buffer, Trace
 
 MIN_SHARE = 0.7
 """Of the peak that the weights must take."""
@@ -48,10 +42,6 @@ class QuantizeForInference(TraceRule):
     A weight takes four bytes in float32 and two in half precision. As an 8-bit integer with a scale for each row it
     takes one, with four bits half of one.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Each weight is given one byte per element and, for each row, a scale of the weight's dtype. The peak is computed
@@ -72,16 +62,13 @@ class QuantizeForInference(TraceRule):
     name = "quantize-for-inference"
     summary = "Inference needs memory for little but the weights of matrix products."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(source=_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
+    bad = (Case(source=_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),)
+    good = (
         Case(title="Small", source=_MODEL.format(mode="inference", size=1024), dtype="bfloat16"),
         Case(title="Training", source=_MODEL.format(mode="train", size=4096), dtype="bfloat16"),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield at most one finding."""
+    def check(self, context: Context) -> Findings:
         if context.workload.mode != "inference":
             return
         weights = {buffer.id: buffer for buffer in _weights(context.trace)}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
+    Scope,
     calls_backward,
     differentiates,
     goes_over_batches,
@@ -17,15 +17,8 @@ from memlint.source.scopes import (
     uses_torch,
 )
 from memlint.source.taint import Kind, Values
-from memlint.source.text import dotted_name
+from memlint.source.text import Source, dotted_name
 from memlint_rules.growth import GrowsBy, findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
 
 _CUTS = ("item", "float", "detach", "tolist")
 
@@ -45,10 +38,6 @@ class HistoryAccumulation(SourceRule):
     `backward` every graph, with all that it saved for a backward, stays until the sum is dropped: memory grows by the
     activations of one batch in each round. After a `backward` the saved tensors are gone; what is left is a few bytes
     on the GPU and a growing chain of graph nodes on the host.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -72,9 +61,7 @@ class HistoryAccumulation(SourceRule):
     name = "history-accumulation"
     summary = "A running sum of losses keeps the autograd graph of every batch."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch.nn.functional as F
 
 def validate(model, loader):
@@ -82,12 +69,11 @@ def validate(model, loader):
     for images, labels in loader:
         total += F.cross_entropy(model(images), labels)
     return total / len(loader)
-""",
-            line=6,
-        ),
+"""
+    bad = (
+        Case(example, line=6),
         Case(
-            title="After a `backward`, where only the graph's nodes stay",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader, optimizer):
@@ -101,11 +87,11 @@ def fit(model, loader, optimizer):
         running_loss += loss
     print(running_loss / len(loader))
 """,
+            title="After a `backward`, where only the graph's nodes stay",
             line=11,
         ),
         Case(
-            title="A moving average",
-            source="""\
+            """\
 import torch.nn.functional as F
 
 def validate(model, loader):
@@ -114,24 +100,14 @@ def validate(model, loader):
         total = total * 0.9 + 0.1 * F.cross_entropy(model(images), labels)
     print(total)
 """,
+            title="A moving average",
             line=6,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[0].changed({"F.cross_entropy(model(images), labels)": "F.cross_entropy(model(images), labels).detach()"}),
         Case(
-            source="""\
-import torch.nn.functional as F
-
-def validate(model, loader):
-    total = 0
-    for images, labels in loader:
-        total += F.cross_entropy(model(images), labels).detach()
-    return total / len(loader)
-""",
-        ),
-        Case(
-            title="The sum is what is differentiated",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader, optimizer):
@@ -144,22 +120,18 @@ def fit(model, loader, optimizer):
         optimizer.step()
         optimizer.zero_grad()
 """,
+            title="The sum is what is differentiated",
         ),
-        Case(
+        bad[2].changed(
+            {
+                "total * 0.9 + 0.1 * F.cross_entropy(model(images), labels": (
+                    "0.9 * total + 0.1 * F.cross_entropy(model(images), labels).detach("
+                )
+            },
             title="A moving average of what was detached",
-            source="""\
-import torch.nn.functional as F
-
-def validate(model, loader):
-    total = 0
-    for images, labels in loader:
-        total = 0.9 * total + 0.1 * F.cross_entropy(model(images), labels).detach()
-    print(total)
-""",
         ),
         Case(
-            title="No graph is recorded",
-            source="""\
+            """\
 import torch
 
 def validate(model, loader, criterion):
@@ -169,11 +141,11 @@ def validate(model, loader, criterion):
             total += criterion(model(x), y)
     return total
 """,
+            title="No graph is recorded",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per sum."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("loss", "criterion", "cross_entropy") or not uses_torch(source):
             return
         if not (differentiates(source) or goes_over_batches(source)):
@@ -182,11 +154,10 @@ def validate(model, loader, criterion):
             if not scope.in_module:
                 yield from self._check_scope(scope)
 
-    def check_steps(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+    def check_steps(self, context: Context) -> Findings:
         return findings(self, context, GrowsBy.SUM)
 
-    def _check_scope(self, scope: Scope) -> Iterator[Finding]:
+    def _check_scope(self, scope: Scope) -> Findings:
         sums = [
             (node, *added)
             for node in scope.nodes

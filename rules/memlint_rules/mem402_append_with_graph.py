@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
-from memlint.source.containers import kept_values, read_before_backward, returned
+from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
+from memlint.source.containers import Kept, kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
+    Scope,
     calls_backward,
     differentiates,
     goes_over_batches,
@@ -19,15 +19,8 @@ from memlint.source.scopes import (
     uses_torch,
 )
 from memlint.source.taint import Kind
+from memlint.source.text import Source
 from memlint_rules.growth import GrowsBy, findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.source.containers import Kept
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
 
 _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 
@@ -46,10 +39,6 @@ class AppendWithGraph(SourceRule):
     forward saved stays in memory as long as the list does: the activations of one batch more in every round. Where one
     runs, the saved tensors go, but a collected output stays on the GPU all the same. A collected loss is then four
     bytes, and a note.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -74,9 +63,7 @@ class AppendWithGraph(SourceRule):
     name = "append-with-graph"
     summary = "A list of losses or outputs keeps the autograd graph of every batch."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def evaluate(model, loader):
@@ -84,12 +71,11 @@ def evaluate(model, loader):
     for x, y in loader:
         outputs.append(model(x))
     return torch.cat(outputs)
-""",
-            line=6,
-        ),
+"""
+    bad = (
+        Case(example, line=6),
         Case(
-            title="Outputs of training steps, for a metric",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader, optimizer, criterion):
@@ -102,12 +88,12 @@ def fit(model, loader, optimizer, criterion):
         history["logits"].append(logits)
     report(history)
 """,
+            title="Outputs of training steps, for a metric",
             line=10,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import torch
 
 def evaluate(model, loader):
@@ -116,11 +102,9 @@ def evaluate(model, loader):
         for x, y in loader:
             outputs.append(model(x).cpu())
     return torch.cat(outputs)
-""",
-        ),
+"""),
         Case(
-            title="The graph is cut",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader, optimizer, criterion):
@@ -135,10 +119,10 @@ def fit(model, loader, optimizer, criterion):
         outputs.append(output.detach().cpu())
     report(losses, outputs)
 """,
+            title="The graph is cut",
         ),
         Case(
-            title="The collected losses are differentiated",
-            source="""\
+            """\
 import torch
 
 def fit(model, tasks, optimizer, criterion):
@@ -149,11 +133,11 @@ def fit(model, tasks, optimizer, criterion):
         torch.stack(losses).mean().backward()
         optimizer.step()
 """,
+            title="The collected losses are differentiated",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per statement."""
+    def check(self, source: Source) -> Findings:
         if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
             return
         if not (differentiates(source) or goes_over_batches(source)):
@@ -164,11 +148,10 @@ def fit(model, tasks, optimizer, criterion):
                     if kept.value.graph and not read_before_backward(scope, kept.container):
                         yield from self._report(scope, kept)
 
-    def check_steps(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+    def check_steps(self, context: Context) -> Findings:
         return findings(self, context, GrowsBy.LIST)
 
-    def _report(self, scope: Scope, kept: Kept) -> Iterator[Finding]:
+    def _report(self, scope: Scope, kept: Kept) -> Findings:
         text = ast.unparse(kept.expression)[:60]
         severity = self.severity
         if calls_backward(kept.loop):

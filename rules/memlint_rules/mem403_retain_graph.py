@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, without_argument
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Context, Edit, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, under_condition
-from memlint.source.scopes import over_batches, position, scopes, uses_torch
+from memlint.source.scopes import Loop, Scope, over_batches, position, scopes, uses_torch
 from memlint.source.taint import Values
-from memlint.source.text import dotted_name
+from memlint.source.text import Source, dotted_name
 from memlint_rules.growth import GrowsBy, findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context, Edit
-    from memlint.source.scopes import Loop, Scope
-    from memlint.source.text import Source
 
 _WORDS = frozenset({"retain_graph", "create_graph"})
 _DIFFERENTIATES = frozenset(
@@ -44,10 +37,6 @@ class RetainGraph(SourceRule):
     gradients that refer to their graph, which refers to the parameters, which refer to the gradients: such a cycle is
     not freed until the gradients are reset.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     In a traced workload whose own step makes gradients with a graph and never resets them it is exact: four steps run
@@ -68,9 +57,7 @@ class RetainGraph(SourceRule):
     name = "retain-graph"
     summary = "`backward` keeps its graph although nothing uses it again."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def fit(model, loader, optimizer, criterion):
@@ -79,12 +66,11 @@ def fit(model, loader, optimizer, criterion):
         loss = criterion(model(x), y)
         loss.backward(retain_graph=True)
         optimizer.step()
-""",
-            line=7,
-        ),
+"""
+    bad = (
+        Case(example, line=7),
         Case(
-            title="Two losses of one graph",
-            source="""\
+            """\
 import torch
 
 def step(model, x, y, optimizer, criterion):
@@ -94,48 +80,33 @@ def step(model, x, y, optimizer, criterion):
     optimizer.step()
     optimizer.zero_grad()
 """,
+            title="Two losses of one graph",
             line=5,
         ),
         Case(
-            title="Gradients that keep their own graph",
-            source="""\
+            """\
 import torch
 
 def penalty(model, x):
     model(x).sum().backward(create_graph=True)
     return sum(p.grad.square().sum() for p in model.parameters())
 """,
+            title="Gradients that keep their own graph",
             line=4,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-
-def fit(model, loader, optimizer, criterion):
-    for x, y in loader:
-        optimizer.zero_grad()
-        loss = criterion(model(x), y)
-        loss.backward()
-        optimizer.step()
-""",
-        ),
-        Case(
+    good = (
+        bad[0].changed({"loss.backward(retain_graph=True)": "loss.backward()"}),
+        bad[1].changed(
+            {
+                (
+                    "features.abs().mean().backward(retain_graph=True)\n    criterion(output, y).backward()"
+                ): "(features.abs().mean() + criterion(output, y)).backward()"
+            },
             title="Two losses of one graph",
-            source="""\
-import torch
-
-def step(model, x, y, optimizer, criterion):
-    features, output = model(x)
-    (features.abs().mean() + criterion(output, y)).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-""",
         ),
         Case(
-            title="The graph is differentiated once more, after a step",
-            source="""\
+            """\
 import torch
 
 def fit(generator, critic, loader, optimizer):
@@ -145,21 +116,21 @@ def fit(generator, critic, loader, optimizer):
         optimizer.step()
         (-critic(fake)).mean().backward()
 """,
+            title="The graph is differentiated once more, after a step",
         ),
         Case(
-            title="Gradients with a graph, without the cycle",
-            source="""\
+            """\
 import torch
 
 def penalty(model, x):
     gradients = torch.autograd.grad(model(x).sum(), model.parameters(), create_graph=True)
     return sum(gradient.square().sum() for gradient in gradients)
 """,
+            title="Gradients with a graph, without the cycle",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per backward."""
+    def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source):
             return
         for scope in scopes(source):
@@ -175,8 +146,7 @@ def penalty(model, x):
                         correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
                     )
 
-    def check_steps(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+    def check_steps(self, context: Context) -> Findings:
         return findings(self, context, GrowsBy.GRADIENT)
 
 

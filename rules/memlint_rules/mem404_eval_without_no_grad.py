@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import under, unsafe, written
-from memlint.lint.rule import Case, Confidence, Edit, Finding, Severity, SourceRule
-from memlint.source.text import dotted_name
+from memlint.lint.rule import Case, Confidence, Edit, Finding, Findings, Severity, SourceRule
+from memlint.source.text import Source, dotted_name
 from memlint.source.trees import children
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
 
 _ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -89,10 +84,6 @@ class EvalWithoutNoGrad(SourceRule):
     still saves what its backward would need, until the output is dropped, and an output that is kept keeps the whole
     graph of its batch.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. In a traced workload the difference between mode `train` and
@@ -115,9 +106,7 @@ class EvalWithoutNoGrad(SourceRule):
     name = "eval-without-no-grad"
     summary = "An evaluation loop runs the model while autograd saves everything for a backward that never comes."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def accuracy(model, loader):
@@ -126,12 +115,11 @@ def accuracy(model, loader):
     for images, labels in loader:
         correct += (model(images).argmax(1) == labels).sum().item()
     return correct
-""",
-            line=6,
-        ),
+"""
+    bad = (
+        Case(example, line=6),
         Case(
-            title="Training and evaluation in one function",
-            source="""\
+            """\
 import torch
 
 def fit(model, optimizer, train_loader, val_loader, loss_fn):
@@ -146,26 +134,14 @@ def fit(model, optimizer, train_loader, val_loader, loss_fn):
         for x, y in val_loader:
             total += loss_fn(model(x), y).item()
 """,
+            title="Training and evaluation in one function",
             line=12,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[0].changed({"def accuracy(model, loader):": "@torch.inference_mode()\ndef accuracy(model, loader):"}),
         Case(
-            source="""\
-import torch
-
-@torch.inference_mode()
-def accuracy(model, loader):
-    model.eval()
-    correct = 0
-    for images, labels in loader:
-        correct += (model(images).argmax(1) == labels).sum().item()
-    return correct
-""",
-        ),
-        Case(
-            title="Only the loop is guarded",
-            source="""\
+            """\
 import torch
 
 def predict(model, loader):
@@ -173,11 +149,11 @@ def predict(model, loader):
     with torch.no_grad():
         return [model(images).argmax(1) for images in loader]
 """,
+            title="Only the loop is guarded",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per loop."""
+    def check(self, source: Source) -> Findings:
         if not _SWITCHED.search(source.text) and not (_NAMED.search(source.text) and _OVER_LOADER.search(source.text)):
             return
         if not any(name == "torch" or name.startswith("torch.") for name in source.imports.values()):

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, with_method
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
 from memlint.source.containers import kept_values
-from memlint.source.scopes import goes_over_batches, lists_batches, over_batches, scopes, uses_torch
-from memlint.source.taint import Kind, Values
+from memlint.source.scopes import Scope, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
+from memlint.source.taint import Kind, Value, Values
+from memlint.source.text import Source
 from memlint_rules.growth import GrowsBy, findings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.source.scopes import Scope
-    from memlint.source.taint import Value
-    from memlint.source.text import Source
 
 
 class PredictionsStayOnDevice(SourceRule):
@@ -33,10 +26,6 @@ class PredictionsStayOnDevice(SourceRule):
 
     The outputs of all batches are on the GPU at the end of the loop, and a `torch.cat` of them needs the same bytes
     once more. For logits over a vocabulary, or masks in the size of the image, that is soon more than the model takes.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -60,9 +49,7 @@ class PredictionsStayOnDevice(SourceRule):
     name = "predictions-stay-on-device"
     summary = "The outputs for a whole data set are collected on the GPU."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 @torch.inference_mode()
@@ -71,12 +58,11 @@ def predict(model, loader, device):
     for x, y in loader:
         outputs.append(model(x.to(device)))
     return torch.cat(outputs)
-""",
-            line=7,
-        ),
+"""
+    bad = (
+        Case(example, line=7),
         Case(
-            title="Detached is not moved",
-            source="""\
+            """\
 import torch
 
 def fit(model, train_loader, optimizer, criterion):
@@ -89,46 +75,26 @@ def fit(model, train_loader, optimizer, criterion):
         logits.append(output.detach())
     return torch.cat(logits)
 """,
+            title="Detached is not moved",
             line=10,
         ),
         Case(
-            title="A list comprehension",
-            source="""\
+            """\
 import torch
 
 @torch.inference_mode()
 def predict(model, loader, device):
     return torch.cat([model(x.to(device)) for x in loader])
 """,
+            title="A list comprehension",
             line=5,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[0].changed({"outputs.append(model(x.to(device)))": "outputs.append(model(x.to(device)).argmax(-1).cpu())"}),
+        bad[2].changed({"model(x.to(device)) for x": "model(x.to(device)).cpu() for x"}, title="A list comprehension"),
         Case(
-            source="""\
-import torch
-
-@torch.inference_mode()
-def predict(model, loader, device):
-    outputs = []
-    for x, y in loader:
-        outputs.append(model(x.to(device)).argmax(-1).cpu())
-    return torch.cat(outputs)
-""",
-        ),
-        Case(
-            title="A list comprehension",
-            source="""\
-import torch
-
-@torch.inference_mode()
-def predict(model, loader, device):
-    return torch.cat([model(x.to(device)).cpu() for x in loader])
-""",
-        ),
-        Case(
-            title="One number per batch",
-            source="""\
+            """\
 import torch
 
 @torch.inference_mode()
@@ -138,11 +104,11 @@ def evaluate(model, loader, device):
         means.append(model(x.to(device)).mean())
     return torch.stack(means).mean()
 """,
+            title="One number per batch",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per statement."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("cuda", "device", "accelerat") or not uses_torch(source):
             return
         if not (goes_over_batches(source) or lists_batches(source)):
@@ -162,8 +128,7 @@ def evaluate(model, loader, device):
                     unsafe(with_method(source, expression, "cpu()")),
                 )
 
-    def check_steps(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding per variable that keeps more with every step of a traced Workload."""
+    def check_steps(self, context: Context) -> Findings:
         return findings(self, context, GrowsBy.VALUES)
 
 

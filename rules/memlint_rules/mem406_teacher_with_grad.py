@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
-from memlint.source.scopes import Loop, calls_backward, differentiates, position, scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
+from memlint.source.scopes import Loop, Scope, calls_backward, differentiates, position, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _VERB = re.compile(r"_*(build|create|get|init|load|make|prepare|save|set|setup|switch|update|wrap)_.*")
 _TEACHER = re.compile(r"(.*_)?(teacher|ref_model|reference_model)(_(model|net|network))?", re.IGNORECASE)
@@ -40,10 +33,6 @@ class TeacherWithGrad(SourceRule):
     gradients. `detach()` comes too late: until the output it is called on is dropped, everything is saved. Where the
     output is not even detached, the backward runs through the teacher too and computes gradients for its parameters.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake are the activations that one forward of that model
@@ -64,9 +53,7 @@ class TeacherWithGrad(SourceRule):
     name = "teacher-with-grad"
     summary = "A model that only gives targets is run with autograd switched on."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch.nn.functional as F
 
 def step(student, teacher, x, optimizer):
@@ -75,12 +62,11 @@ def step(student, teacher, x, optimizer):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-""",
-            line=4,
-        ),
+"""
+    bad = (
+        Case(example, line=4),
         Case(
-            title="Not even detached",
-            source="""\
+            """\
 import torch.nn.functional as F
 
 def step(student, teacher, x, optimizer):
@@ -88,12 +74,12 @@ def step(student, teacher, x, optimizer):
     optimizer.step()
     optimizer.zero_grad()
 """,
+            title="Not even detached",
             line=4,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import torch
 import torch.nn.functional as F
 
@@ -104,23 +90,17 @@ def step(student, teacher, x, optimizer):
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-""",
-        ),
-        Case(
+"""),
+        bad[1].changed(
+            {
+                "F.mse_loss(student(x), teacher(x)).backward()": (
+                    "teacher.requires_grad_(False)\n    F.mse_loss(student(x), teacher(x)).backward()"
+                )
+            },
             title="The teacher is frozen",
-            source="""\
-import torch.nn.functional as F
-
-def step(student, teacher, x, optimizer):
-    teacher.requires_grad_(False)
-    F.mse_loss(student(x), teacher(x)).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-""",
         ),
         Case(
-            title="The discriminator sees it detached, the generator does not",
-            source="""\
+            """\
 import torch
 
 def step(generator, critic, noise, optimizer):
@@ -129,11 +109,11 @@ def step(generator, critic, noise, optimizer):
     (-critic(fake)).mean().backward()
     optimizer.step()
 """,
+            title="The discriminator sees it detached, the generator does not",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if not (differentiates(source) or source.mentions("training_step", "train_step", "compute_loss")):
             return
         if not source.mentions(".detach(", "teacher", "ref_model", "reference_model") or not uses_torch(source):

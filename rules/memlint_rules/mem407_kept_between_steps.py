@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
-from memlint.memory.liveness import dead_at, held, origin
-from memlint.memory.timeline import end_at, live, peak_event
-from memlint.tracing.records import Category
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.memory.liveness import Origin, dead_at, held, origin
+from memlint.memory.retention import Keeper
+from memlint.memory.timeline import Timeline, end_at, live, peak_event
+from memlint.tracing.records import Buffer, Category
 from memlint_rules.growth import place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
-    from memlint.memory.liveness import Origin
-    from memlint.memory.retention import Keeper
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer
 
 MIN_NBYTES = 2**20
 """Smaller storages, such as losses and counters, are not worth a word."""
@@ -40,10 +31,6 @@ class KeptBetweenSteps(TraceRule):
 
     What `forward` stores in `self` stays through backward and optimizer step, and through the next forward up to the
     line that stores there again. A loop that keeps the last output does the same.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -66,13 +53,7 @@ class KeptBetweenSteps(TraceRule):
     summary = "An attribute or a global keeps a tensor of an earlier forward alive at the peak."
     severity = Severity.WARNING
     looks_at = "the lifetimes in a traced step"
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
+    model = """\
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
@@ -84,63 +65,20 @@ class Model(nn.Module):
         hidden = self.first(x)
         self.hidden = hidden.detach()
         return self.second(hidden.relu())
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(1024, 512)}
-""",
-            line=14,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(512, 16384)
-        self.second = nn.Linear(16384, 512)
-
-    def forward(self, x):
-        hidden = self.first(x)
-        return self.second(hidden.relu())
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(1024, 512)}
-""",
-        ),
-        Case(
+"""
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(1024, 512)}', line=14),)
+    good = (
+        bad[0].changed({"        self.hidden = None\n": "", "        self.hidden = hidden.detach()\n": ""}),
+        bad[0].changed(
+            {
+                "self.hidden = None": "self.mean = None",
+                "self.hidden = hidden.detach()": "self.mean = hidden.detach().mean(0)",
+            },
             title="Only what is needed of it",
-            source="""\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(512, 16384)
-        self.second = nn.Linear(16384, 512)
-        self.mean = None
-
-    def forward(self, x):
-        hidden = self.first(x)
-        self.mean = hidden.detach().mean(0)
-        return self.second(hidden.relu())
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(1024, 512)}
-""",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
+    def check(self, context: Context) -> Findings:
         """Yield one finding per variable, biggest first."""
         timeline = context.timeline
         dead = _dead_at_peak(timeline, context)

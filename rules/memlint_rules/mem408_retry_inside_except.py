@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
-from memlint.source.scopes import scopes
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
+from memlint.source.scopes import Scope, scopes
+from memlint.source.text import Source, dotted_name
 
 _WORTH_PARSING = re.compile(r"OutOfMemoryError|out of memory")
 _LETS_GO = re.compile(r"__traceback__|with_traceback\(None\)|clear_frames")
@@ -39,10 +32,6 @@ class RetryInsideExcept(SourceRule):
     was active when the allocation failed, with all their local tensors. So the second attempt starts with the memory of
     the first still taken, and `empty_cache` cannot free it.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake is what the failed attempt had allocated.
@@ -60,9 +49,7 @@ class RetryInsideExcept(SourceRule):
     name = "retry-inside-except"
     summary = "A retry inside the handler runs while the traceback still keeps the failed attempt's tensors."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def run(model, batch):
@@ -72,27 +59,20 @@ def run(model, batch):
         torch.cuda.empty_cache()
         first, second = batch.chunk(2)
         return torch.cat([model(first), model(second)])
-""",
-            line=9,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-
-def run(model, batch):
-    try:
-        return model(batch)
-    except torch.OutOfMemoryError:
-        pass
-    first, second = batch.chunk(2)
-    return torch.cat([model(first), model(second)])
-""",
+"""
+    bad = (Case(example, line=9),)
+    good = (
+        bad[0].changed(
+            {
+                "torch.cuda.empty_cache()": "pass",
+                "        first, second = batch.chunk(2)": "    first, second = batch.chunk(2)",
+                "        return torch.cat([model(first), model(second)])": (
+                    "    return torch.cat([model(first), model(second)])"
+                ),
+            }
         ),
         Case(
-            title="The batch is skipped",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader, optimizer):
@@ -105,11 +85,11 @@ def fit(model, loader, optimizer):
             optimizer.zero_grad()
             torch.cuda.empty_cache()
 """,
+            title="The batch is skipped",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per handler."""
+    def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"OutOfMemoryError", "memory"}) or not _WORTH_PARSING.search(source.text):
             return
         for scope in scopes(source):
@@ -120,7 +100,7 @@ def fit(model, loader, optimizer):
                         if _is_out_of_memory(handler):
                             yield from self._retries(scope, handler, tried)
 
-    def _retries(self, scope: Scope, handler: ast.ExceptHandler, tried: set[str]) -> Iterator[Finding]:
+    def _retries(self, scope: Scope, handler: ast.ExceptHandler, tried: set[str]) -> Findings:
         if _LETS_GO.search(ast.unparse(handler)):
             return
         for call in scope.calls:

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.whatif.changes import AccumulationSteps, BatchSize
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Context
 
 _MAX_TRIES = 3
 """Numbers of parts that are traced: the first that should fit, and the next larger ones."""
@@ -30,10 +23,6 @@ class BatchTooLarge(TraceRule):
     Parameters, gradients and optimizer state are there whatever the batch; activations grow with it. Gradients of
     several smaller batches add up to those of the large one, so the optimizer takes the same step from a fraction of
     the activations, in about the same time.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -55,9 +44,7 @@ class BatchTooLarge(TraceRule):
     summary = "The step does not fit, and would with the batch in parts whose gradients add up."
     severity = Severity.WARNING
     looks_at = "the estimate of a step"
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import memlint
 import torch
 from torch import nn
@@ -75,39 +62,16 @@ class Model(nn.Module):
 @memlint.workload(batch=16384)
 def training(batch):
     return Model(), {"x": torch.randn(batch, 1024)}
-""",
-            budget=3 * 2**29,
-            title="A batch of 16384 in a budget of 1.5 GiB",
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import memlint
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-@memlint.workload(batch=4096)
-def training(batch):
-    return Model(), {"x": torch.randn(batch, 1024)}
-""",
-            budget=3 * 2**29,
+"""
+    bad = (Case(example, title="A batch of 16384 in a budget of 1.5 GiB", budget=1610612736),)
+    good = (
+        bad[0].changed(
+            {"@memlint.workload(batch=16384)": "@memlint.workload(batch=4096)"},
             title="A batch of 4096, four times before each step of the optimizer",
         ),
     )
 
-    def check(self, context: Context) -> Iterator[Finding]:
-        """Yield one finding if the batch fits in parts."""
+    def check(self, context: Context) -> Findings:
         estimate = context.estimate
         limit = context.budget if context.budget is not None else context.device.total_nbytes
         batch = context.workload.batch

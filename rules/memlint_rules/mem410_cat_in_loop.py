@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import called
-from memlint.source.scopes import Loop, is_test, scopes, uses_torch
+from memlint.source.scopes import Loop, Scope, is_test, scopes, uses_torch
 from memlint.source.taint import Values
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.text import Source, dotted_name
 
 _CONCATENATIONS = frozenset(
     f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack")
@@ -40,10 +34,6 @@ class CatInLoop(SourceRule):
     at the end avoids the copies in between, though the parts and the whole are alive together once; a tensor that is
     allocated first and filled takes its own bytes alone.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At the last round the loop holds about twice the bytes of
@@ -63,9 +53,7 @@ class CatInLoop(SourceRule):
     name = "cat-in-loop"
     summary = "A tensor grows by `torch.cat` in each round, which copies all of it."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 @torch.inference_mode()
@@ -74,13 +62,10 @@ def features(model, loader):
     for x in loader:
         found = torch.cat([found, model(x)])
     return found
-""",
-            line=7,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+"""
+    bad = (Case(example, line=7),)
+    good = (
+        Case("""\
 import torch
 
 @torch.inference_mode()
@@ -91,11 +76,9 @@ def features(model, loader):
         found[start : start + len(x)] = model(x)
         start += len(x)
     return found
-""",
-        ),
+"""),
         Case(
-            title="Each layer reads what was gathered",
-            source="""\
+            """\
 import torch
 
 def forward(layers, x):
@@ -103,11 +86,11 @@ def forward(layers, x):
         x = torch.cat([x, layer(x)], 1)
     return x
 """,
+            title="Each layer reads what was gathered",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per statement."""
+    def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source) or is_test(source):
             return
         found = {node: name for node in _in_loops(source) if (name := _grown(source, node))}

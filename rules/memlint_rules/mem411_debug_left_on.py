@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, under_condition, unpacks
-from memlint.source.scopes import calls_backward, over_batches, scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, calls_backward, over_batches, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")
 _ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?detect_anomaly")
@@ -42,10 +35,6 @@ class DebugLeftOn(SourceRule):
     record of each operation on the host until they stop. A hook that collects outputs keeps them, with their graph, on
     the GPU: memory grows with each forward.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing.
@@ -66,9 +55,7 @@ class DebugLeftOn(SourceRule):
     name = "debug-left-on"
     summary = "Anomaly detection, a profiler, a memory history or a collecting hook is on for the whole run."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 torch.autograd.set_detect_anomaly(True)
@@ -77,12 +64,11 @@ def fit(model, loader, optimizer):
     for x in loader:
         model(x).mean().backward()
         optimizer.step()
-""",
-            line=3,
-        ),
+"""
+    bad = (
+        Case(example, line=3),
         Case(
-            title="Every forward adds its activations to a list",
-            source="""\
+            """\
 import torch
 
 activations = []
@@ -91,12 +77,12 @@ def watch(model):
     for block in model.blocks:
         block.register_forward_hook(lambda module, inputs, output: activations.append(output))
 """,
+            title="Every forward adds its activations to a list",
             line=7,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer, debug=False):
@@ -104,11 +90,9 @@ def fit(model, loader, optimizer, debug=False):
     for x in loader:
         model(x).mean().backward()
         optimizer.step()
-""",
-        ),
+"""),
         Case(
-            title="The last activations only, without their graph",
-            source="""\
+            """\
 import torch
 
 activations = {}
@@ -119,10 +103,10 @@ def watch(model):
             lambda module, inputs, output, name=name: activations.update({name: output.detach()})
         )
 """,
+            title="The last activations only, without their graph",
         ),
         Case(
-            title="A few steps are profiled",
-            source="""\
+            """\
 import torch
 
 def fit(model, loader):
@@ -131,11 +115,11 @@ def fit(model, loader):
             model(x).mean().backward()
             profiler.step()
 """,
+            title="A few steps are profiled",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per aid."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("detect_anomaly", "_record_memory_history", "register_forward_hook", "profile("):
             return
         if not uses_torch(source):
@@ -154,7 +138,7 @@ def fit(model, loader):
                 elif _RECORD.fullmatch(name):
                     yield from self._history(scope, call)
 
-    def _anomaly(self, scope: Scope, call: ast.Call, *, entered: bool) -> Iterator[Finding]:
+    def _anomaly(self, scope: Scope, call: ast.Call, *, entered: bool) -> Findings:
         on = _trains_inside(scope, call) if entered else is_literal(argument(call, "mode", 0), True)
         if on:
             yield self.finding(
@@ -165,7 +149,7 @@ def fit(model, loader):
                 "Turn it on only while looking for a NaN, under a flag.",
             )
 
-    def _profile(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+    def _profile(self, scope: Scope, call: ast.Call) -> Findings:
         if not unpacks(call) and argument(call, "schedule") is None and _trains_inside(scope, call):
             yield self.finding(
                 scope.source,
@@ -175,7 +159,7 @@ def fit(model, loader):
                 "round.",
             )
 
-    def _history(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+    def _history(self, scope: Scope, call: ast.Call) -> Findings:
         first = argument(call, "enabled", 0)
         off = isinstance(first, ast.Constant) and not first.value
         if off or unpacks(call) or argument(call, "max_entries") is not None or _STOPS.search(scope.source.text):
@@ -188,7 +172,7 @@ def fit(model, loader):
             "Give it `max_entries`, and stop it with `_record_memory_history(enabled=None)`.",
         )
 
-    def _hook(self, scope: Scope, call: ast.Call) -> Iterator[Finding]:
+    def _hook(self, scope: Scope, call: ast.Call) -> Findings:
         hook = _function(scope, argument(call, "hook", 0))
         if hook is not None and _collects_output(hook) and not _EMPTIES.search(scope.source.text):
             yield self.finding(

@@ -5,18 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Finding, Findings, Severity, SourceRule
 from memlint.source.calls import argument, before, called, chain, constant_shape
-from memlint.source.scopes import scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 SMALL_NUMEL = 2**27
 """Elements of data that is written out in full below which it is not worth a word: 512 MiB of float32."""
@@ -44,10 +37,6 @@ class DatasetOnGpu(SourceRule):
     that touches the GPU makes a CUDA context of its own, some hundreds of MiB each, and its batches are on the GPU as
     long as they wait in the queue.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake are the bytes of the data set less those of a
@@ -69,20 +58,17 @@ class DatasetOnGpu(SourceRule):
     name = "dataset-on-gpu"
     summary = "A whole data set is kept on the GPU, or worker processes use it."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 def loader(images, labels):
     return DataLoader(TensorDataset(images.cuda(), labels.cuda()), batch_size=64)
-""",
-            line=5,
-        ),
+"""
+    bad = (
+        Case(example, line=5),
         Case(
-            title="Every worker uses the GPU",
-            source="""\
+            """\
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -96,23 +82,21 @@ class Images(Dataset):
 def loader(paths):
     return DataLoader(Images(paths, "cuda"), batch_size=64, num_workers=8)
 """,
+            title="Every worker uses the GPU",
             line=9,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 def batches(images, labels):
     for x, y in DataLoader(TensorDataset(images, labels), batch_size=64, pin_memory=True):
         yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
-""",
-        ),
+"""),
         Case(
-            title="A model that makes the features",
-            source="""\
+            """\
 import torch
 from torch.utils.data import Dataset
 
@@ -121,11 +105,11 @@ class Features(Dataset):
         self.model = model.to(device)
         self.paths = paths
 """,
+            title="A model that makes the features",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("tensordataset", "dataset)", "dataset[", "collate") or not uses_torch(source):
             return
         workers = _WORKERS.search(source.text) is not None
@@ -138,7 +122,7 @@ class Features(Dataset):
                     scope, "`{}` runs in the worker processes, so each of them makes a CUDA context of its own."
                 )
 
-    def _wrapped(self, scope: Scope) -> Iterator[Finding]:
+    def _wrapped(self, scope: Scope) -> Findings:
         """Look at what goes into a TensorDataset."""
         for call in scope.calls:
             if not (scope.source.qualified_name(call.func) or "").endswith("data.TensorDataset"):
@@ -151,7 +135,7 @@ class Features(Dataset):
                     f"The whole data set is on the GPU: `{ast.unparse(moved)[:60]}` moves it there at once.",
                 )
 
-    def _moved(self, scope: Scope, message: str) -> Iterator[Finding]:
+    def _moved(self, scope: Scope, message: str) -> Findings:
         seen: set[ast.expr] = set()
         for call in scope.calls:
             if call in seen or not _moves(call) or _is_model(scope, call):

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
-from memlint.source.scopes import scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _LOADER = re.compile(r"(.*_)?(data_?)?loader", re.IGNORECASE)
 _READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|torch\.load|torchaudio\.load|"
@@ -35,10 +28,6 @@ class EagerDataset(SourceRule):
     A step needs one batch. What was read at once stays for the whole run, in the process that trains and, as soon as
     they write to it, in every worker. `list(loader)` keeps every batch of an epoch, already collated and perhaps
     pinned.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -60,9 +49,7 @@ class EagerDataset(SourceRule):
     name = "eager-dataset"
     summary = "A data set is read into the host's memory at once."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import numpy as np
 import torch
 from torch.utils.data import Dataset
@@ -73,12 +60,11 @@ class Tokens(Dataset):
 
     def __getitem__(self, index):
         return torch.from_numpy(self.tokens[index : index + 1024])
-""",
-            line=7,
-        ),
+"""
+    bad = (
+        Case(example, line=7),
         Case(
-            title="Every image, decoded",
-            source="""\
+            """\
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -86,27 +72,19 @@ class Images(Dataset):
     def __init__(self, paths):
         self.images = [Image.open(path).convert("RGB") for path in paths]
 """,
+            title="Every image, decoded",
             line=6,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import numpy as np
-import torch
-from torch.utils.data import Dataset
-
-class Tokens(Dataset):
-    def __init__(self, path):
-        self.tokens = np.load(path, mmap_mode="r")
-
-    def __getitem__(self, index):
-        return torch.from_numpy(self.tokens[index : index + 1024].copy())
-""",
+    good = (
+        bad[0].changed(
+            {
+                "self.tokens = np.load(path)": 'self.tokens = np.load(path, mmap_mode="r")',
+                "self.tokens[index : index + 1024]": "self.tokens[index : index + 1024].copy()",
+            }
         ),
         Case(
-            title="Each image when it is asked for",
-            source="""\
+            """\
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -117,11 +95,11 @@ class Images(Dataset):
     def __getitem__(self, index):
         return Image.open(self.paths[index]).convert("RGB")
 """,
+            title="Each image when it is asked for",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per reading."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("loader)", "dataset)", "dataset[") or not uses_torch(source):
             return
         for scope in scopes(source):

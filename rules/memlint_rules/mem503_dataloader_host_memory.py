@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called
-from memlint.source.scopes import scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 MANY_BATCHES = 64
 """Batches in flight from which the queue of a DataLoader is worth a word; the default is two for each worker."""
@@ -39,10 +32,6 @@ class DataloaderHostMemory(SourceRule):
     Arrays are shared for good: only their header has a count. Each worker also prepares `prefetch_factor` batches
     ahead, all of which wait in shared memory.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake is host memory: the bytes of the objects times the
@@ -63,9 +52,7 @@ class DataloaderHostMemory(SourceRule):
     name = "dataloader-host-memory"
     summary = "The workers of a DataLoader each come to hold a copy of the data set, or many batches."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import json
 from torch.utils.data import DataLoader, Dataset
 
@@ -78,23 +65,22 @@ class Lines(Dataset):
         return self.rows[index]["text"]
 
 loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=8)
-""",
-            line=7,
-        ),
+"""
+    bad = (
+        Case(example, line=7),
         Case(
-            title="A long queue",
-            source="""\
+            """\
 from torch.utils.data import DataLoader
 
 def loader(dataset):
     return DataLoader(dataset, batch_size=256, num_workers=16, prefetch_factor=16)
 """,
+            title="A long queue",
             line=4,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
@@ -107,11 +93,9 @@ class Lines(Dataset):
         return bytes(self.text[self.ends[index] + 1 : self.ends[index + 1]])
 
 loader = DataLoader(Lines("train.txt"), batch_size=32, num_workers=8)
-""",
-        ),
+"""),
         Case(
-            title="Without workers there is one copy",
-            source="""\
+            """\
 import json
 from torch.utils.data import DataLoader, Dataset
 
@@ -122,11 +106,11 @@ class Lines(Dataset):
 
 loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
 """,
+            title="Without workers there is one copy",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per list of objects and per queue."""
+    def check(self, source: Source) -> Findings:
         if "num_workers" not in source.words or not _WORKERS.search(source.text) or not uses_torch(source):
             return
         for scope in scopes(source):
@@ -134,7 +118,7 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
             if scope.in_dataset and scope.name == "__init__":
                 yield from self._objects(scope)
 
-    def _queues(self, scope: Scope) -> Iterator[Finding]:
+    def _queues(self, scope: Scope) -> Findings:
         for call in scope.calls:
             if called(call) != "DataLoader":
                 continue
@@ -147,7 +131,7 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
                     "Lower `prefetch_factor`: a few batches ahead are enough to keep the GPU busy.",
                 )
 
-    def _objects(self, scope: Scope) -> Iterator[Finding]:
+    def _objects(self, scope: Scope) -> Findings:
         for node in scope.nodes:
             if not (isinstance(node, ast.Assign) and dotted_name(node.targets[0]).startswith("self.")):
                 continue

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import ast
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Confidence, Finding, Findings, Severity, SourceRule
 from memlint.source.calls import argument, before, called, constant_shape, is_literal
-from memlint.source.scopes import scopes, uses_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.text import Source
 
 WASTE_NBYTES = 16 * 2**20
 """Bytes lost by rounding from which it is worth a word."""
@@ -41,10 +35,6 @@ class PinnedMemoryWaste(SourceRule):
     page-locked: the system cannot swap it or use it for anything else. A copy to the GPU needs one pinned batch at a
     time, not the whole data set.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     Exactly, where the shape is written out: the next power of two less the bytes of the tensor. It is memory of the
@@ -64,19 +54,18 @@ class PinnedMemoryWaste(SourceRule):
     name = "pinned-memory-waste"
     summary = "Pinned host memory is rounded up to a power of two, or holds a whole data set."
     severity = Severity.NOTE
-    bad: ClassVar[tuple[Case, ...]] = (
+    bad = (
         Case(
-            title="129 MiB take 256",
-            source="""\
+            """\
 import torch
 
 staging = torch.empty(129, 1024, 1024, dtype=torch.uint8, pin_memory=True)
 """,
+            title="129 MiB take 256",
             line=3,
         ),
         Case(
-            title="A whole data set",
-            source="""\
+            """\
 import torch
 from torch.utils.data import Dataset
 
@@ -84,20 +73,18 @@ class Images(Dataset):
     def __init__(self, path):
         self.images = torch.load(path).pin_memory()
 """,
+            title="A whole data set",
             line=6,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 import torch
 
 staging = torch.empty(128, 1024, 1024, dtype=torch.uint8, pin_memory=True)
-""",
-        ),
+"""),
         Case(
-            title="One batch at a time",
-            source="""\
+            """\
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -107,11 +94,11 @@ class Images(Dataset):
 
 loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
 """,
+            title="One batch at a time",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per allocation."""
+    def check(self, source: Source) -> Findings:
         if (
             "pin_memory" not in source.words
             or "pinned_max_round_threshold_mb" in source.words

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import scopes
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source, dotted_name
 
 SHORT = 128
 """Tokens up to which padding is not worth a word."""
@@ -39,10 +33,6 @@ class PadToMax(SourceRule):
     Activations grow with the padded length: in proportion with it in most layers, with its square where attention
     writes its scores to memory. A batch padded to its own longest text is as long as that text.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. Trace the workload at the length that most batches have, and
@@ -64,9 +54,7 @@ class PadToMax(SourceRule):
     name = "pad-to-max"
     summary = "Every text is padded to the longest length allowed, not to the longest of its batch."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 from transformers import AutoTokenizer, Trainer
 
 def prepare(dataset):
@@ -76,13 +64,10 @@ def prepare(dataset):
         return tokenizer(rows["text"], truncation=True, padding="max_length", max_length=2048)
 
     return dataset.map(encode, batched=True)
-""",
-            line=7,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+"""
+    bad = (Case(example, line=7),)
+    good = (
+        Case("""\
 from transformers import AutoTokenizer, DataCollatorWithPadding, Trainer
 
 def prepare(dataset):
@@ -92,21 +77,19 @@ def prepare(dataset):
         return tokenizer(rows["text"], truncation=True, max_length=2048)
 
     return dataset.map(encode, batched=True), DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
-""",
-        ),
+"""),
         Case(
-            title="A text encoder with positions for exactly 77 tokens",
-            source="""\
+            """\
 from torch.utils.data import DataLoader
 
 def encode(tokenizer, caption):
     return tokenizer(caption, padding="max_length", truncation=True, max_length=tokenizer.model_max_length)
 """,
+            title="A text encoder with positions for exactly 77 tokens",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         text = source.text
         if (
             "max_length" not in source.words

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_argument
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, unpacks
-from memlint.source.scopes import is_test, scopes
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, is_test, scopes
+from memlint.source.text import Source, dotted_name
 
 _WORTH_PARSING = re.compile(r"torch\.(serialization\.)?load\(|import load\b")
 _DEVICE = re.compile(r"cuda|device", re.IGNORECASE)
@@ -39,10 +32,6 @@ class TorchLoadOnGpu(SourceRule):
     thus on the GPU a second time, with the optimizer's state where that was saved too, until the last reference to it
     goes. Where every process of a machine loads it, all of it lands on the GPU of the process that wrote it.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake are the bytes of the checkpoint, which with Adam's
@@ -63,9 +52,7 @@ class TorchLoadOnGpu(SourceRule):
     name = "torch-load-on-gpu"
     summary = "A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def resume(model, optimizer, path):
@@ -73,35 +60,22 @@ def resume(model, optimizer, path):
     checkpoint = torch.load(path)
     model.load_state_dict(checkpoint["model"])
     optimizer.load_state_dict(checkpoint["optimizer"])
-""",
-            line=5,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
+"""
+    bad = (Case(example, line=5),)
+    good = (
+        bad[0].changed({"= torch.load(path)": '= torch.load(path, map_location="cpu", mmap=True)'}),
         Case(
-            source="""\
-import torch
-
-def resume(model, optimizer, path):
-    model.cuda()
-    checkpoint = torch.load(path, map_location="cpu", mmap=True)
-    model.load_state_dict(checkpoint["model"])
-    optimizer.load_state_dict(checkpoint["optimizer"])
-""",
-        ),
-        Case(
-            title="No checkpoint",
-            source="""\
+            """\
 import torch
 
 def tokens(path, device):
     return torch.load(path).to(device)
 """,
+            title="No checkpoint",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if (
             "load" not in source.words
             or is_test(source)

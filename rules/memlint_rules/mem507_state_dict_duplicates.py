@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
-from memlint.source.scopes import calls_backward, is_test, position, scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, calls_backward, is_test, position, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _WORTH_PARSING = re.compile(r"load_state_dict|FullStateDictConfig|full_state_dict|(deepcopy|clone)\(.*state_dict")
 _TRAINS = re.compile(r"_*(train|fit|run_training|training)(_.*)?|train_.*|.*_train")
@@ -41,10 +34,6 @@ class StateDictDuplicates(SourceRule):
     it goes. A clone of a state dict is a second copy of the weights beside the first, and a full state dict is the
     whole model on every GPU that gathers it.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake are the bytes of the weights, and twice those
@@ -65,9 +54,7 @@ class StateDictDuplicates(SourceRule):
     name = "state-dict-duplicates"
     summary = "A state dict keeps a second copy of the weights."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def main(model, loader, optimizer, path):
@@ -77,12 +64,11 @@ def main(model, loader, optimizer, path):
         model(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-""",
-            line=4,
-        ),
+"""
+    bad = (
+        Case(example, line=4),
         Case(
-            title="The best weights so far, kept on the GPU",
-            source="""\
+            """\
 import copy
 import torch
 
@@ -93,41 +79,24 @@ def fit(model, epochs, device):
             best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
 """,
+            title="The best weights so far, kept on the GPU",
             line=8,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import torch
-
-def main(model, loader, optimizer, path):
-    checkpoint = torch.load(path, map_location="cpu")
-    model.load_state_dict(checkpoint["model"])
-    del checkpoint
-    for x in loader:
-        model(x).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-""",
-        ),
-        Case(
+    good = (
+        bad[0].changed({"for x in loader:": "del checkpoint\n    for x in loader:"}),
+        bad[1].changed(
+            {
+                "import copy\n": "",
+                "copy.deepcopy(model.state_dict())": (
+                    '{name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}'
+                ),
+            },
             title="The best weights so far, kept on the host",
-            source="""\
-import torch
-
-def fit(model, epochs, device):
-    model.to(device)
-    for epoch in range(epochs):
-        if train_epoch(model):
-            best = {name: value.to("cpu", copy=True) for name, value in model.state_dict().items()}
-    model.load_state_dict(best)
-""",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per copy."""
+    def check(self, source: Source) -> Findings:
         if not source.mentions("state_dict", "statedictconfig") or is_test(source):
             return
         if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
@@ -143,7 +112,7 @@ def fit(model, epochs, device):
             if not _GATHERS.isdisjoint(source.words):
                 yield from self._gathered(scope)
 
-    def _loaded(self, scope: Scope) -> Iterator[Finding]:
+    def _loaded(self, scope: Scope) -> Findings:
         for node in scope.nodes:
             if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
                 continue
@@ -162,7 +131,7 @@ def fit(model, epochs, device):
                     f"Write `del {name}` once all of it is loaded, or load it in a function of its own.",
                 )
 
-    def _copied(self, scope: Scope) -> Iterator[Finding]:
+    def _copied(self, scope: Scope) -> Findings:
         for node in scope.nodes:
             if isinstance(node, ast.DictComp):
                 gathers = ".state_dict()" in ast.unparse(node.generators[0].iter)
@@ -178,7 +147,7 @@ def fit(model, epochs, device):
                     "model.state_dict().items()}`, or save it to a file.",
                 )
 
-    def _gathered(self, scope: Scope) -> Iterator[Finding]:
+    def _gathered(self, scope: Scope) -> Findings:
         for call in scope.calls:
             last = called(call)
             if last == "FullStateDictConfig":

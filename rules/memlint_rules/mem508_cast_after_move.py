@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, before, called, chain
-from memlint.source.scopes import scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.text import Source, dotted_name
 
 _METHODS = frozenset({"cuda", "to", "half", "bfloat16", "eval", "train", "requires_grad_"})
 _WORDS = frozenset({"half", "bfloat16", "float16", "dtype"})
@@ -42,10 +36,6 @@ class CastAfterMove(SourceRule):
     in half precision that is twice too much. Where the peak of the step is higher than four bytes per parameter the
     order makes no difference to the peak.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. At stake are two bytes per parameter while the model is set
@@ -66,20 +56,17 @@ class CastAfterMove(SourceRule):
     name = "cast-after-move"
     summary = "A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 from models import Transformer
 
 def build(config):
     return Transformer(config).cuda().half()
-""",
-            line=5,
-        ),
+"""
+    bad = (
+        Case(example, line=5),
         Case(
-            title="In two statements",
-            source="""\
+            """\
 import torch
 
 def prepare(model, device):
@@ -87,32 +74,24 @@ def prepare(model, device):
     model = model.to(torch.bfloat16)
     return model
 """,
+            title="In two statements",
             line=5,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[0].changed({"return Transformer(config).cuda().half()": "return Transformer(config).half().cuda()"}),
         Case(
-            source="""\
-import torch
-from models import Transformer
-
-def build(config):
-    return Transformer(config).half().cuda()
-""",
-        ),
-        Case(
-            title="Both at once, parameter by parameter",
-            source="""\
+            """\
 import torch
 
 def prepare(model, device):
     return model.to(device, torch.bfloat16)
 """,
+            title="Both at once, parameter by parameter",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per cast."""
+    def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source):
             return
         if not (any(_casts_model(source.text)) or _CAST_OF_CALL.search(source.text)):

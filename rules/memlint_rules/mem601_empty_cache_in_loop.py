@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, without_statement
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import Loop, calls_backward, over_batches, scopes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _EMPTY_CACHE = re.compile(r"torch\.(cuda|accelerator|xpu|mps)\.(memory\.)?empty_cache")
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
@@ -32,10 +27,6 @@ class EmptyCacheInLoop(SourceRule):
     It saves none. What the call frees is memory that no tensor uses and that PyTorch would have used again; the tensors
     that make the peak are untouched. The next batch asks the driver for the same memory again, which makes the device
     wait. The `reserved` figure, and what `nvidia-smi` shows between batches, go down; the peak does not.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -56,9 +47,7 @@ class EmptyCacheInLoop(SourceRule):
     name = "empty-cache-in-loop"
     summary = "`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 
 def fit(model, loader, optimizer):
@@ -67,25 +56,12 @@ def fit(model, loader, optimizer):
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
         torch.cuda.empty_cache()
-""",
-            line=8,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
+"""
+    bad = (Case(example, line=8),)
+    good = (
+        bad[0].changed({"        torch.cuda.empty_cache()\n": ""}),
         Case(
-            source="""\
-import torch
-
-def fit(model, loader, optimizer):
-    for x, y in loader:
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(x), y).backward()
-        optimizer.step()
-""",
-        ),
-        Case(
-            title="Between training and evaluation, once per epoch",
-            source="""\
+            """\
 import torch
 
 def run(model, loader, optimizer):
@@ -96,10 +72,10 @@ def run(model, loader, optimizer):
         torch.cuda.empty_cache()
         evaluate(model)
 """,
+            title="Between training and evaluation, once per epoch",
         ),
         Case(
-            title="After an allocation failed",
-            source="""\
+            """\
 import torch
 
 def run(model, loader):
@@ -109,11 +85,11 @@ def run(model, loader):
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
 """,
+            title="After an allocation failed",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if "empty_cache" not in source.text:
             return
         for scope in scopes(source):

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import differentiates, scopes, uses_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
 _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
@@ -28,10 +23,6 @@ class GcSettings(SourceRule):
 
     A tensor in a reference cycle, such as one kept by a traceback, by a closure that refers to itself, or by a gradient
     made with `create_graph=True`, is freed by the collector alone. Without it the tensor stays on the GPU to the end.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -51,9 +42,7 @@ class GcSettings(SourceRule):
     name = "gc-settings"
     summary = "The cycle collector is switched off, so tensors in reference cycles are never freed."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import gc
 import torch
 
@@ -63,29 +52,19 @@ def fit(model, loader, optimizer):
         model(x).mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-""",
-            line=5,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import gc
-import torch
-
-def fit(model, loader, optimizer):
-    gc.disable()
-    for number, x in enumerate(loader):
-        model(x).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if number % 50 == 0:
-            gc.collect(1)
-""",
+"""
+    bad = (Case(example, line=5),)
+    good = (
+        bad[0].changed(
+            {
+                "for x in loader:": "for number, x in enumerate(loader):",
+                "optimizer.zero_grad()": (
+                    "optimizer.zero_grad()\n        if number % 50 == 0:\n            gc.collect(1)"
+                ),
+            }
         ),
         Case(
-            title="Only while something is measured",
-            source="""\
+            """\
 import gc
 import torch
 
@@ -96,11 +75,11 @@ def measure(model, x):
     finally:
         gc.enable()
 """,
+            title="Only while something is measured",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if "gc" not in source.words or not _DISABLE.search(source.text) or _COLLECTS.search(source.text):
             return
         if not uses_torch(source) or not (differentiates(source) or source.words & {"cuda", "device"}):

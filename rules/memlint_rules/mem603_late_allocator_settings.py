@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called
 from memlint.source.scopes import position, scopes, uses_torch
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source, dotted_name
 
 _SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
 _ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
@@ -34,10 +28,6 @@ class LateAllocatorSettings(SourceRule):
     stays as fragmented as it was: with sizes that differ from step to step, `reserved` can be much larger than
     `allocated`.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
@@ -56,21 +46,16 @@ class LateAllocatorSettings(SourceRule):
     name = "late-allocator-settings"
     summary = "The allocator's settings are set after its first use, where they have no effect."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import os
 import torch
 
 model = torch.nn.Linear(1024, 1024).cuda()
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-""",
-            line=5,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+"""
+    bad = (Case(example, line=5),)
+    good = (
+        Case("""\
 import os
 
 os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
@@ -78,12 +63,10 @@ os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 import torch
 
 model = torch.nn.Linear(1024, 1024).cuda()
-""",
-        ),
+"""),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per setting."""
+    def check(self, source: Source) -> Findings:
         if _SETTINGS.isdisjoint(source.words) or not uses_torch(source):
             return
         for scope in scopes(source):

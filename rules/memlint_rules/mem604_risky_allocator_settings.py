@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import called
 from memlint.source.scopes import scopes, uses_torch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 SMALL_SPLIT_MB = 128
 """`max_split_size_mb` below which many ordinary activations are blocks that are never split."""
@@ -38,10 +33,6 @@ class RiskyAllocatorSettings(SourceRule):
     PyTorch's documentation calls `max_split_size_mb` a last resort against fragmentation, and a small value makes more
     blocks useless than it keeps whole.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
@@ -61,53 +52,44 @@ class RiskyAllocatorSettings(SourceRule):
     name = "risky-allocator-settings"
     summary = "The allocator's cache is switched off, or hardly allowed to split blocks."
     severity = Severity.NOTE
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import os
 
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
 
 import torch
-""",
-            line=3,
-        ),
+"""
+    bad = (
+        Case(example, line=3),
         Case(
-            title="Blocks above 32 MiB are never split",
-            source="""\
+            """\
 import os
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:32")
 
 import torch
 """,
+            title="Blocks above 32 MiB are never split",
             line=3,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
-import os
-
-os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
-
-import torch
-""",
+    good = (
+        bad[0].changed(
+            {'["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"': '["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"'}
         ),
         Case(
-            title="For a memory checker",
-            source="""\
+            """\
 import os
 import torch
 
 def under_checker(run):
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1" if run.checks_memory else "0"
 """,
+            title="For a memory checker",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per setting."""
+    def check(self, source: Source) -> Findings:
         if (_SETTINGS | {_NO_CACHE}).isdisjoint(source.words) or not uses_torch(source):
             return
         for scope in scopes(source):

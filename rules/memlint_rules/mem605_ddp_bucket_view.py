@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.edits import unsafe, with_argument
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, unpacks
 from memlint.source.scopes import is_test, scopes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
 _DETACHES = re.compile(r"\.grad\.detach_\(")
@@ -34,10 +29,6 @@ class DdpBucketView(SourceRule):
     default `parameter.grad` is a tensor of its own beside its place in the bucket. With `gradient_as_bucket_view=True`
     it is a view of the bucket, so the gradients are there once.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. PyTorch's documentation gives the saving as the total size
@@ -57,39 +48,27 @@ class DdpBucketView(SourceRule):
     name = "ddp-bucket-view"
     summary = "DistributedDataParallel holds every gradient twice: by itself and in a bucket."
     severity = Severity.WARNING
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 from torch.nn.parallel import DistributedDataParallel
 
 def wrap(model, rank):
     return DistributedDataParallel(model.to(rank), device_ids=[rank])
-""",
-            line=4,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
+"""
+    bad = (Case(example, line=4),)
+    good = (
+        bad[0].changed({"device_ids=[rank]": "device_ids=[rank], gradient_as_bucket_view=True"}),
         Case(
-            source="""\
-from torch.nn.parallel import DistributedDataParallel
-
-def wrap(model, rank):
-    return DistributedDataParallel(model.to(rank), device_ids=[rank], gradient_as_bucket_view=True)
-""",
-        ),
-        Case(
-            title="The caller decides",
-            source="""\
+            """\
 import torch
 
 def wrap(model, **options):
     return torch.nn.parallel.DistributedDataParallel(model, **options)
 """,
+            title="The caller decides",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if "DistributedDataParallel" not in source.words or _DETACHES.search(source.text) or is_test(source):
             return
         if _EVALUATES.search(source.text) and not _TRAINS.search(source.text):

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import is_test, scopes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
 _CHECKPOINTS = re.compile(r"checkpoint\(|checkpoint_sequential\(|gradient_checkpointing_enable\(")
@@ -33,10 +28,6 @@ class DdpUnusedParameters(SourceRule):
     of the reentrant kind, which runs several backwards in one step, it fails; `static_graph=True` allows both, and
     looks for unused parameters once.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     There is none to compute: what unused parameters take is reported by MEM202.
@@ -55,41 +46,34 @@ class DdpUnusedParameters(SourceRule):
     name = "ddp-unused-parameters"
     summary = "DistributedDataParallel searches the graph for unused parameters in every step."
     severity = Severity.NOTE
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 from torch.nn.parallel import DistributedDataParallel
 
 def wrap(model, rank):
     return DistributedDataParallel(
         model, device_ids=[rank], gradient_as_bucket_view=True, find_unused_parameters=True
     )
-""",
-            line=4,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+"""
+    bad = (Case(example, line=4),)
+    good = (
+        Case("""\
 from torch.nn.parallel import DistributedDataParallel
 
 def wrap(model, rank):
     return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
-""",
-        ),
+"""),
         Case(
-            title="The same parameters are unused in every step",
-            source="""\
+            """\
 from torch.nn.parallel import DistributedDataParallel
 
 def wrap(model, rank):
     return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True, static_graph=True)
 """,
+            title="The same parameters are unused in every step",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if "find_unused_parameters" not in source.words or is_test(source):
             return
         for scope in scopes(source):

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal, unpacks
-from memlint.source.scopes import scopes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Scope, scopes
+from memlint.source.text import Source
 
 _FSDP = re.compile(r"torch\.distributed\.fsdp\.(fully_sharded_data_parallel\.)?FullyShardedDataParallel")
 _FULLY_SHARD = re.compile(r"torch\.distributed\.(fsdp|_composable\.fsdp(\.fully_shard)?)\.fully_shard")
@@ -38,10 +32,6 @@ class FsdpFlags(SourceRule):
     forward and backward, as without sharding. Blocks that are not resharded after their forward stay whole until their
     backward. Without the limit on gathers, several units can be whole at once.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing. Of `P` bytes of parameters on `n` GPUs, one unit keeps all
@@ -62,20 +52,17 @@ class FsdpFlags(SourceRule):
     name = "fsdp-flags"
     summary = "A sharded model is gathered as a whole, or more of it at once than a step needs."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 from torch.distributed.fsdp import fully_shard
 
 def shard(model):
     fully_shard(model)
     return model
-""",
-            line=4,
-        ),
+"""
+    bad = (
+        Case(example, line=4),
         Case(
-            title="Every block stays whole until its backward",
-            source="""\
+            """\
 from torch.distributed.fsdp import fully_shard
 
 def shard(model):
@@ -84,34 +71,24 @@ def shard(model):
     fully_shard(model)
     return model
 """,
+            title="Every block stays whole until its backward",
             line=5,
         ),
         Case(
-            title="The first version",
-            source="""\
+            """\
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 def shard(model):
     return FullyShardedDataParallel(model, use_orig_params=True)
 """,
+            title="The first version",
             line=4,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
+    good = (
+        bad[1].changed({"fully_shard(block, reshard_after_forward=False)": "fully_shard(block)"}),
         Case(
-            source="""\
-from torch.distributed.fsdp import fully_shard
-
-def shard(model):
-    for block in model.blocks:
-        fully_shard(block)
-    fully_shard(model)
-    return model
-""",
-        ),
-        Case(
-            title="The first version",
-            source="""\
+            """\
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from models import Block
@@ -119,11 +96,11 @@ from models import Block
 def shard(model):
     return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
 """,
+            title="The first version",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per flag."""
+    def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words):
             return
         names = {"fsdp": _FSDP, "fully_shard": _FULLY_SHARD}

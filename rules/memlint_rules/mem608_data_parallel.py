@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import scopes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
 
@@ -28,10 +23,6 @@ class UsesDataParallel(SourceRule):
     Each forward copies the model to every other GPU. The outputs of all GPUs are gathered on the first, where the loss
     is then computed for the whole batch, the gradients are summed, and the optimizer keeps its state. So the first GPU
     is full when the others are not, and sets the batch size for all.
-
-    ## Example
-
-    ## Use instead
 
     ## How the saving is computed
 
@@ -52,9 +43,7 @@ class UsesDataParallel(SourceRule):
     name = "data-parallel"
     summary = "`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first."
     severity = Severity.INFO
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 import torch
 from torch import nn
 
@@ -62,32 +51,27 @@ def build(model):
     if torch.cuda.device_count() > 1:
         model = nn.DataParallel(model)
     return model.cuda()
-""",
-            line=6,
-        ),
-    )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+"""
+    bad = (Case(example, line=6),)
+    good = (
+        Case("""\
 from torch.nn.parallel import DistributedDataParallel
 
 def build(model, rank):
     return DistributedDataParallel(model.to(rank), device_ids=[rank], gradient_as_bucket_view=True)
-""",
-        ),
+"""),
         Case(
-            title="Only asked for",
-            source="""\
+            """\
 from torch import nn
 
 def unwrap(model):
     return model.module if isinstance(model, nn.DataParallel) else model
 """,
+            title="Only asked for",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per call."""
+    def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"DataParallel", "data_parallel"}):
             return
         for scope in scopes(source):

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, ClassVar
 
-from memlint.lint.rule import Case, Finding, Severity, SourceRule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.text import Source
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
+from memlint.source.text import Source
 
 _PINNED = re.compile(
     r"torch\s*(?:(?:[<>!=~]=?|===)[^,]*,\s*)*(?:(?:==|~=|<=)\s*[01]\.[\d.*]*|<\s*(?:[01]\.[\d.*]+|2(?:\.0)*))(?:\s*,.*)?"
@@ -32,10 +27,6 @@ class OutdatedTorch(SourceRule):
     through the next forward. 2.0 also brought `scaled_dot_product_attention`, which does not write the scores to
     memory, and 2.1 `torch.load(mmap=True)` and hooks that apply the optimizer during backward.
 
-    ## Example
-
-    ## Use instead
-
     ## How the saving is computed
 
     It is not: the rule reads source text and runs nothing.
@@ -53,45 +44,40 @@ class OutdatedTorch(SourceRule):
     name = "outdated-torch"
     summary = "The requirements keep PyTorch below 2.0, where gradients are kept and attention takes more memory."
     severity = Severity.NOTE
-    bad: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    example = """\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch==1.13.1", "numpy"])
-""",
-            line=3,
-        ),
+"""
+    bad = (
+        Case(example, line=3),
         Case(
-            title="Anything below 2",
-            source="""\
+            """\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=1.8,<2"])
 """,
+            title="Anything below 2",
             line=3,
         ),
     )
-    good: ClassVar[tuple[Case, ...]] = (
-        Case(
-            source="""\
+    good = (
+        Case("""\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=2.4", "numpy"])
-""",
-        ),
+"""),
         Case(
-            title="A lower bound",
-            source="""\
+            """\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=1.8"])
 """,
+            title="A lower bound",
         ),
     )
 
-    def check(self, source: Source) -> Iterator[Finding]:
-        """Yield one finding per requirement."""
+    def check(self, source: Source) -> Findings:
         if not _WORTH_PARSING.search(source.text):
             return
         for node in source.index.of(ast.Constant):

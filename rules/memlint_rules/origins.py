@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Buffer, Frame
-    from memlint_rules.flow import Flow
+from memlint.tracing.records import Buffer, Frame
+from memlint_rules.flow import Flow
 
 
 def made_at(flow: Flow, buffer: Buffer) -> Frame | None:

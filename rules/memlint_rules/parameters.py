@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection
 
-from memlint.tracing.records import Category, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from memlint.tracing.records import Buffer, Trace
+from memlint.tracing.records import Buffer, Category, Phase, Trace
 
 
 def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:

@@ -11,6 +11,7 @@ from memlint.base.errors import UsageError
 from memlint.commands.rule_cases import find_subjects, run_cases
 from memlint.config import Settings
 from memlint.lint.registry import load_rules, project_rules
+from memlint.lint.rule import Case
 from memlint.lint.scaffold import write_rule
 
 ROOT = Path(__file__).parents[2]
@@ -223,3 +224,24 @@ def test_cases_of_rules_of_traced_steps_run_in_a_process_of_their_own(tmp_path):
     assert found.pop("ACM010 good 2").startswith("the case cannot be run: ")
     assert found.pop("ACM010 good 3") == "the case declares no workload, as with `def memlint_workload():`"
     assert found == {"ACM010 bad 1": "", "ACM010 good 1": ""}
+
+
+def test_a_case_that_changes_a_text_that_does_not_stand_there_once_is_a_broken_rule(folder):
+    for code, text in (("ACM001", ".half()"), ("ACM002", "torch")):
+        twin = f"good = (bad[0].changed({{{text!r}: ''}}),)"
+        new(folder, code, code.lower(), lambda source, twin=twin: source.replace("good = (", f"{twin}\n    other = ("))
+    messages = [problem.message for problem in load_rules((), [folder]).problems]
+    assert any("the text '.half()' that a case changes stands 0 times" in message for message in messages)
+    assert any("the text 'torch' that a case changes stands 2 times" in message for message in messages)
+
+
+def test_a_twin_is_the_whole_file_with_its_changes():
+    bad = Case.of_model("class Model(nn.Module): ...\n", "Model(), {}", line=5, title="Bad", dtype="bfloat16")
+    good = bad.changed({"Model(), {}": "Model(), {'x': 1}", "nn.Module": "nn.Linear"})
+    assert bad.source == (
+        "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module): ...\n\n\n"
+        "def memlint_workload():\n    return Model(), {}\n"
+    )
+    assert good == Case(
+        bad.source.replace("Model(), {}", "Model(), {'x': 1}").replace("nn.Module", "nn.Linear"), dtype="bfloat16"
+    )
