@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator.device import NAME, State, real_device_of
-from memlint.accelerator.kernels import kernel_of, run
-from memlint.accelerator.ledger import Ledger
+from memlint.accelerator import state
+from memlint.accelerator.device import NAME, real_device_of
+from memlint.accelerator.dispatch import run
+from memlint.accelerator.kernel import kernel_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -68,15 +69,13 @@ def _is_dense(x: Tensor) -> bool:
 def measure() -> None:
     """Add two gradients that nobody else holds and remember how many holders that makes."""
     _Unshared.measuring = []
-    ledger, State.ledger = State.ledger, Ledger()
     multithreading = torch.autograd.is_multithreading_enabled()
     torch.autograd.set_multithreading_enabled(False)
     try:
-        with torch.enable_grad():
+        with state.installed(state.State()), torch.enable_grad():
             x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
             (x.mul(2) + x.mul(3)).sum().backward()
         _Unshared.counts = _Unshared.measuring[0] if _Unshared.measuring else None
     finally:
         _Unshared.measuring = None
-        State.ledger = ledger
         torch.autograd.set_multithreading_enabled(multithreading)

@@ -6,36 +6,41 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator import values
-from memlint.accelerator.device import META_KEYS, NAME, State, allocate, real, real_device_of, reshape_storage
-from memlint.accelerator.kernels import _infer_anew, explicit, geometries, kernel_of, materialize
+from memlint.accelerator import state, values
+from memlint.accelerator.device import (
+    META_KEYS,
+    NAME,
+    allocate,
+    contiguous,
+    real,
+    real_device_of,
+    reshape_storage,
+    set_geometry,
+)
+from memlint.accelerator.inference import geometries, infer_anew, materialize
+from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.registration import kernel
 from memlint.accelerator.routing import count_true
-from memlint.accelerator.shapes import contiguous
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
 
-@explicit("aten._local_scalar_dense.default")
+@kernel("_local_scalar_dense")
 def _local_scalar_dense(x: Tensor) -> Any:
     return values.read_scalar(x)
 
 
-@explicit("aten.equal.default")
+@kernel("equal")
 def _equal(a: Tensor, b: Tensor) -> bool:
     known_a, known_b = values.content(a), values.content(b)
     if known_a is not None and known_b is not None:
         return torch.equal(known_a, known_b)
-    State.assume("two tensors compared with torch.equal are taken as different")
+    state.assume("two tensors compared with torch.equal are taken as different")
     return False
 
 
-@explicit("aten.is_nonzero.default")
-def _is_nonzero(x: Tensor) -> bool:
-    return bool(values.read_scalar(x))
-
-
-@explicit("aten.nonzero.default")
+@kernel("nonzero")
 def _nonzero(x: Tensor) -> Tensor:
     count = count_true(x, "nonzero()")
     # CUDA writes the indices one dimension after the other.
@@ -46,7 +51,7 @@ def _nonzero(x: Tensor) -> Tensor:
     return out
 
 
-@explicit("aten.masked_select.default")
+@kernel("masked_select")
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     shape = torch.broadcast_shapes(x.shape, mask.shape)
     count = count_true(mask, "masked_select()") * (torch.Size(shape).numel() // max(mask.numel(), 1))
@@ -65,16 +70,16 @@ def index_with_masks(indices: list[Tensor | None]) -> list[Tensor | None]:
     return expanded
 
 
-@explicit("aten.index.Tensor")
+@kernel("index.Tensor")
 def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
     indices = index_with_masks(indices)
-    return materialize(_infer_anew(kernel_of(aten.index.Tensor), (x, indices), {}))
+    return materialize(infer_anew(kernel_of(aten.index.Tensor), (x, indices), {}))
 
 
 def _unique(op: Any, *, dimension: int | None = None) -> None:
     """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
 
-    def kernel(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    def unique(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         known = values.content(x)
         if known is not None:
             results = op(known, *args, **kwargs)
@@ -82,7 +87,7 @@ def _unique(op: Any, *, dimension: int | None = None) -> None:
             for t, value in zip(made, results, strict=True):
                 values.remember(t, value)
             return made
-        State.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep every element")
+        state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep every element")
         dim = None if dimension is None else args[dimension - 1] if len(args) >= dimension else kwargs.get("dim")
         shape = (x.numel(),) if dim is None else tuple(x.shape)
         count = x.numel() if dim is None else x.shape[dim]
@@ -90,7 +95,7 @@ def _unique(op: Any, *, dimension: int | None = None) -> None:
         inverse = contiguous(x.shape if dim is None else (count,), torch.int64)
         return (out, inverse) if len(op._schema.returns) == 2 else (out, inverse, contiguous((count,), torch.int64))
 
-    explicit(f"aten.{op._schema.name.split('::')[-1]}.{op._overloadname}")(kernel)
+    kernel(op._schema.name.removeprefix("aten::"))(unique)
 
 
 _unique(aten._unique.default)
@@ -100,32 +105,32 @@ _unique(aten.unique_dim_consecutive.default, dimension=1)
 _unique(aten.unique_consecutive.default, dimension=3)
 
 
-@explicit("aten.repeat_interleave.Tensor")
+@kernel("repeat_interleave.Tensor")
 def _repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
     known = values.content(repeats)
     if output_size is None:
         if known is None:
-            State.assume("repeat_interleave() with unknown counts is taken to repeat each element once")
+            state.assume("repeat_interleave() with unknown counts is taken to repeat each element once")
         output_size = int(known.sum()) if known is not None else repeats.numel()
     return allocate((output_size,), (1,), repeats.dtype)
 
 
-@explicit("aten._padded_dense_to_jagged_forward.default")
+@kernel("_padded_dense_to_jagged_forward")
 def _padded_to_jagged(x: Tensor, offsets: list[Tensor], total: int | None = None) -> Tensor:
     """Of a padded tensor (batch x steps x ...), the steps that a nested tensor has."""
     if total is None:
         known = values.content(offsets[0])
         if known is None:
-            State.assume("a nested tensor of a padded one, of lengths that are not known, is taken to keep every step")
+            state.assume("a nested tensor of a padded one, of lengths that are not known, is taken to keep every step")
         total = int(known[-1]) if known is not None else x.shape[0] * x.shape[1]
     return contiguous((total, *x.shape[2:]), x.dtype)
 
 
-@explicit("aten.bincount.default")
+@kernel("bincount")
 def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     known = values.content(x)
     if known is None:
-        State.assume("bincount() of unknown values is taken to need only minlength bins")
+        state.assume("bincount() of unknown values is taken to need only minlength bins")
     size = max(int(known.max()) + 1 if known is not None and known.numel() else 0, minlength)
     dtype = torch.int64 if weights is None else weights.dtype
     out = allocate((size,), (1,), dtype)
@@ -134,7 +139,7 @@ def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> T
     return out
 
 
-@explicit("aten.resize_.default")
+@kernel("resize_")
 def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> Tensor:
     if memory_format is None and tuple(size) == x.shape:
         return x  # with the strides it has
@@ -143,19 +148,19 @@ def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | Non
     return x
 
 
-@explicit("aten._copy_from.default")
+@kernel("_copy_from")
 def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
     if real_device_of(target).type != NAME:
         target.detach().copy_(values.real_copy(source))
     return target
 
 
-@explicit("aten._copy_from_and_resize.default")
+@kernel("_copy_from_and_resize")
 def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
     return target
 
 
-@explicit("aten.multinomial.default")
+@kernel("multinomial")
 def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
     return allocate(
         (*x.shape[:-1], num_samples),
@@ -164,34 +169,31 @@ def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, gene
     )
 
 
-_SET_GEOMETRY = aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
-
-
-@explicit("aten.set_.source_Storage_storage_offset")
-def _set_geometry(x: Tensor, storage: torch.UntypedStorage, offset: int, size: Any, stride: Any = ()) -> Tensor:
-    _SET_GEOMETRY(META_KEYS, x, storage, offset, size, stride)
+@kernel("set_.source_Storage_storage_offset")
+def _set_storage_offset(x: Tensor, storage: torch.UntypedStorage, offset: int, size: Any, stride: Any = ()) -> Tensor:
+    set_geometry(META_KEYS, x, storage, offset, size, stride)
     return x
 
 
-@explicit("aten.set_.source_Tensor")
+@kernel("set_.source_Tensor")
 def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
-    _SET_GEOMETRY(META_KEYS, x, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
+    set_geometry(META_KEYS, x, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
     return x
 
 
-@explicit("aten.set_.source_Storage")
+@kernel("set_.source_Storage")
 def _set_storage(x: Tensor, storage: torch.UntypedStorage) -> Tensor:
-    _SET_GEOMETRY(META_KEYS, x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
+    set_geometry(META_KEYS, x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
     return x
 
 
-@explicit("aten.set_.default")
+@kernel("set_")
 def _set_empty(x: Tensor) -> Tensor:
-    _SET_GEOMETRY(META_KEYS, x, allocate((0,), (1,), x.dtype).untyped_storage(), 0, (0,), (1,))
+    set_geometry(META_KEYS, x, allocate((0,), (1,), x.dtype).untyped_storage(), 0, (0,), (1,))
     return x
 
 
-@explicit("aten._ctc_loss.default", "aten._ctc_loss.Tensor")
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
 def _ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -212,7 +214,7 @@ def _ctc_loss(
     return allocate((batch,), (1,), log_probs.dtype), alpha
 
 
-@explicit("aten._ctc_loss_backward.default", "aten._ctc_loss_backward.Tensor")
+@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
 def _ctc_loss_backward(
     grad: Tensor,
     log_probs: Tensor,

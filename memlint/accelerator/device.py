@@ -1,6 +1,7 @@
 """Registration of the virtual device, and tensors on it. Everything experimental that PyTorch may change is here.
 
-Checked with torch 2.10 to 2.13: see docs/torch-versions.md.
+The private functions of PyTorch used here were checked with torch 2.10 to 2.13. tests/test_torch_versions.py holds what
+memlint states by version against the PyTorch that is installed.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from memlint.accelerator import state
 from memlint.accelerator.guard import DeviceGuard
-from memlint.accelerator.ledger import Entry, Ledger
 from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from memlint.accelerator.ledger import Entry
 
 NAME = "vgpu"
 
@@ -33,7 +36,8 @@ CPU_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 META_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 
 _create_empty = torch._C._acc.create_empty_tensor
-_set_geometry = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
+set_geometry = torch.ops.aten.set_.source_Storage_storage_offset._handle.redispatch_boxed
+"""Called with dispatch keys, tensor, storage, offset, shape, stride."""
 real_device_of: Callable[[torch.Tensor], torch.device] = torch._C.TensorBase.device.__get__
 """The device PyTorch itself sees, whatever the program is shown."""
 
@@ -47,50 +51,44 @@ class real:  # noqa: N801 - reads as `real.empty(...)`
     is_cpu: Callable[[torch.Tensor], bool] = torch._C.TensorBase.is_cpu.__get__  # type: ignore[attr-defined]
 
 
-class State:
-    """What the process is simulating: one Ledger at a time, and what new storages are."""
-
-    ledger = Ledger()
-    device: Any = None
-    """The `memlint.cuda.devices.Device` simulated now, if any."""
-    cuda = True
-    """Whether it is a GPU: storages then carry a tag that says if they are the host's."""
-    workspaces: Any = None
-    """The `memlint.cuda.hidden.workspaces.Workspaces` of the GPU simulated now, if any."""
-    placement: bool | None = None
-    """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
-    last_host = False
-    """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
-    host_scratch: Callable[..., Any] | None = None
-    """On the host: called with kernel, args and kwargs, gives what the kernel holds for itself while it runs."""
-    calls: Any = None
-    """Where the calls of kernels are recorded, if anywhere: see `memlint.scaling.calls`."""
-    assume: Callable[[str], None] = staticmethod(lambda _text: None)
-    """Called with each thing that is assumed because no device can say it."""
-
-
 def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     """Make an uninitialised tensor of this shape and stride (in elements) on the virtual device, with a new storage."""
     tensor = _create_empty((0,), dtype)
     storage: Any = tensor.untyped_storage()
     # The Meta kernel of set_ gives the storage its size without allocating and without changing its device.
-    _set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
-    storage.entry = State.ledger.open(storage.nbytes(), tuple(shape), dtype, host=new_on_host())
+    set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
+    now = state.current
+    storage.entry = now.ledger.open(storage.nbytes(), tuple(shape), dtype, host=now.new_on_host)
     return tensor
 
 
-def new_on_host() -> bool:
-    """Whether a storage made now is the host's."""
-    if State.placement is not None:
-        return State.cuda and State.placement
-    return State.cuda and State.last_host
+def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:
+    """Of a tensor of this shape without gaps in this layout, in elements."""
+    if layout is not torch.contiguous_format:
+        with torch._C.DisableTorchFunction():
+            return real.empty(shape, device="meta", memory_format=layout).stride()
+    steps, step = [], 1
+    for n in reversed(shape):
+        steps.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(steps))
+
+
+def contiguous(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Make a new tensor of this shape without gaps, in order."""
+    return allocate(shape, strides(shape), dtype)
+
+
+def like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Make a new tensor of the shape of `tensor` without gaps, in order."""
+    return contiguous(tensor.shape, dtype or tensor.dtype)
 
 
 def reshape_storage(tensor: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> None:
     """Give `tensor` a new geometry; if its storage has to grow, that is a death and a birth."""
     storage = tensor.untyped_storage()
     before, offset = storage.nbytes(), tensor.storage_offset()
-    _set_geometry(META_KEYS, tensor, storage, offset, shape, stride)
+    set_geometry(META_KEYS, tensor, storage, offset, shape, stride)
     if storage.nbytes() != before:
         reopen(storage, tuple(shape), tensor.dtype, storage.nbytes())
 
@@ -98,13 +96,13 @@ def reshape_storage(tensor: torch.Tensor, shape: Sequence[int], stride: Sequence
 def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
     """Change the size of a storage in place, as `UntypedStorage.resize_` does."""
     if nbytes > storage.nbytes():
-        _set_geometry(META_KEYS, _create_empty((0,), torch.uint8), storage, 0, (nbytes,), (1,))
+        set_geometry(META_KEYS, _create_empty((0,), torch.uint8), storage, 0, (nbytes,), (1,))
     reopen(storage, (nbytes,), torch.uint8, nbytes)
 
 
 def reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> None:
     """Begin the life of a storage's new bytes, then end that of its old ones, as a copying resize does."""
-    storage.entry = State.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
+    storage.entry = state.current.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
 
 
 def is_virtual(value: Any) -> bool:

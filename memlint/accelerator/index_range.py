@@ -8,12 +8,9 @@ import torch
 
 from memlint.accelerator.values import content
 
-PACKETS = frozenset({"index_select", "gather", "index"})
-"""Kernels that read where an index says: embeddings, `x[index]`."""
-
 
 def refuse_out_of_range(packet: str, args: tuple[Any, ...]) -> None:
-    """Raise IndexError where a kernel of `PACKETS` with these arguments would read what is not there.
+    """Raise IndexError where a kernel that reads at an index with these arguments would read what is not there.
 
     A GPU stops with a device-side assertion, which names neither line nor number.
     """

@@ -28,7 +28,7 @@ from memlint.accelerator.values import (
 )
 
 if TYPE_CHECKING:
-    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -207,7 +207,7 @@ def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
     except (_Unknown, RuntimeError, NotImplementedError):
         return False  # not known, no CPU kernel, or data that an earlier assumption made impossible
     if kernel.written and kernel.packet != "_copy_from":
-        result = [host_args[i] if i < len(host_args) else host_kwargs.get(n) for i, n in kernel.written]
+        result = kernel.written_of(host_args, host_kwargs)
     for t, value in zip(made, _flat(result), strict=False):
         if t.shape == value.shape:
             remember(t, value)

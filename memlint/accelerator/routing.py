@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, entry_of
+from memlint.accelerator import state
+from memlint.accelerator.device import entry_of
 from memlint.accelerator.values import content, is_known_kind
 
 if TYPE_CHECKING:
-    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 
@@ -67,15 +68,15 @@ def count_true(mask: Tensor, what: str) -> int:
     shape = list(mask.shape)
     if entry.expected is not None:
         count = min(-(-entry.expected * mask.numel() // max(total, 1)), mask.numel())
-        State.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
+        state.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
         return count
     if entry.nonzeros is None:
-        State.assume(f"{what} of a mask of shape {shape} is taken to select every element")
+        state.assume(f"{what} of a mask of shape {shape} is taken to select every element")
         return mask.numel()
     if mask.numel() == total:
         return min(int(entry.nonzeros), total)
     count = min(-(-int(entry.nonzeros) * mask.numel() // max(total, 1)), mask.numel())
-    State.assume(
+    state.assume(
         f"{what} of a part of shape {shape} of a sparse mask is taken to select an equal share, {count} elements"
     )
     return count

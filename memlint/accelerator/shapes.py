@@ -2,90 +2,73 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from memlint.accelerator.device import allocate, real
-from memlint.accelerator.kernels import explicit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from memlint.accelerator.device import contiguous, like
+from memlint.accelerator.registration import kernel
 
 Tensor = torch.Tensor
 _GRU_WORKSPACE = 5
 """Numbers per hidden unit that the fused cell keeps (aten/src/ATen/native/cuda/RNN.cu)."""
 
 
-def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A new tensor of this shape."""
-    return allocate(shape, real.empty(shape, device="meta").stride(), dtype)
-
-
-def like(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A new contiguous tensor of the shape of `x`."""
-    return contiguous(x.shape, dtype or x.dtype)
-
-
-@explicit(
-    "aten._logcumsumexp.default",
-    "aten.binomial.default",
-    "aten._sample_dirichlet.default",
-    "aten._masked_softmax.default",
-    "aten._standard_gamma.default",  # the last has a meta kernel from torch 2.13 on
+@kernel(
+    "_logcumsumexp",
+    "binomial",
+    "_sample_dirichlet",
+    "_masked_softmax",
+    "_standard_gamma",  # the last has a meta kernel from torch 2.13 on
 )
 def _like_first(x: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(x)
 
 
-@explicit("aten._standard_gamma_grad.default", "aten._dirichlet_grad.default", "aten._masked_softmax_backward.default")
+@kernel("_standard_gamma_grad", "_dirichlet_grad", "_masked_softmax_backward")
 def _like_gradient(grad: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(grad)
 
 
-@explicit(
-    "aten.multi_margin_loss_backward.default",
-    "aten.multilabel_margin_loss_backward.default",
-    "aten.fractional_max_pool3d_backward.default",
-)
+@kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
 def _like_input(grad: Tensor, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(x)
 
 
-@explicit("aten._cummax_helper.default", "aten._cummin_helper.default")
+@kernel("_cummax_helper", "_cummin_helper")
 def _writes_outputs(*_: Any) -> None:
     """Both outputs are given, and have their shape."""
 
 
-@explicit(
-    "aten.fake_quantize_per_tensor_affine_cachemask.default",
-    "aten.fake_quantize_per_channel_affine_cachemask.default",
-    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
+@kernel(
+    "fake_quantize_per_tensor_affine_cachemask",
+    "fake_quantize_per_channel_affine_cachemask",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
 )
 def _fake_quantize(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return like(x), like(x, torch.bool)
 
 
-@explicit("aten.geqrf.default")
+@kernel("geqrf")
 def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
     *batch, rows, columns = x.shape
     factors = contiguous((*batch, columns, rows), x.dtype).mT
     return factors, contiguous((*batch, min(rows, columns)), x.dtype)
 
 
-@explicit(
-    "aten._fused_sgd_.default",
-    "aten._fused_sgd_.tensor_lr",
-    "aten._fused_adagrad_.default",
-    "aten._fused_adagrad_.tensor_lr",
-    "aten._fused_adam_.tensor_lr",
-    "aten._fused_adamw_.tensor_lr",
+@kernel(
+    "_fused_sgd_",
+    "_fused_sgd_.tensor_lr",
+    "_fused_adagrad_",
+    "_fused_adagrad_.tensor_lr",
+    "_fused_adam_.tensor_lr",
+    "_fused_adamw_.tensor_lr",
 )
 def _fused_step(*_: Any, **__: Any) -> None:
     """One kernel for a whole list of parameters; it allocates nothing."""
 
 
-@explicit("aten._thnn_fused_gru_cell.default")
+@kernel("_thnn_fused_gru_cell")
 def _gru_cell(
     input_gates: Tensor,
     hidden_gates: Tensor,
@@ -97,7 +80,7 @@ def _gru_cell(
     return like(hx), workspace
 
 
-@explicit("aten._thnn_fused_gru_cell_backward.default")
+@kernel("_thnn_fused_gru_cell_backward")
 def _gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Tensor | None, ...]:
     gates = (workspace.shape[0], workspace.shape[1] // _GRU_WORKSPACE * 3)
     grad_gates = [contiguous(gates, workspace.dtype) for _ in range(2)]
@@ -106,23 +89,23 @@ def _gru_cell_backward(grad: Tensor, workspace: Tensor, has_bias: bool) -> tuple
     return *grad_gates, grad_hx, *grad_biases
 
 
-@explicit("aten.batch_norm_stats.default")
+@kernel("batch_norm_stats")
 def _batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
     return contiguous((x.shape[1],), dtype), contiguous((x.shape[1],), dtype)
 
 
-@explicit("aten.batch_norm_elemt.default")
+@kernel("batch_norm_elemt")
 def _batch_norm_elemt(x: Tensor, *_: Any) -> Tensor:
     return like(x)
 
 
-@explicit("aten.batch_norm_gather_stats_with_counts.default")
+@kernel("batch_norm_gather_stats_with_counts")
 def _batch_norm_gather(x: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return contiguous((x.shape[1],), mean.dtype), contiguous((x.shape[1],), mean.dtype)
 
 
-@explicit("aten.batch_norm_backward_reduce.default")
+@kernel("batch_norm_backward_reduce")
 def _batch_norm_backward_reduce(
     grad: Tensor,
     x: Tensor,
@@ -138,6 +121,6 @@ def _batch_norm_backward_reduce(
     return *sums, *(contiguous((x.shape[1],), dtype) if wanted else None for wanted in (weight_g, bias_g))
 
 
-@explicit("aten.batch_norm_backward_elemt.default")
+@kernel("batch_norm_backward_elemt")
 def _batch_norm_backward_elemt(grad: Tensor, x: Tensor, *_: Any) -> Tensor:
     return like(x)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from memlint.accelerator.device import DEVICE, NAME, State, entry_of, real_device_of
-from memlint.accelerator.kernels import Kernel, kernel_of, observers, run
-from memlint.accelerator.registration import KEY, everything, implement, overload
+from memlint.accelerator import state
+from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
+from memlint.accelerator.dispatch import refuse_mixed_devices, run
+from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.registration import KEY, Decorator, Function, everything, implement, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,16 +66,16 @@ FROM_DENSE = (
 )
 """Ops on dense tensors that compose others in the same way."""
 
-EXPLICIT: dict[tuple[str, str], Callable[..., Any]] = {}
-"""Kernels written by hand, by dispatch key and overload name."""
+HAND_WRITTEN: dict[tuple[str, str], Function] = {}
+"""Kernels by dispatch key and name of the op."""
 
 
-def explicit(family: Family, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a hand-written kernel of `family` for these overloads, given as `addmm.default`."""
+def sparse_kernel(family: Family, *names: str) -> Decorator:
+    """Carry these ops out on tensors of `family` by the decorated function: see `registration.kernel`."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def register(function: Function) -> Function:
         for name in names:
-            EXPLICIT[family.key, name] = function
+            HAND_WRITTEN[family.key, name] = function
         return function
 
     return register
@@ -158,7 +160,7 @@ def become(tensor: Tensor, other: Tensor) -> Tensor:
 
 def launch(op: OpOverload, inputs: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
     """Show the observers one kernel, `make`, that reads `inputs`; its parts stand for a sparse tensor."""
-    kernel = _kernel_of(op)
+    kernel, observers = _kernel_of(op), state.current.observers
     for observer in observers:
         observer.started(kernel)
     try:
@@ -204,18 +206,15 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
     for t in _tensors(args):
         host = is_host(t) if real_device_of(t).type == NAME else not t.dim() or None
         if host is None:
-            mixed = mixed or State.cuda
+            mixed = mixed or state.current.cuda
         elif real_device_of(t).type == NAME:
             mixed = mixed or (first is not None and host != first and t.dim() > 0)
             first = host if first is None else first
     packet = op._schema.name.split("::")[-1]
     if mixed and packet not in _MIXES_DEVICES:
-        raise RuntimeError(
-            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
-            f"(when checking arguments of aten::{packet})"
-        )
+        refuse_mixed_devices(packet)
     if first is not None:
-        State.last_host = first
+        state.current.last_host = first
 
 
 def _composed(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
@@ -226,7 +225,7 @@ def _composed(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
     return call
 
 
-def _explicit(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
+def _hand_written(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         _enter(op, args)
         with torch._C.DisableTorchFunction():
@@ -254,14 +253,12 @@ def register() -> None:
     """Put every sparse kernel in PyTorch's dispatcher."""
     for family in (COO, COMPRESSED):
         everything.fallback(_unsupported(family), family.key)
-        for name in torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name):
-            if not name.startswith("aten::"):
-                continue
-            op = overload(name)
-            packet = op._schema.name.split("::")[-1]
-            written = EXPLICIT.get((family.key, f"{packet}.{op._overloadname}"))
-            if written is not None:
-                implement(op, family.key, _explicit(op, written))
+        names = torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name)
+        for name in (n.removeprefix("aten::") for n in names if n.startswith("aten::")):
+            op, packet = overload(name), name.partition(".")[0]
+            function = HAND_WRITTEN.get((family.key, name))
+            if function is not None:
+                implement(op, family.key, _hand_written(op, function))
             elif packet in COMPOSED or packet.rstrip("_") in COMPOSED:
                 implement(op, family.key, _composed(op, family.like))
             else:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import values
-from memlint.accelerator.device import State, allocate, entry_of, is_virtual, real
+from memlint.accelerator import state, values
+from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, real
 from memlint.accelerator.sparse import (
     COMPRESSED,
     COO,
@@ -20,9 +20,9 @@ from memlint.accelerator.sparse import (
     become,
     compressed,
     coo,
-    explicit,
     launch,
     parts_of,
+    sparse_kernel,
 )
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ if TYPE_CHECKING:
 Tensor = torch.Tensor
 aten = torch.ops.aten
 DispatchKey = torch._C.DispatchKey
-
-
-def contiguous(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A new tensor of this shape."""
-    return allocate(shape, real.empty(shape, device="meta").stride(), dtype)
 
 
 def int64s(count: int) -> Tensor:
@@ -89,7 +84,7 @@ def _flatten(indices: Tensor) -> None:
 # --- coalesce
 
 
-@explicit(COO, "_coalesce.default")
+@sparse_kernel(COO, "_coalesce")
 def _coalesce(x: Tensor) -> Tensor:
     indices, elements = parts_of(x)
     count = indices.shape[1]
@@ -129,7 +124,7 @@ def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor
 
 
 def _kept(x: Tensor, count: int) -> int:
-    State.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
+    state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
     return min(count, _positions(x))
 
 
@@ -141,7 +136,7 @@ def coalesced_form(x: Tensor) -> Tensor:
 # --- sums
 
 
-@explicit(COO, "add.out")
+@sparse_kernel(COO, "add.out")
 def _add(x: Tensor, y: Tensor, *, alpha: Any = 1, out: Tensor) -> Tensor:
     if y.layout is torch.strided:
         raise RuntimeError("add(sparse, dense) is not supported. Use add(dense, sparse) instead.")
@@ -190,7 +185,7 @@ def _add_to_dense(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
     return out
 
 
-@explicit(COMPRESSED, "add.Tensor")
+@sparse_kernel(COMPRESSED, "add.Tensor")
 def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor:
     if x.layout is torch.strided:
         result: Tensor = _add_compressed_out(x, y, out=contiguous(x.shape, torch.result_type(x, y)))
@@ -201,13 +196,13 @@ def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor:
     elif known_x is not None and known_y is not None:
         count = (known_x + known_y)._nnz()
     else:
-        State.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
+        state.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
         count = min(num_elements(x) + num_elements(y), x.numel())
     dtype = torch.result_type(x, y)
     return launch(aten.add.Tensor, [x, y], lambda: compressed_of(x, x.shape, count, dtype))
 
 
-@explicit(COMPRESSED, "add.out")
+@sparse_kernel(COMPRESSED, "add.out")
 def _add_compressed_out(x: Tensor, y: Tensor, *, alpha: Any = 1, out: Tensor) -> Tensor:
     if x.layout is torch.strided:
         if out is not x:
@@ -252,12 +247,12 @@ def _turned(op: OpOverload, x: Tensor, layout: torch.layout) -> Tensor:
     return launch(op, [x], make)
 
 
-@explicit(COMPRESSED, "_to_sparse_csr.default")
+@sparse_kernel(COMPRESSED, "_to_sparse_csr")
 def _to_csr(x: Tensor, dense_dim: int | None = None) -> Tensor:
     return _turned(aten._to_sparse_csr.default, x, torch.sparse_csr)
 
 
-@explicit(COMPRESSED, "_to_sparse_csc.default")
+@sparse_kernel(COMPRESSED, "_to_sparse_csc")
 def _to_csc(x: Tensor, dense_dim: int | None = None) -> Tensor:
     return _turned(aten._to_sparse_csc.default, x, torch.sparse_csc)
 
@@ -265,7 +260,7 @@ def _to_csc(x: Tensor, dense_dim: int | None = None) -> Tensor:
 # --- products element by element
 
 
-@explicit(COO, "mul.out")
+@sparse_kernel(COO, "mul.out")
 def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
     sparse = all(isinstance(t, Tensor) and t.layout is torch.sparse_coo for t in (x, y))
     if not sparse or x.dim() == 0 or y.dim() == 0:
@@ -275,7 +270,7 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
     if known_x is not None and known_y is not None:
         count = (known_x * known_y)._nnz()
     else:
-        State.assume(f"the product of two sparse tensors of shape {list(x.shape)} has all elements of the emptier one")
+        state.assume(f"the product of two sparse tensors of shape {list(x.shape)} has all elements of the emptier one")
         count = min(num_elements(x), num_elements(y))
     indices, elements = parts_of(x)
     dtype = torch.result_type(x, y)
@@ -289,7 +284,7 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
     return become(out, launch(aten.mul.out, [x, y], make))
 
 
-@explicit(COO, "sparse_mask.default")
+@sparse_kernel(COO, "sparse_mask")
 def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     if x.layout is torch.strided:
         return aten.sparse_mask.default._op_dk(DispatchKey.SparseCPU, x, mask)  # type: ignore[no-any-return]
@@ -317,19 +312,19 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
     return coo(copied, result, x.shape, coalesced=True)
 
 
-@explicit(COO, "_sparse_softmax.default", "_sparse_log_softmax.default")
+@sparse_kernel(COO, "_sparse_softmax", "_sparse_log_softmax")
 def _sparse_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     x = coalesced_form(x)
     return launch(aten._sparse_softmax.default, [x], lambda: _softmax(x, dim))
 
 
-@explicit(COO, "_sparse_softmax_backward_data.default", "_sparse_log_softmax_backward_data.default")
+@sparse_kernel(COO, "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data")
 def _sparse_softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor) -> Tensor:
     grad, output = coalesced_form(grad), coalesced_form(output)
     return launch(aten._sparse_softmax_backward_data.default, [grad, output], lambda: _softmax(output, dim))
 
 
-@explicit(COO, "_sparse_sum_backward.default")
+@sparse_kernel(COO, "_sparse_sum_backward")
 def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor:
     x = coalesced_form(x)
     if grad.layout is torch.sparse_coo:
@@ -344,7 +339,7 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor
     return launch(aten._sparse_sum_backward.default, [grad, x], make)
 
 
-@explicit(COO, "index_select.default")
+@sparse_kernel(COO, "index_select")
 def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     dim %= x.dim()
     indices, elements = parts_of(x)
@@ -355,7 +350,7 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         if known is not None and chosen is not None:
             count = aten.index_select.default(known, dim, chosen)._nnz()
         else:
-            State.assume(
+            state.assume(
                 f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
             )
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import values
-from memlint.accelerator.device import State, allocate
-from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, explicit, launch, parts_of
-from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, contiguous, num_elements, pattern, written
+from memlint.accelerator import state, values
+from memlint.accelerator.device import allocate, contiguous
+from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launch, parts_of, sparse_kernel
+from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, num_elements, pattern, written
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 
 def _assume_workspace() -> None:
-    State.assume("cuSPARSE's own buffers for products of sparse matrices are not counted")
+    state.assume("cuSPARSE's own buffers for products of sparse matrices are not counted")
 
 
 def _by(x: Tensor) -> str:
@@ -70,22 +70,22 @@ def _sparse_times_dense(op: OpOverload, added: Tensor, sparse: Tensor, dense: Te
     return launch(op, [added, sparse, dense], make)
 
 
-@explicit(COO, "addmm.default")
+@sparse_kernel(COO, "addmm")
 def _addmm(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     return _sparse_times_dense(aten.addmm.default, added, sparse, dense, None)
 
 
-@explicit(COO, "addmm.out")
+@sparse_kernel(COO, "addmm.out")
 def _addmm_out(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
     return _sparse_times_dense(aten.addmm.out, added, sparse, dense, out)
 
 
-@explicit(COO, "addmm_.default")
+@sparse_kernel(COO, "addmm_")
 def _addmm_in_place(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     return _sparse_times_dense(aten.addmm_.default, added, sparse, dense, added)
 
 
-@explicit(COO, "bmm.default")
+@sparse_kernel(COO, "bmm")
 def _bmm(sparse: Tensor, dense: Tensor) -> Tensor:
     if sparse.layout is not torch.sparse_coo or dense.layout is not torch.strided:
         raise RuntimeError(f"bmm: expected a sparse and a dense tensor, but got {sparse.layout} and {dense.layout}")
@@ -109,14 +109,14 @@ def _product_nnz(x: Tensor, y: Tensor) -> int:
     known_x, known_y = pattern(x), pattern(y)
     if known_x is not None and known_y is not None:
         return (known_x @ known_y)._nnz()
-    State.assume(
+    state.assume(
         f"the product of sparse matrices of shapes {list(x.shape)} and {list(y.shape)} is taken as full as it can be"
     )
     rows, columns = x.shape[0], y.shape[1]
     return min(rows * columns, num_elements(x) * min(columns, num_elements(y)))
 
 
-@explicit(COO, "_sparse_sparse_matmul.default")
+@sparse_kernel(COO, "_sparse_sparse_matmul")
 def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
     _check_product(x, y)
     x, y = coalesced_form(x), coalesced_form(y)
@@ -138,7 +138,7 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
     return launch(aten._sparse_sparse_matmul.default, [x, y], make)
 
 
-@explicit(COMPRESSED, "addmm.default")
+@sparse_kernel(COMPRESSED, "addmm")
 def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     if x.layout is torch.strided:
         result: Tensor = _addmm_compressed(x, a, b, out=contiguous((a.shape[0], b.shape[1]), x.dtype))
@@ -149,7 +149,7 @@ def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alp
     return launch(aten.addmm.default, [a, b], lambda: compressed_of(x, (a.shape[0], b.shape[1]), count, x.dtype))
 
 
-@explicit(COMPRESSED, "addmm.out")
+@sparse_kernel(COMPRESSED, "addmm.out")
 def _addmm_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
     if out.layout is not torch.strided:
         return become(out, _addmm_compressed_new(x, a, b))
@@ -161,7 +161,7 @@ def _addmm_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: 
     return written(aten.addmm.out, out, x, a, b)
 
 
-@explicit(COMPRESSED, "addmv.out")
+@sparse_kernel(COMPRESSED, "addmv.out")
 def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
     if a.dim() != 2 or b.dim() != 1 or a.shape[1] != b.shape[0]:
         raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({_by(a)}), vec ({b.shape[0]})")
@@ -170,7 +170,7 @@ def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: 
     return written(aten.addmv.out, out, x, a, b)
 
 
-@explicit(COMPRESSED, "sparse_sampled_addmm.default")
+@sparse_kernel(COMPRESSED, "sparse_sampled_addmm")
 def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     _check_product(a, b)
     _assume_workspace()

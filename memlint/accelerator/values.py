@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import NAME, State, entry_of, real, real_device_of
+from memlint.accelerator import state
+from memlint.accelerator.device import NAME, entry_of, real, real_device_of
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
@@ -120,10 +121,10 @@ def read_scalar(tensor: Tensor) -> Any:
     if shared is not None:
         return shared
     if entry.likely is not None:
-        State.assume("all() of values that are not known is taken as true")
+        state.assume("all() of values that are not known is taken as true")
         return entry.likely
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
-    State.assume(f"a value read from the device is taken as {zero}")
+    state.assume(f"a value read from the device is taken as {zero}")
     return zero
 
 

@@ -7,31 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import guard, nested, registration, sparse, sparse_kernels, sparse_products
-from memlint.accelerator.device import State
+from memlint.accelerator import backend, guard, nested, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.cuda import autocast, hidden
-from memlint.cuda.facade import interchange as leaving
-from memlint.cuda.facade import program as facade
-from memlint.cuda.facade import queries
-from memlint.cuda.facade import serialization as saving
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.facade import interchange, program, queries, serialization
 from memlint.cuda.hidden.workspaces import Workspaces
-from memlint.cuda.kernels import (
-    attention,
-    convolution,
-    encoder,
-    recurrent,
-)
-from memlint.cuda.kernels import (
-    composites as kernels,
-)
-from memlint.cuda.kernels import (
-    host as cpu_kernels,
-)
-from memlint.cuda.kernels import (
-    packed_sequences as packing,
-)
+from memlint.cuda.kernels import attention, composites, convolution, encoder, host, packed_sequences, recurrent
+from memlint.cuda.simulated import Simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,59 +26,66 @@ __all__ = ["virtual_device"]
 
 
 @contextlib.contextmanager
-def virtual_device(device: Device) -> Iterator[Ledger]:
+def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -> Iterator[Ledger]:
     """Show the process `device` and record every storage in the Ledger given.
 
-    Inside, PyTorch code runs as it would on that device, but nothing is computed. Raises TraceError when nested.
+    Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` says what the program
+    reads of reserved memory; PyTorch's defaults if it is None. Raises TraceError when nested.
     """
-    if State.device is not None:
+    outer = state.current
+    if isinstance(outer, Simulated):
         raise TraceError(
             "a virtual device is active already", "Leave the first `virtual_device` block before a second."
         )
-    ledger = Ledger()
-    State.device, State.cuda, State.ledger = device, device.is_cuda, ledger
-    State.workspaces = Workspaces(device) if device.is_cuda else None
-    State.host_scratch = None if device.is_cuda else cpu_kernels.HostScratch()
-    replaced: list[tuple[Any, str, Any]] = []
+    running = Simulated(
+        ledger=Ledger(),
+        cuda=device.is_cuda,
+        takes_temporaries=device.is_cuda,
+        host_scratch=None if device.is_cuda else host.HostScratch(),
+        observers=outer.observers,
+        assume=outer.assume,
+        calls=outer.calls,
+        device=device,
+        allocator=allocator or AllocatorSettings(),
+        workspaces=Workspaces(device),
+    )
     multithreading = torch.autograd.is_multithreading_enabled()
     torch.autograd.set_multithreading_enabled(False)
-    exits = contextlib.ExitStack()
     try:
-        if device.is_cuda:
-            exits.enter_context(registration.cuda_factories())
-        wanted = facade.patches(device) + saving.patches() + leaving.patches() + guard.patches()
-        if device.is_cuda:
-            wanted += queries.patches(device) + autocast.patches()
-        for owner, name, value in wanted:
+        with state.installed(running), contextlib.ExitStack() as exits:
+            if device.is_cuda:
+                exits.enter_context(backend.cuda_factories())
+            exits.enter_context(_patched(running))
+            yield running.ledger
+    finally:
+        autocast.clear_cache()
+        torch.autograd.set_multithreading_enabled(multithreading)
+
+
+@contextlib.contextmanager
+def _patched(running: Simulated) -> Iterator[None]:
+    """Replace the names of PyTorch that the program finds the device by."""
+    patches = program.patches(running.device) + serialization.patches() + interchange.patches() + guard.patches()
+    if running.cuda:
+        patches += queries.patches(running) + autocast.patches()
+    replaced: list[tuple[Any, str, Any]] = []
+    try:
+        for owner, name, value in patches:
             replaced.append((owner, name, owner.__dict__.get(name, _MISSING)))
             setattr(owner, name, value)
-        yield ledger
+        yield
     finally:
         for owner, name, value in reversed(replaced):
             if value is _MISSING:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
-        exits.close()
-        autocast.clear_cache()
-        torch.autograd.set_multithreading_enabled(multithreading)
-        State.device, State.cuda, State.ledger, State.host_scratch = None, True, Ledger(), None
-        State.workspaces = None
 
 
 _MISSING = object()
 _REGISTER = (
-    registration,
-    kernels,
-    convolution,
-    attention,
-    encoder,
-    hidden,
-    nested,
-    packing,
-    recurrent,
-    sparse_kernels,
-    sparse_products,
+    *(attention, backend, composites, convolution, encoder, hidden, nested, packed_sequences, recurrent),
+    *(sparse_kernels, sparse_products),
 )
 """Modules that are imported for the kernels they register."""
 

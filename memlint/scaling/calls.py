@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from memlint.accelerator import kernels
-from memlint.accelerator.device import NAME, State, allocate, entry_of, real_device_of
+from memlint.accelerator import dispatch, state
+from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
+from memlint.cuda.hidden.workspaces import Workspaces
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 Form = tuple[Any, ...]
@@ -89,7 +92,7 @@ class Calls(list[Made]):
                 raise TooLongError(
                     f"two steps run more than {self._most} kernels, too many for a table beside", "See memlint sweep."
                 )
-            self._first, self._call = len(State.ledger.events), None
+            self._first, self._call = len(state.current.ledger.events), None
         self._inside += 1
 
     def with_arguments(
@@ -105,7 +108,7 @@ class Calls(list[Made]):
             return
         known: Any = None
         if key is not None:
-            known = (*key, State.placement, *map(_place, tensors))
+            known = (*key, state.current.placement, *map(_place, tensors))
             try:
                 self._call = self._known.get(known)
             except TypeError:  # an argument that cannot be hashed
@@ -119,7 +122,7 @@ class Calls(list[Made]):
         """The call is over."""
         self._inside -= 1
         if not self._inside and self._call is not None:
-            self.append(Made(self._call, self._first, len(State.ledger.events)))
+            self.append(Made(self._call, self._first, len(state.current.ledger.events)))
 
 
 def _place(tensor: Tensor) -> Any:
@@ -137,7 +140,7 @@ def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
         _form(args, numbers, others),
         tuple([(name, _form(value, numbers, others)) for name, value in kwargs.items()]),
     )
-    return Call(kernel, forms, tuple(numbers), tuple(others), State.placement)
+    return Call(kernel, forms, tuple(numbers), tuple(others), state.current.placement)
 
 
 class TooLongError(WorkloadError):
@@ -147,11 +150,12 @@ class TooLongError(WorkloadError):
 @contextlib.contextmanager
 def recorded(most: int | None = None) -> Iterator[Calls]:
     """Record the calls of kernels meanwhile. One more than `most` raises TooLongError."""
-    calls = State.calls = Calls(most)
+    current = state.current
+    calls = current.calls = Calls(most)
     try:
         yield calls
     finally:
-        State.calls = None
+        current.calls = None
 
 
 def can_be_made_alone(call: Call) -> bool:
@@ -164,19 +168,16 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
 
     Libraries' workspaces are left out: they belong to the first call that needs them. Raises what the kernel raises.
     """
-    ledger, workspaces, last_host = State.ledger, State.workspaces, State.last_host
-    State.ledger = scratch = Ledger()
-    State.workspaces = _Taken()
-    try:
+    scratch = Ledger()
+    alone = replace(simulated(), ledger=scratch, workspaces=_TAKEN)
+    with state.installed(alone):
         args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)
-        State.placement = call.placement
-        kept = kernels.run_alone(call.kernel, args, kwargs)  # its storages are open as long as something holds it
+        alone.placement = call.placement
+        kept = dispatch.run_alone(call.kernel, args, kwargs)  # its storages are open as long as something holds it
         events = scratch.events[start:]
         scratch.freeze()
         del kept
-    finally:
-        State.ledger, State.workspaces, State.placement, State.last_host = ledger, workspaces, None, last_host
     return pattern_of(events, scratch.size)
 
 
@@ -197,8 +198,11 @@ def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]
     return Pattern(tuple(map(Born._make, map(size, order))), tuple(told), kept)
 
 
-class _Taken:
+class _Taken(Workspaces):
     """Workspaces that everybody has already."""
+
+    def __init__(self) -> None:
+        """Of no device."""
 
     def product(self) -> None:
         """Take nothing."""
@@ -207,6 +211,7 @@ class _Taken:
         """Take nothing."""
 
 
+_TAKEN = _Taken()
 _TENSOR, _SCALAR, _UNKNOWN, _LIST, _INT, _FLOAT = "tensor", "scalar", "unknown", "list", "int", "float"
 
 
@@ -274,7 +279,7 @@ def _maker(form: Form, places: _Places) -> Callable[[Sequence[int], Sequence[Any
         places.number = end
 
         def make(numbers: Sequence[int], _others: Sequence[Any]) -> Tensor:
-            State.placement = host
+            state.current.placement = host
             return allocate(numbers[place:middle], numbers[middle:end], dtype)
 
         return make

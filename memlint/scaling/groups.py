@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from memlint.accelerator.kernels import Remembered, Shape, remembering
+from memlint.accelerator.inference import Remembered, Shape, remembering
 from memlint.scaling.calls import Born, Call, Pattern, can_be_made_alone, make_alone
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Group:
         seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]
         told = tuple(pattern for pattern, _inferred in seen)
         kernel = calls[0].kernel
-        plain = kernel.explicit is None and kernel.temporaries is None
+        plain = kernel.hand_written is None and kernel.temporaries is None
         constant = all(call.numbers == calls[0].numbers for call in calls)
         structures = {(pattern.events, pattern.kept) for pattern in told if pattern is not None}
         is_steady = None not in told and len(structures) == 1 and (plain or constant)

@@ -26,7 +26,7 @@ from memlint.tracing.records import Doubt
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.accelerator.kernels import Remembered
+    from memlint.accelerator.inference import Remembered
     from memlint.scaling.grid import Grid, Point
     from memlint.tracing.storages import Storages
 

@@ -240,7 +240,7 @@ class Steps:
             raise self._rejected[point]
         if point not in self.lives:
             try:
-                self.lives[point] = lives_of(taken(self._program(point), self.device))
+                self.lives[point] = lives_of(taken(self._program(point), self.device, self._settings))
             except WorkloadError as error:
                 self._rejected[point] = error
                 raise
@@ -248,7 +248,7 @@ class Steps:
 
     def _sample(self, point: Point) -> Sample:
         with recorded(self.most_calls) as calls:
-            storages = taken(self._program(point), self.device)
+            storages = taken(self._program(point), self.device, self._settings)
         self.lives[point] = lives_of(storages)
         return Sample(point, storages, tuple(calls))
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from memlint.accelerator import kernels
-from memlint.accelerator.device import NAME, State, entry_of, real_device_of
+from memlint.accelerator import state
+from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
 from memlint.tracing.attribution import Attribution, Place, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.kernel import Kernel
     from memlint.accelerator.ledger import Ledger
+    from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
     from memlint.cuda.hidden.workspaces import Workspaces
 
@@ -69,7 +71,7 @@ class Recorded:
 class Recorder:
     """An observer of kernels. Does as little as it can while the program runs; `finish` makes the records."""
 
-    def __init__(self, ledger: Ledger, workspaces: Workspaces | None) -> None:
+    def __init__(self, ledger: Ledger, workspaces: Workspaces) -> None:
         self.ledger = ledger
         self.attribution = Attribution()
         self.calls: list[Any] = []
@@ -176,7 +178,7 @@ class Recorder:
                     last_used[geometry.buffer] = node.index
         buffers = []
         for number, birth in enumerate(ledger.births):
-            workspace = self.workspaces.owner(number) if self.workspaces is not None else None
+            workspace = self.workspaces.owner(number)
             made_by = nodes[maker[number]] if maker[number] >= 0 else None
             buffers.append(
                 Buffer(
@@ -258,16 +260,16 @@ def observed(recorder: Recorder) -> Iterator[None]:
         recorder.attribution.optimizing = False
 
     hooks = [register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)]
-    assume = State.assume
-    State.assume = recorder.assume
+    running = state.current
+    assume, running.assume = running.assume, recorder.assume
     torch.nn.Module.__call__ = module_call  # type: ignore[method-assign]
-    kernels.observers.append(recorder)
+    running.observers.append(recorder)
     try:
         yield
     finally:
-        kernels.observers.remove(recorder)
+        running.observers.remove(recorder)
         torch.nn.Module.__call__ = call  # type: ignore[method-assign]
-        State.assume = assume
+        running.assume = assume
         for hook in hooks:
             hook.remove()
 
@@ -287,14 +289,20 @@ def collected_between_steps() -> Iterator[Callable[[], object]]:
 
 
 def trace_program(
-    program: Program, device: Device, *, num_steps: int = 2, after_step: Callable[[int], None] | None = None
+    program: Program,
+    device: Device,
+    allocator: AllocatorSettings | None = None,
+    *,
+    num_steps: int = 2,
+    after_step: Callable[[int], None] | None = None,
 ) -> Recorded:
     """Set `program` up and run `num_steps` steps of it on a simulated `device`.
 
-    Raises what the program raises.
+    `allocator` are the settings under which the program reads `torch.cuda.memory_reserved()`. Raises what the program
+    raises.
     """
-    with collected_between_steps() as collect, virtual_device(device) as ledger:
-        recorder = Recorder(ledger, State.workspaces)
+    with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+        recorder = Recorder(ledger, simulated().workspaces)
         with observed(recorder):
             program.setup()
             recorder.roles.note_setup(program)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.accelerator.device import State
 from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
 from memlint.tracing.recorder import collected_between_steps
 from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
+    from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
     from memlint.tracing.recorder import Program
 
@@ -26,9 +27,11 @@ class Storages(NamedTuple):
     """Those of libraries, which belong to whoever needs them first."""
 
 
-def storages_of(program: Program, device: Device, *, num_steps: int = 2) -> Storages:
+def storages_of(
+    program: Program, device: Device, allocator: AllocatorSettings | None = None, *, num_steps: int = 2
+) -> Storages:
     """Set `program` up and run `num_steps` steps of it on a simulated `device`; raises what the program raises."""
-    with collected_between_steps() as collect, virtual_device(device) as ledger:
+    with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
         program.setup()
         for _ in range(num_steps):
             program.step()
@@ -38,5 +41,5 @@ def storages_of(program: Program, device: Device, *, num_steps: int = 2) -> Stor
             sizes=tuple(birth.nbytes for birth in ledger.births),
             events=tuple(ledger.events),
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
-            workspaces=State.workspaces.numbers if State.workspaces is not None else frozenset(),
+            workspaces=simulated().workspaces.numbers,
         )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
-from memlint.accelerator import kernels
-from memlint.accelerator.device import State, entry_of, is_virtual
+from memlint.accelerator import state
+from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
 from memlint.base.ownership import is_memlint, is_users
 from memlint.memory.retention import Holder
@@ -25,6 +25,8 @@ from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
 
 if TYPE_CHECKING:
+    from memlint.accelerator.kernel import Kernel
+    from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 
 _DEPTH = 3
@@ -81,7 +83,7 @@ class _Search:
         self.found: dict[int, Holder] = {}
         self.over = False
 
-    def started(self, kernel: kernels.Kernel) -> None:
+    def started(self, kernel: Kernel) -> None:
         """Nothing is decided before a kernel has run."""
 
     def failed(self) -> None:
@@ -89,7 +91,7 @@ class _Search:
 
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
         """Look around if the peak is behind."""
-        if len(State.ledger.events) > self.event and not self.over:
+        if len(state.current.ledger.events) > self.event and not self.over:
             self.over = True
             self._look_around(sys._getframe(2))
             raise _Reached
@@ -100,11 +102,11 @@ class _Search:
             for number, way in _ways(frame, self.wanted):
                 ways[number].setdefault(way.name.key, way)
         alone = {number: [*found.values()] for number, found in ways.items() if _are_of_one_function(found.values())}
-        before = len(State.ledger.events)
+        before = len(state.current.ledger.events)
         for found in alone.values():
             for way in found:
                 way.name.unbind()
-        for event in State.ledger.events[before:]:
+        for event in state.current.ledger.events[before:]:
             if ~event in alone:
                 self.found[~event] = _holder(alone[~event])
 
@@ -186,18 +188,25 @@ def _has_attributes(value: Any) -> bool:
     )
 
 
-def find_holders(program: Program, device: Device, event: int, buffer_ids: Collection[int]) -> dict[int, Holder]:
+def find_holders(
+    program: Program,
+    device: Device,
+    event: int,
+    buffer_ids: Collection[int],
+    allocator: AllocatorSettings | None = None,
+) -> dict[int, Holder]:
     """Who alone holds which of `buffer_ids` at `event` of a fresh `program`'s trace.
 
     Missing is what stays when the variables of one function of the user's let go of it.
     """
     search = _Search(event, buffer_ids)
-    kernels.observers.append(search)
+    observers = state.current.observers
+    observers.append(search)
     try:
-        trace_program(program, device)
+        trace_program(program, device, allocator)
     except BaseException:  # clean-up of the program's may fail over a variable that is None now
         if not search.over:
             raise
     finally:
-        kernels.observers.remove(search)
+        observers.remove(search)
     return search.found

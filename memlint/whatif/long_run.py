@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, entry_of, is_virtual
+from memlint.accelerator import state
+from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
 from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
@@ -19,6 +20,7 @@ from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
 
 if TYPE_CHECKING:
+    from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 
 NUM_STEPS = 4
@@ -29,7 +31,7 @@ _OPAQUE = (torch.optim.Optimizer, str, bytes, int, float, type, ModuleType)
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
-def run_longer(program: Program, device: Device) -> LongRun:
+def run_longer(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> LongRun:
     """Run NUM_STEPS steps of a fresh `program`, and search what outlives them. Raises what the program raises."""
     keepers: dict[int, Keeper] = {}
 
@@ -41,7 +43,7 @@ def run_longer(program: Program, device: Device) -> LongRun:
                     for number in _numbers(tensor):
                         keepers.setdefault(number, keeper)
 
-    trace = trace_program(program, device, num_steps=NUM_STEPS, after_step=after_step).trace
+    trace = trace_program(program, device, allocator, num_steps=NUM_STEPS, after_step=after_step).trace
     return LongRun(Timeline.of(trace), keepers)
 
 
@@ -132,7 +134,7 @@ def _numbers(tensor: torch.Tensor) -> Iterator[int]:
         if is_virtual(each):
             entries = map(entry_of, parts_of(each))
             # Lists of the user's modules still hold what earlier runs left there.
-            yield from (entry.number for entry in entries if entry.ledger is State.ledger)
+            yield from (entry.number for entry in entries if entry.ledger is state.current.ledger)
 
 
 def _saved(tensor: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -61,7 +61,7 @@ class Simulation:
         self._rebuild = rebuild
         self._run = run
         self._device = device
-        self._settings = settings
+        self.settings = settings
         self._inputs = _shapes(program)
         self.num_traces = 0
         """How many Changes, or combinations of them, were traced."""
@@ -103,7 +103,7 @@ class Simulation:
         timeline = Timeline.of(trace)
         for change in changes:
             timeline = change.edit(timeline, trace)
-        after = estimate(timeline, self._device, trace.nodes, self._settings)
+        after = estimate(timeline, self._device, trace.nodes, self.settings)
         return WhatIf(
             changes=changes,
             estimate=after,

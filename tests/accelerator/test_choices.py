@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from memlint.accelerator.device import State
+from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 
@@ -44,7 +44,7 @@ def test_all_experts_together_get_as_many_tokens_as_in_a_real_run(route, tokens)
 
 def test_the_equal_share_is_an_assumption(monkeypatch):
     said = []
-    monkeypatch.setattr(State, "assume", said.append)
+    monkeypatch.setattr(state.current, "assume", said.append)
     with virtual_device(GPU):
         by_equality(torch.randn(1000, EXPERTS, device="cuda"))
     assert said[0] == "nonzero() of a mask of shape [1000, 2] is taken to select an equal share, 250 elements"

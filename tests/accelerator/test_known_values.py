@@ -10,8 +10,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memlint.accelerator import values
-from memlint.accelerator.device import State, entry_of, is_virtual
+from memlint.accelerator import state, values
+from memlint.accelerator.device import entry_of, is_virtual
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.tracing.recorder import trace_program
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def assumptions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Texts of the assumptions made."""
     texts: list[str] = []
-    monkeypatch.setattr(State, "assume", texts.append)
+    monkeypatch.setattr(state.current, "assume", texts.append)
     return texts
 
 

@@ -116,7 +116,7 @@ def test_answers_about_numbers_are_those_of_the_real_module() -> None:
     run("""
 from itertools import product
 stand_in = sys.modules["torch.fx.experimental.symbolic_shapes"]
-names = sorted(session.registration.lazy_imports._ABOUT_NUMBERS)
+names = sorted(session.backend.lazy_imports._ABOUT_NUMBERS)
 answers = {name: getattr(stand_in, name) for name in names}
 del sys.modules["torch.fx.experimental.symbolic_shapes"]
 import torch.fx.experimental.symbolic_shapes as real

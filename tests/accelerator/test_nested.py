@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from memlint.accelerator.device import State
+from memlint.accelerator import state
 from memlint.base.errors import TraceError
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(params=["a100-80gb", "cpu"])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     with virtual_device(device_named(request.param)):
-        yield "cuda:0" if State.cuda else "cpu"
+        yield "cuda:0" if state.current.cuda else "cpu"
 
 
 def jagged(device: str) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.accelerator.device import State
+from memlint.accelerator import state
 from memlint.accelerator.sparse import parts_of
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
@@ -245,7 +245,7 @@ def test_a_product_of_unknown_sparse_matrices_is_as_full_as_it_can_be(
     gpu: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[str] = []
-    monkeypatch.setattr(State, "assume", noted.append)
+    monkeypatch.setattr(state.current, "assume", noted.append)
     positions = torch.randint(0, 100, (2, 10), device="cuda")
     x = torch.sparse_coo_tensor(positions, torch.rand(10, device="cuda"), (100, 100))
     assert torch.sparse.mm(x, x)._nnz() == 100

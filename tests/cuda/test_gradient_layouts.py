@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from memlint.accelerator import kernels
+from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+
+if TYPE_CHECKING:
+    from memlint.accelerator.kernel import Kernel
 
 aten = torch.ops.aten
 SHAPE, CONTIGUOUS, CHANNELS_LAST = (2, 8, 4, 6), (192, 24, 6, 1), (192, 1, 48, 8)
@@ -63,7 +66,7 @@ class _OnVirtual:
     def __init__(self) -> None:
         self.called: list[str] = []
 
-    def started(self, kernel: kernels.Kernel) -> None:
+    def started(self, kernel: Kernel) -> None:
         self.called.append(kernel.packet)
 
     def finished(self, inputs: Any, outputs: Any) -> None: ...
@@ -87,11 +90,11 @@ def test_group_norm_copies_on_cuda_where_pytorch_does(layout: torch.memory_forma
         norm_step(x, weight)
     with virtual_device(device_named("a100-80gb")):
         x, weight = operands("cuda")
-        kernels.observers.append(virtual)
+        state.current.observers.append(virtual)
         try:
             norm_step(x, weight)
         finally:
-            kernels.observers.remove(virtual)
+            state.current.observers.remove(virtual)
     wanted = ("clone", "native_group_norm", "native_group_norm_backward")
     copies = [[name for name in each.called if name in wanted] for each in (meta, virtual)]
     assert copies[0] == copies[1] == ["clone"] * (layout is torch.channels_last) + list(wanted[1:])

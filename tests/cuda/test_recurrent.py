@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pack_sequence, pad_packed_sequence
 
-from memlint.accelerator.device import State
+from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 
@@ -42,7 +42,7 @@ LENGTHS: dict[str, Callable[[], Any]] = {
 
 
 def device() -> str:
-    return "cuda" if State.cuda else "cpu"
+    return "cuda" if state.current.cuda else "cpu"
 
 
 @pytest.fixture(params=["a100-80gb", "cpu"])
@@ -60,7 +60,7 @@ def gpu() -> Iterator[Ledger]:
 @pytest.fixture
 def assumed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
-    monkeypatch.setattr(State, "assume", texts.append)
+    monkeypatch.setattr(state.current, "assume", texts.append)
     return texts
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
-from memlint.accelerator import kernels
-from memlint.accelerator.device import State
+from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.tracing.recorder import Recorded, trace_program
 from memlint.tracing.records import Buffer, Category, Phase, Trace
@@ -202,14 +201,14 @@ class Failing(Training):
 
 
 def test_the_process_is_clean_after_an_exception_of_the_program() -> None:
-    call, assume, enabled = nn.Module.__call__, State.assume, gc.isenabled()
+    call, before, assume, enabled = nn.Module.__call__, state.current, state.current.assume, gc.isenabled()
     hooks = len(_global_optimizer_pre_hooks)
     with pytest.raises(RuntimeError, match="cannot be multiplied"):
         trace_program(Failing(), A100)
     assert nn.Module.__call__ is call
-    assert State.assume is assume
-    assert State.device is None
-    assert not kernels.observers
+    assert state.current is before
+    assert state.current.assume is assume
+    assert not state.current.observers
     assert gc.isenabled() == enabled
     assert gc.get_freeze_count() == 0
     assert len(_global_optimizer_pre_hooks) == hooks

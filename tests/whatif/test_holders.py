@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from memlint.accelerator import kernels
+from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, peak_event
 from memlint.tracing.recorder import trace_program
@@ -252,7 +252,7 @@ def test_what_only_autograd_holds_has_no_variable() -> None:
 
 def test_nothing_is_left_behind() -> None:
     holder(local)
-    assert not kernels.observers
+    assert not state.current.observers
 
 
 def test_the_search_of_a_program_that_shadows_attributes_does_not_fail() -> None:

@@ -141,7 +141,8 @@ class Analysis:
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
         program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
-        trace = traced(program, device)
+        settings = AllocatorSettings.parse(completed.allocator)
+        trace = traced(program, device, settings)
         if lazy_imports.Compilation.asked:
             program.assumptions.append(
                 Assumption(
@@ -153,9 +154,8 @@ class Analysis:
                 Assumption("the copies that oneDNN makes in layouts of its own for convolutions are not counted", None)
             )
         timeline = Timeline.of(trace)
-        settings = AllocatorSettings.parse(completed.allocator)
         peak = estimate(timeline, device, trace.nodes, settings)
-        run = functools.partial(traced, device=device)
+        run = functools.partial(traced, device=device, allocator=settings)
         simulation = Simulation(rebuild, run, device, settings, program=program, trace=trace, estimate=peak)
         return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
 
@@ -172,13 +172,16 @@ class Analysis:
         """Which variables hold these Buffers at the peak."""
         wanted = frozenset(buffer_ids)
         if wanted not in self._holders:
-            self._holders[wanted] = find_holders(self.rebuild(), self.device, self.estimate.peak_event, wanted)
+            self._holders[wanted] = self._find_holders(self.rebuild(), self.estimate.peak_event, wanted)
         return self._holders[wanted]
+
+    def _find_holders(self, program: Any, event: int, buffer_ids: Collection[int]) -> dict[int, Holder]:
+        return find_holders(program, self.device, event, buffer_ids, self.simulation.settings)
 
     @functools.cached_property
     def long_run(self) -> LongRun:
         """Four steps in a row, and the variables that keep what these leave behind."""
-        return run_longer(self.rebuild(), self.device)
+        return run_longer(self.rebuild(), self.device, self.simulation.settings)
 
     # --- as the Report says it
 
@@ -199,7 +202,7 @@ class Analysis:
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
         traced = (change for change in changes if not change.is_edit)
-        return find_holders(ChangedProgram(self.rebuild(), *traced), self.device, event, buffer_ids)
+        return self._find_holders(ChangedProgram(self.rebuild(), *traced), event, buffer_ids)
 
     def described(self, budget: Budget | None) -> report.Workload:
         """The Workload with its Estimate, its assumptions and whether it fits."""
@@ -297,19 +300,19 @@ def _owner(b: Buffer) -> str:
     return b.module
 
 
-def traced(program: Any, device: Device) -> Trace:
+def traced(program: Any, device: Device, allocator: AllocatorSettings | None = None) -> Trace:
     """Trace a program of a Workload.
 
     Raises WorkloadError for what its code raises, TraceError for what cannot be traced.
     """
     with _errors_named():
-        return trace_program(program, device).trace
+        return trace_program(program, device, allocator).trace
 
 
-def taken(program: Any, device: Device) -> Storages:
+def taken(program: Any, device: Device, allocator: AllocatorSettings | None = None) -> Storages:
     """Run a program of a Workload for its storages alone; raises the same."""
     with _errors_named():
-        return storages_of(program, device)
+        return storages_of(program, device, allocator)
 
 
 @contextlib.contextmanager

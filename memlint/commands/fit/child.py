@@ -95,7 +95,8 @@ class _Search:
         self.workload = workload
         self.device = device_named(workload.gpu)
         self._root = root
-        self._trace: Trace = traced(completed_program(workload, root), self.device)
+        self._settings = AllocatorSettings.parse(workload.allocator)
+        self._trace: Trace = traced(completed_program(workload, root), self.device, self._settings)
 
     def why_whole(self) -> str | None:
         """Why the batch is not cut into parts."""
@@ -138,11 +139,11 @@ class _Search:
         for number in fitting[:_MOST_TRIES]:
             more = (AccumulationSteps(number),) if number > 1 else ()
             try:
-                lives = lives_of(taken(self._changed((*changes, *more))(self.workload), self.device))
+                program = self._changed((*changes, *more))(self.workload)
+                lives = lives_of(taken(program, self.device, self._settings))
             except (MemlintError, NotApplicableError):
                 return None
-            settings = AllocatorSettings.parse(self.workload.allocator)
-            device = peaks(lives.sizes, lives.events, lives.doubts, self.device, settings).device
+            device = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings).device
             if device.high <= self.device.total_nbytes:
                 return Parts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
         return None

@@ -5,7 +5,6 @@ Every name is replaced for the time of a `with` block only and put back after it
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +12,13 @@ import torch
 from torch.nn.parameter import UninitializedParameter, UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.utils import _device as device_contexts
 
-from memlint.accelerator import values
-from memlint.accelerator.device import DEVICE, NAME, State, allocate, entry_of, real_device_of, resize_storage
-from memlint.accelerator.kernels import to_meta
+from memlint.accelerator import state, values
+from memlint.accelerator.device import DEVICE, NAME, allocate, entry_of, real_device_of, resize_storage
+from memlint.accelerator.inference import to_meta
 from memlint.accelerator.sparse import is_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from memlint.cuda.devices import Device
 
@@ -91,22 +90,12 @@ def _is_host(device: Any) -> bool:
     )
 
 
-@contextlib.contextmanager
-def _placed(*, on_host: bool) -> Iterator[None]:
-    before = State.placement
-    State.placement = on_host
-    try:
-        yield
-    finally:
-        State.placement = before
-
-
 def device_of(tensor: torch.Tensor) -> torch.device:
     """The device the program is shown."""
     real = real_device_of(tensor)
     if real.type != NAME:
         return real
-    return CUDA if State.cuda and not _is_hosts(tensor) else CPU
+    return CUDA if state.current.cuda and not _is_hosts(tensor) else CPU
 
 
 def _is_hosts(tensor: torch.Tensor) -> bool:
@@ -123,7 +112,7 @@ def _unwrapped(tensor: torch.Tensor) -> torch.Tensor:
 
 def to_host(tensor: torch.Tensor) -> torch.Tensor:
     """A virtual tensor of the host with the geometry of a real CPU tensor, and its values where small."""
-    with _placed(on_host=State.cuda), torch._C.DisableTorchFunction():
+    with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
         made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
     if tensor.numel():
         values.remember(made, tensor.detach())
@@ -135,7 +124,7 @@ def _move(
 ) -> torch.Tensor:
     """`tensor` on the simulated GPU or on the host, as `Tensor.to` gives it."""
     if isinstance(tensor, UninitializedTensorMixin):  # of a lazy module: nothing but a place
-        with _placed(on_host=on_host):
+        with state.current.placed(on_host=on_host):
             place: torch.Tensor = allocate((0,), (1,), dtype or tensor.dtype).as_subclass(type(tensor))
             return place
     if dtype is not None:
@@ -143,17 +132,17 @@ def _move(
     if memory_format is not None:
         rest["memory_format"] = memory_format
     real = real_device_of(tensor).type
-    crosses = real == NAME and State.cuda and _is_hosts(tensor) != on_host
+    crosses = real == NAME and state.current.cuda and _is_hosts(tensor) != on_host
     if crosses:
         rest["copy"] = True
-    elif real == "cpu" and not on_host and State.cuda:
+    elif real == "cpu" and not on_host and state.current.cuda:
         rest["device"] = DEVICE
     elif real not in ("cpu", NAME):
-        rest["device"] = DEVICE if State.cuda and not on_host else CPU
+        rest["device"] = DEVICE if state.current.cuda and not on_host else CPU
     if crosses and tensor.requires_grad and torch.is_grad_enabled():
         moved: torch.Tensor = _Crossing.apply(tensor, on_host, rest)  # type: ignore[no-untyped-call]
         return moved
-    with _placed(on_host=on_host):
+    with state.current.placed(on_host=on_host):
         return _to(tensor, **rest)
 
 
@@ -163,7 +152,7 @@ class _Crossing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, on_host: bool, rest: dict[str, Any]) -> torch.Tensor:
         ctx.dtype, ctx.from_host = tensor.dtype, not on_host
-        with _placed(on_host=on_host):
+        with state.current.placed(on_host=on_host):
             return _to(tensor, **rest)
 
     @staticmethod
@@ -184,11 +173,11 @@ def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     if args and isinstance(args[0], torch.dtype):
         return _to(tensor, *args, **kwargs)
     device = args[0] if args else kwargs["device"]
-    if not (is_gpu(device) or _is_host(device)) or (is_gpu(device) and not State.cuda):
+    if not (is_gpu(device) or _is_host(device)) or (is_gpu(device) and not state.current.cuda):
         return _to(tensor, *args, **kwargs)
     rest = dict(zip(("device", "dtype", "non_blocking", "copy"), args, strict=False)) | kwargs
     del rest["device"]
-    return _move(tensor, on_host=State.cuda and not is_gpu(device), **rest)
+    return _move(tensor, on_host=state.current.cuda and not is_gpu(device), **rest)
 
 
 def cuda(
@@ -200,7 +189,7 @@ def cuda(
 
 def cpu(tensor: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
     """`Tensor.cpu`."""
-    return _move(tensor, on_host=State.cuda, memory_format=memory_format)
+    return _move(tensor, on_host=state.current.cuda, memory_format=memory_format)
 
 
 def _context_device() -> Any:
@@ -222,10 +211,10 @@ def _factory(name: str) -> Callable[..., Any]:
         device = kwargs.get("device")
         if device is None:
             device = _context_device()
-        if is_gpu(device) and State.cuda:
+        if is_gpu(device) and state.current.cuda:
             on_host = False
         elif device is None or _is_host(device):
-            on_host = State.cuda
+            on_host = state.current.cuda
             if on_host and not _is_big(function, args, kwargs):
                 kwargs["device"] = CPU
                 return function(*args, **kwargs)
@@ -233,7 +222,7 @@ def _factory(name: str) -> Callable[..., Any]:
             return function(*args, **kwargs)
         kwargs["device"] = DEVICE
         kwargs.pop("generator", None)
-        with _placed(on_host=on_host):
+        with state.current.placed(on_host=on_host):
             return function(*args, **kwargs)
 
     return make
@@ -248,15 +237,15 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(tensor)
-        on_gpu = is_gpu(device) and State.cuda
+        on_gpu = is_gpu(device) and state.current.cuda
         virtual = real_device_of(tensor).type == NAME
         if not on_gpu and not _is_host(device):  # a kernel of the virtual device would not look at the device given
             return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
-        if not State.cuda and virtual:
+        if not state.current.cuda and virtual:
             return function(tensor, *args, **kwargs)
         if not on_gpu and not virtual and not _is_big(function, (tensor, *args), kwargs):
             return function(tensor, *args, **kwargs)
-        with _placed(on_host=not on_gpu):
+        with state.current.placed(on_host=not on_gpu):
             return function(tensor, *args, device=DEVICE, **kwargs)
 
     return make
@@ -289,7 +278,7 @@ def _from_data(name: str) -> Callable[..., Any]:
             made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
         else:
             made = function(data, *args, device=CPU, **kwargs)
-            if not State.cuda:
+            if not state.current.cuda:
                 made = to_host(made)
             elif is_gpu(device):
                 made = to(made, CUDA)
@@ -313,15 +302,15 @@ def _sparse_from_parts(name: str) -> Callable[..., Any]:
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(values_part) if isinstance(values_part, torch.Tensor) else _context_device()
-        on_host = State.cuda and not is_gpu(device)
+        on_host = state.current.cuda and not is_gpu(device)
         if device is not None and not is_gpu(device) and not _is_host(device):
             return function(*args, device=device, **kwargs)
         if on_host and not any(isinstance(p, torch.Tensor) and real_device_of(p).type == NAME for p in parts):
             return function(*args, device=CPU, **kwargs)
-        with _placed(on_host=on_host):
+        with state.current.placed(on_host=on_host):
             parts = [_virtual(p, on_host=on_host) for p in parts]
             if parts and "size" not in kwargs and len(args) <= positional and values.content(parts[0]) is None:
-                State.assume(f"{name}() without a size and with unknown indices is taken to have one row and column")
+                state.assume(f"{name}() without a size and with unknown indices is taken to have one row and column")
             kwargs |= dict(zip(named, parts[positional:], strict=True))
             return function(*parts[:positional], *args[positional:], device=DEVICE, **kwargs)
 
@@ -454,7 +443,7 @@ def read(tensor: torch.Tensor) -> torch.Tensor:
     """A real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
     tensor = tensor.detach()
     if values.content(tensor) is None and values.uniform_value(tensor) is None:
-        State.assume("values read from the device are taken as 0")
+        state.assume("values read from the device are taken as 0")
     return values.real_copy(tensor)
 
 
@@ -483,7 +472,7 @@ class _Context(device_contexts.DeviceContext):
     """A device context that names the virtual device where the program says cuda."""
 
     def __init__(self, device: Any) -> None:
-        super().__init__(DEVICE if is_gpu(device) and State.cuda else device)
+        super().__init__(DEVICE if is_gpu(device) and state.current.cuda else device)
 
 
 def patches(device: Device) -> list[tuple[Any, str, Any]]:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
 
-from memlint.accelerator.device import State
-from memlint.cuda.allocator.reference import Allocator
+from memlint.cuda.allocator.reference import Allocator, Block, OutOfMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from memlint.cuda.devices import Device
+    from memlint.cuda.simulated import Simulated
 
 
 class Stream:
@@ -67,71 +66,55 @@ class Event:
 
 
 class Statistics:
-    """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator."""
+    """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator.
 
-    def __init__(self) -> None:
-        self._reset_for(State.ledger)
+    A share of the GPU that is too small for the program does not stop it, as the Report says what it would take.
+    """
 
-    def _reset_for(self, ledger: Any) -> None:
-        self._ledger = ledger
-        self._allocator = Allocator()
-        self._blocks: dict[int, Any] = {}
+    def __init__(self, simulation: Simulated) -> None:
+        self._ledger, self._settings = simulation.ledger, simulation.allocator
+        fraction = self._settings.memory_fraction
+        self._begin(share=None if fraction >= 1 else int(fraction * simulation.device.total_nbytes))
+
+    def _begin(self, share: int | None) -> None:
+        self._allocator = Allocator(self._settings, share=share)
+        self._blocks: dict[int, Block] = {}
         self._position = 0
-        self.peak_allocated = self.peak_reserved = 0
 
-    def _now(self) -> Allocator:
-        if self._ledger is not State.ledger:
-            self._reset_for(State.ledger)
-        allocator = self._allocator
-        events = self._ledger.events
+    def now(self) -> Allocator:
+        """The allocator after all that has happened."""
+        try:
+            self._advance()
+        except OutOfMemory:
+            self._begin(share=None)
+            self._advance()
+        return self._allocator
+
+    def _advance(self) -> None:
+        events, births = self._ledger.events, self._ledger.births
         for event in events[self._position :]:
-            if event >= 0:
-                self._blocks[event] = allocator.malloc(self._ledger.births[event].nbytes)
-                self.peak_allocated = max(self.peak_allocated, allocator.allocated)
-                self.peak_reserved = max(self.peak_reserved, allocator.reserved)
-            else:
-                allocator.free(self._blocks.pop(~event))
+            if event < 0:
+                block = self._blocks.pop(~event, None)
+                if block is not None:
+                    self._allocator.free(block)
+            elif births[event].nbytes:  # as in PyTorch, no bytes take no block
+                self._blocks[event] = self._allocator.malloc(births[event].nbytes)
         self._position = len(events)
-        return allocator
-
-    def allocated(self, *_: Any) -> int:
-        """`torch.cuda.memory_allocated`."""
-        return self._now().allocated
-
-    def reserved(self, *_: Any) -> int:
-        """`torch.cuda.memory_reserved`."""
-        return self._now().reserved
-
-    def max_allocated(self, *_: Any) -> int:
-        """`torch.cuda.max_memory_allocated`."""
-        self._now()
-        return self.peak_allocated
-
-    def max_reserved(self, *_: Any) -> int:
-        """`torch.cuda.max_memory_reserved`."""
-        self._now()
-        return self.peak_reserved
 
     def reset_peak(self, *_: Any) -> None:
         """`torch.cuda.reset_peak_memory_stats`."""
-        allocator = self._now()
-        self.peak_allocated, self.peak_reserved = allocator.allocated, allocator.reserved
-
-    def empty_cache(self) -> None:
-        """`torch.cuda.empty_cache`."""
-        self._now().empty_cache()
+        allocator = self.now()
+        allocator.peak_allocated, allocator.peak_reserved = allocator.allocated, allocator.reserved
 
     def as_dict(self, *_: Any) -> dict[str, int]:
         """`torch.cuda.memory_stats`, the entries that programs read."""
-        allocator = self._now()
+        allocator = self.now()
+        current = {"current": allocator.allocated, "peak": allocator.peak_allocated}
         return {
-            "allocated_bytes.all.current": allocator.allocated,
-            "allocated_bytes.all.peak": self.peak_allocated,
-            "active_bytes.all.current": allocator.allocated,
-            "active_bytes.all.peak": self.peak_allocated,
+            **{f"{kind}_bytes.all.{when}": n for kind in ("allocated", "active") for when, n in current.items()},
             "requested_bytes.all.current": allocator.requested,
             "reserved_bytes.all.current": allocator.reserved,
-            "reserved_bytes.all.peak": self.peak_reserved,
+            "reserved_bytes.all.peak": allocator.peak_reserved,
             "num_alloc_retries": 0,
             "num_ooms": 0,
         }
@@ -145,9 +128,9 @@ def _answer(value: Any) -> Callable[..., Any]:
     return lambda *_, **__: value
 
 
-def patches(device: Device) -> list[tuple[Any, str, Any]]:
-    """Everything replaced in `torch.cuda` while `device` is simulated: owner, name, replacement."""
-    statistics = Statistics()
+def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
+    """Everything replaced in `torch.cuda` while a GPU is simulated: owner, name, replacement."""
+    statistics, device = Statistics(simulation), simulation.device
     properties = SimpleNamespace(
         name=device.title,
         major=device.capability[0],
@@ -219,15 +202,15 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (torch.cuda, "device_of", contextlib.nullcontext),
         (torch, "_use_cudnn_rnn_flatten_weight", _answer(value=True)),
         (cudnn_rnn, "get_cudnn_mode", {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__),
-        (torch.cuda, "memory_allocated", statistics.allocated),
-        (torch.cuda, "memory_reserved", statistics.reserved),
-        (torch.cuda, "max_memory_allocated", statistics.max_allocated),
-        (torch.cuda, "max_memory_reserved", statistics.max_reserved),
+        (torch.cuda, "memory_allocated", lambda *_: statistics.now().allocated),
+        (torch.cuda, "memory_reserved", lambda *_: statistics.now().reserved),
+        (torch.cuda, "max_memory_allocated", lambda *_: statistics.now().peak_allocated),
+        (torch.cuda, "max_memory_reserved", lambda *_: statistics.now().peak_reserved),
         (torch.cuda, "reset_peak_memory_stats", statistics.reset_peak),
         (torch.cuda, "reset_max_memory_allocated", statistics.reset_peak),
         (torch.cuda, "memory_stats", statistics.as_dict),
-        (torch.cuda, "empty_cache", statistics.empty_cache),
-        (torch.cuda, "mem_get_info", lambda *_: (device.total_nbytes - statistics.reserved(), device.total_nbytes)),
+        (torch.cuda, "empty_cache", lambda: statistics.now().empty_cache()),
+        (torch.cuda, "mem_get_info", lambda *_: (device.total_nbytes - statistics.now().reserved, device.total_nbytes)),
         (torch.cuda.nvtx, "range_push", _answer(0)),
         (torch.cuda.nvtx, "range_pop", _answer(0)),
         (torch.cuda.nvtx, "mark", _nothing()),

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_map
 
-from memlint.accelerator import values
-from memlint.accelerator.device import NAME, State, allocate, entry_of, real_device_of
+from memlint.accelerator import state, values
+from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,8 @@ def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     entry = getattr(storage, "entry", None)
     if entry is None:
         return _clone(storage)
-    before, State.placement = State.placement, entry.host
-    try:
+    with state.current.placed(on_host=entry.host):
         made: Any = allocate((storage.nbytes(),), (1,), torch.uint8).untyped_storage()
-    finally:
-        State.placement = before
     made.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
     for name in ("uniform", "uniform_dtype", "nonzeros"):
         setattr(made.entry, name, getattr(entry, name))
@@ -81,12 +78,8 @@ def rebuild(
     uniform: Any,
 ) -> torch.Tensor:
     """A tensor as `reduce_tensor` has written it."""
-    before, State.placement = State.placement, _wanted[-1](host) if _wanted else host
-    try:
-        with torch._C.DisableTorchFunction():
-            made = allocate(shape, stride, getattr(torch, dtype))
-    finally:
-        State.placement = before
+    with state.current.placed(on_host=_wanted[-1](host) if _wanted else host), torch._C.DisableTorchFunction():
+        made = allocate(shape, stride, getattr(torch, dtype))
     if known is not None:
         values.remember(made, torch.tensor(known, dtype=made.dtype, device=_CPU))
     elif uniform is not None:

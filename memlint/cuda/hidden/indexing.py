@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State
 from memlint.cuda.hidden import cub
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host, scratch, torch_version
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +155,7 @@ def _accumulates_at_once(segments: int, partials: int, width: int) -> bool:
     blocks = -(-segments * warped // min(warped, MAX_BLOCK))
     return (
         torch_version() >= (2, 11)
-        and blocks < State.device.num_sms * FUSED_BLOCKS_PER_SM
+        and blocks < simulated().device.num_sms * FUSED_BLOCKS_PER_SM
         and partials > 4 * blocks
         and not torch.are_deterministic_algorithms_enabled()
     )
@@ -169,7 +169,7 @@ def _nonzero(x: Tensor) -> Steps:
     """The count and the temporary storage of counting, then that of selecting."""
     dense = contiguous(x)
     count = scratch(4)
-    counting = scratch(cub.reduce(x.numel(), State.device.num_sms, State.device.threads_per_sm))
+    counting = scratch(cub.reduce(x.numel(), simulated().device.num_sms, simulated().device.threads_per_sm))
     del counting
     yield
     selecting = scratch(cub.scan(x.numel(), INDEX if torch_version() >= (2, 12) else 4))

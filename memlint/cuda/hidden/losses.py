@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import allocate
-from memlint.accelerator.kernels import check_devices, explicit, infer, kernel_of, materialize
+from memlint.accelerator.dispatch import check_devices
+from memlint.accelerator.inference import infer, materialize
+from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.registration import kernel
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, hidden, scratch
 
@@ -64,13 +67,13 @@ def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = Non
 
 def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
     """A kernel that shrinks the loss of every element to a scalar; the storage stays as large (on the CPU as well)."""
-    kernel = kernel_of(op)
+    description = kernel_of(op)
 
     def call(*args: Any, **kwargs: Any) -> Tensor:
-        check_devices(kernel, [a for a in args if isinstance(a, Tensor)])
+        check_devices(description, [a for a in args if isinstance(a, Tensor)])
         reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
         if reduction == NONE:
-            result: Tensor = materialize(infer(kernel, args, kwargs))
+            result: Tensor = materialize(infer(description, args, kwargs))
             return result
         x, target = args[:2]
         shape = torch.broadcast_shapes(x.shape, target.shape)
@@ -81,4 +84,4 @@ def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
 
 
 for _name, _position in (("mse_loss", 2), ("smooth_l1_loss", 2), ("binary_cross_entropy", 3)):
-    explicit(f"aten.{_name}.default")(_keeping_elements(getattr(aten, _name).default, _position))
+    kernel(_name)(_keeping_elements(getattr(aten, _name).default, _position))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, contiguous, hidden, scratch
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +77,7 @@ def _rms_norm_backward(
 def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, wanted: Sequence[bool]) -> None:
     columns = math.prod(shape)
     rows = x.numel() // max(columns, 1)
-    if weight is None or rows <= MANY_ROWS or columns // COLUMNS_PER_BLOCK >= State.device.num_sms // 2:
+    if weight is None or rows <= MANY_ROWS or columns // COLUMNS_PER_BLOCK >= simulated().device.num_sms // 2:
         return
     across = -(-columns // COLUMNS_PER_BLOCK)
     blocks = min(MAX_BLOCKS // across, -(-rows // ROWS_PER_BLOCK))

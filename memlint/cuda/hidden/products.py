@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
@@ -32,7 +32,7 @@ def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
     """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
     yield
     copies = _matrix_copy(b), _matrix_copy(a)
-    State.workspaces.product()
+    simulated().workspaces.product()
     del copies
 
 
@@ -55,9 +55,9 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, **_: Any) -> 
     copies = _matrix_copy(b), _matrix_copy(a)
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
     if fused and bias.shape[0] == b.shape[1]:
-        State.workspaces.product_with_bias()
+        simulated().workspaces.product_with_bias()
     else:
-        State.workspaces.product()
+        simulated().workspaces.product()
     del copies
 
 
@@ -66,7 +66,7 @@ def _mv(a: Tensor, x: Tensor, **_: Any) -> Steps:
     """As mm."""
     yield
     copy = _matrix_copy(a)
-    State.workspaces.product()
+    simulated().workspaces.product()
     del copy
 
 
@@ -80,4 +80,4 @@ def _addmv(c: Tensor, a: Tensor, x: Tensor, **_: Any) -> Steps:
 def _dot(*_: Any) -> Steps:
     """The workspace of cuBLAS."""
     yield
-    State.workspaces.product()
+    simulated().workspaces.product()

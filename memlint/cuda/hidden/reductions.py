@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator.device import State
 from memlint.cuda.hidden.staging import MAX_THREADS, Reduction, launches
 from memlint.cuda.hidden.table import Steps, copy_of, hidden, scratch
+from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
@@ -42,8 +42,8 @@ def stage(
         _wrapped(dims, x.dim()),
         outputs,
         reduction,
-        State.device.num_sms,
-        State.device.threads_per_sm,
+        simulated().device.num_sms,
+        simulated().device.threads_per_sm,
     )
     if not taken and not across:
         return

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from memlint.accelerator.device import NAME, State, entry_of, real_device_of
-from memlint.accelerator.kernels import Temporaries, temporaries
+from memlint.accelerator import state
+from memlint.accelerator.device import NAME, entry_of, real_device_of
+from memlint.accelerator.kernel import Temporaries, enter_temporaries
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
@@ -35,14 +36,16 @@ def hidden(*ops: str, source: str, versions: str = "2.10 to 2.13") -> Callable[[
 
     def enter(function: Temporaries) -> Temporaries:
         ROWS.append(Row(ops, " ".join((function.__doc__ or "").split()), source, versions))
-        return temporaries(*ops)(function)
+        for op in ops:
+            enter_temporaries(op, function)
+        return function
 
     return enter
 
 
 def scratch(nbytes: int) -> Entry:
     """Take bytes on the simulated GPU; dropping the result gives them back."""
-    return State.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
+    return state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
 
 
 def copy_of(x: Tensor, itemsize: int | None = None) -> Entry:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, allocate
-from memlint.accelerator.kernels import explicit
-from memlint.accelerator.registration import replace_composite
+from memlint.accelerator import state
+from memlint.accelerator.device import allocate
+from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.composites import temporary
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +30,7 @@ def _round_up(n: int, multiple: int) -> int:
 
 
 def _capability() -> tuple[int, int]:
-    capability: tuple[int, int] = State.device.capability
+    capability: tuple[int, int] = simulated().device.capability
     return capability
 
 
@@ -98,6 +99,7 @@ def choose(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, dropout: float,
     return MATH
 
 
+@composite("scaled_dot_product_attention")
 def attention(
     query: Tensor,
     key: Tensor,
@@ -110,7 +112,7 @@ def attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """`aten::scaled_dot_product_attention` as the simulated device carries it out."""
-    if not State.cuda:
+    if not state.current.cuda:
         return _on_cpu(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     backend = choose(query, key, value, attn_mask, dropout_p, is_causal, enable_gqa)
     needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
@@ -133,9 +135,6 @@ def attention(
         query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
     )[0]
     return plain
-
-
-replace_composite("scaled_dot_product_attention", attention)
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -200,14 +199,11 @@ def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
 
 
 def _host_scalar(dtype: torch.dtype) -> Tensor:
-    before, State.placement = State.placement, True
-    try:
+    with state.current.placed(on_host=True):
         return allocate((), (), dtype)
-    finally:
-        State.placement = before
 
 
-@explicit("aten._scaled_dot_product_flash_attention.default")
+@kernel("_scaled_dot_product_flash_attention")
 def _flash_forward(
     q: Tensor,
     k: Tensor,
@@ -226,7 +222,7 @@ def _flash_forward(
     return out, lse, None, None, s, k.shape[2], seed, unused, allocate((0,), (1,), q.dtype)
 
 
-@explicit("aten._scaled_dot_product_flash_attention_backward.default")
+@kernel("_scaled_dot_product_flash_attention_backward")
 def _flash_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any, **_: Any
 ) -> tuple[Tensor, ...]:
@@ -241,7 +237,7 @@ def _flash_backward(
     return grads
 
 
-@explicit("aten._scaled_dot_product_efficient_attention.default")
+@kernel("_scaled_dot_product_efficient_attention")
 def _efficient_forward(
     q: Tensor,
     k: Tensor,
@@ -263,7 +259,7 @@ def _efficient_forward(
     return out, lse, _host_scalar(torch.int64), _host_scalar(torch.int64)
 
 
-@explicit("aten._scaled_dot_product_efficient_attention_backward.default")
+@kernel("_scaled_dot_product_efficient_attention_backward")
 def _efficient_backward(
     grad: Tensor,
     q: Tensor,

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, allocate, real
-from memlint.accelerator.kernels import Shape, explicit, infer, kernel_of, materialize
-from memlint.accelerator.registration import overload, replace_composite
+from memlint.accelerator import state
+from memlint.accelerator.device import allocate, strides
+from memlint.accelerator.inference import Shape, infer, materialize
+from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ def temporary(nbytes: int) -> Tensor:
 
 def _softmax_like(kernel: Any) -> Any:
     def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-        if State.cuda and x.dtype is torch.float16 and dtype is torch.float32:
+        if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
             fused: Tensor = kernel(x, dim, True)  # CUDA casts inside the kernel, for float16 only
             return fused
         plain: Tensor = kernel(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
@@ -41,42 +43,41 @@ def _softmax_like(kernel: Any) -> Any:
     return call
 
 
-replace_composite("softmax.int", _softmax_like(aten._softmax.default))
-replace_composite("log_softmax.int", _softmax_like(aten._log_softmax.default))
+composite("softmax.int")(_softmax_like(aten._softmax.default))
+composite("log_softmax.int")(_softmax_like(aten._log_softmax.default))
 
 
 # --- dropout -------------------------------------------------------------------------------------------------------
 
 
-@explicit("aten.native_dropout.default")
+@kernel("native_dropout")
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     shape = infer(kernel_of(aten.empty_like.default), (x,), {})
     mask = allocate(shape.shape, shape.stride, torch.bool)
     return materialize(shape), mask
 
 
+@composite("dropout")
 def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
     if not train or p == 0 or x.numel() == 0:
         return x
     if p == 1:
         return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
-    if State.cuda:
+    if state.current.cuda:
         out: Tensor = aten.native_dropout(x, p, True)[0]
         return out
     return x.mul(torch.empty_like(x).bernoulli_(1 - p).div_(1 - p))
 
 
-replace_composite("dropout", _dropout)
-
-
 # --- normalisation -------------------------------------------------------------------------------------------------
 
 
+@composite("rms_norm")
 def _rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Tensor:
     fused = (
-        State.cuda
+        state.current.cuda
         and hasattr(aten, "_fused_rms_norm")
         and not x.is_complex()
         and (weight is None or weight.dtype is x.dtype)
@@ -92,9 +93,7 @@ def _rms_norm(
     return older
 
 
-replace_composite("rms_norm", _rms_norm)
-
-
+@composite("group_norm")
 def _group_norm(
     x: Tensor,
     num_groups: int,
@@ -107,24 +106,10 @@ def _group_norm(
 
     For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
     """
-    if State.cuda and not is_host(x):
+    if state.current.cuda and not is_host(x):
         x = x.contiguous()
     out: Tensor = overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
     return out
-
-
-replace_composite("group_norm", _group_norm)
-
-
-def strides(shape: Sequence[int], layout: torch.memory_format) -> tuple[int, ...]:
-    """Of a tensor of this shape without gaps in this layout, in elements."""
-    if layout is not torch.contiguous_format:
-        return real.empty(shape, device="meta", memory_format=layout).stride()
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= max(n, 1)
-    return tuple(reversed(strides))
 
 
 def suggested_format(x: Tensor) -> torch.memory_format:
@@ -136,6 +121,7 @@ def suggested_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
+@composite("batch_norm")
 def _batch_norm(
     x: Tensor,
     weight: Tensor | None,
@@ -149,7 +135,7 @@ def _batch_norm(
 ) -> Tensor:
     rows = x.numel() // max(x.shape[1], 1)
     on_cudnn = (
-        State.cuda
+        state.current.cuda
         and cudnn_enabled
         and x.dtype is not torch.bfloat16
         and weight is not None
@@ -169,10 +155,7 @@ def _batch_norm(
     return native
 
 
-replace_composite("batch_norm", _batch_norm)
-
-
-@explicit("aten.cudnn_batch_norm.default")
+@kernel("cudnn_batch_norm")
 def _cudnn_batch_norm(
     x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, ...]:
@@ -183,7 +166,7 @@ def _cudnn_batch_norm(
     return out, *statistics, allocate((0,), (1,), torch.uint8)
 
 
-@explicit("aten.cudnn_batch_norm_backward.default")
+@kernel("cudnn_batch_norm_backward")
 def _cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor, *_: Any) -> tuple[Tensor, ...]:
     layout = suggested_format(x)
     copy = None if grad.is_contiguous(memory_format=layout) else allocate(x.shape, x.stride(), grad.dtype)
@@ -195,14 +178,14 @@ def _cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor, *_: Any)
     return grads
 
 
-@explicit("aten.native_group_norm.default")
+@kernel("native_group_norm")
 def _native_group_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, group: int, eps: float
 ) -> tuple[Tensor, ...]:
     statistics_dtype = torch.float32 if weight is not None and weight.dtype is torch.float32 else x.dtype
     out = allocate(x.shape, strides(x.shape, _group_norm_format(x)), x.dtype)
     mean, rstd = (allocate((n, group), (group, 1), statistics_dtype) for _ in range(2))
-    if State.cuda:
+    if state.current.cuda:
         affine = [temporary(4 * n * c) for _ in range(2)]  # group_norm_kernel.cu: a and b of [N, C]
         del affine
     return out, mean, rstd
@@ -210,7 +193,7 @@ def _native_group_norm(
 
 def _group_norm_format(x: Tensor) -> torch.memory_format:
     """CUDA's kernels give contiguous results, the host's keep the layout (aten/src/ATen/native/group_norm.cpp)."""
-    return torch.contiguous_format if State.cuda else suggested_format(x)
+    return torch.contiguous_format if state.current.cuda else suggested_format(x)
 
 
 def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -226,16 +209,16 @@ def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...
     return results
 
 
-@explicit("aten.native_layer_norm_backward.default")
+@kernel("native_layer_norm_backward")
 def _native_layer_norm_backward(*args: Any) -> tuple[Any, ...]:
     return _with_gradient_in(torch.contiguous_format, aten.native_layer_norm_backward.default, args)
 
 
-@explicit("aten.native_group_norm_backward.default")
+@kernel("native_group_norm_backward")
 def _native_group_norm_backward(*args: Any) -> tuple[Any, ...]:
     return _with_gradient_in(_group_norm_format(args[1]), aten.native_group_norm_backward.default, args)
 
 
-@explicit("aten.native_batch_norm_backward.default")
+@kernel("native_batch_norm_backward")
 def _native_batch_norm_backward(*args: Any) -> tuple[Any, ...]:
     return _with_gradient_in(suggested_format(args[1]), aten.native_batch_norm_backward.default, args)

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from memlint.accelerator.device import State, allocate
-from memlint.accelerator.kernels import Shape, explicit, infer, kernel_of
-from memlint.accelerator.registration import replace_composite
-from memlint.cuda.kernels.composites import strides, suggested_format
+from memlint.accelerator import state
+from memlint.accelerator.device import allocate, strides
+from memlint.accelerator.inference import Shape, infer
+from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.registration import composite, kernel
+from memlint.cuda.kernels.composites import suggested_format
+from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +89,7 @@ def workspace(problem: Problem, direction: str) -> Workspace:
 
 
 def _takes_tf32(problem: Problem) -> bool:
-    capable: bool = State.device.capability >= (8, 0)
+    capable: bool = simulated().device.capability >= (8, 0)
     return problem.dtype is torch.float32 and capable and torch.backends.cudnn.allow_tf32
 
 
@@ -140,7 +143,7 @@ def _take(problem: Problem | None, direction: str) -> None:
     if problem is None:
         return
     low, estimate, high = workspace(problem, direction)
-    scratch = State.ledger.open(estimate, (estimate,), torch.uint8, host=False, doubt=(low, high))
+    scratch = state.current.ledger.open(estimate, (estimate,), torch.uint8, host=False, doubt=(low, high))
     del scratch
 
 
@@ -156,7 +159,7 @@ def _problem(
 ) -> Problem | None:
     """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
     channels_last = layout is not torch.contiguous_format
-    if not State.cuda or State.last_host or not x.numel():
+    if not state.current.cuda or state.current.last_host or not x.numel():
         return None
     if _is_depthwise(x, weight, groups) and not transposed and not channels_last:
         return None
@@ -166,7 +169,7 @@ def _problem(
     )
 
 
-@explicit("aten.convolution.default")
+@kernel("convolution")
 def _convolution(
     x: Tensor,
     weight: Tensor,
@@ -188,10 +191,10 @@ def _convolution(
     return out
 
 
-replace_composite("_convolution", lambda *args: aten.convolution(*args[:9]))  # its other arguments say how, not what
+composite("_convolution")(lambda *args: aten.convolution(*args[:9]))  # its other arguments say how, not what
 
 
-@explicit("aten.convolution_backward.default")
+@kernel("convolution_backward")
 def _convolution_backward(
     grad: Tensor,
     x: Tensor,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import torch
 
-from memlint.accelerator.device import State
-from memlint.accelerator.kernels import explicit
-from memlint.accelerator.registration import replace_composite
-from memlint.accelerator.shapes import contiguous
+from memlint.accelerator import state
+from memlint.accelerator.device import contiguous
+from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.attention import EFFICIENT, FLASH, choose
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
 
 
+@composite("_transformer_encoder_layer_fwd")
 def _layer(
     x: Tensor,
     embed_dim: int,
@@ -63,6 +63,7 @@ def _layer(
     return x if norm_first else second(x)
 
 
+@composite("_native_multi_head_attention")
 def _attention(
     query: Tensor,
     key: Tensor,
@@ -110,17 +111,13 @@ def _attention(
     return out, weights.mean(1) if average_attn_weights else weights
 
 
-@explicit("aten._transform_bias_rescale_qkv.default")
+@kernel("_transform_bias_rescale_qkv")
 def _transform(qkv: Tensor, bias: Tensor, num_heads: int) -> tuple[Tensor, ...]:
     batch, steps, width = qkv.shape
     return tuple(contiguous((3, batch, num_heads, steps, width // 3 // num_heads), qkv.dtype).unbind(0))
 
 
-@explicit("aten._nested_tensor_from_mask_left_aligned.default")
+@kernel("_nested_tensor_from_mask_left_aligned")
 def _left_aligned(x: Tensor, mask: Tensor) -> bool:
-    State.assume("the encoder is taken to compute on padded tensors, not on nested ones")
+    state.assume("the encoder is taken to compute on padded tensors, not on nested ones")
     return False
-
-
-replace_composite("_transformer_encoder_layer_fwd", _layer)
-replace_composite("_native_multi_head_attention", _attention)

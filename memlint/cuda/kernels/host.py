@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, is_virtual, real
+from memlint.accelerator import state
+from memlint.accelerator.device import is_virtual, real
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memlint.accelerator.kernels import Kernel
+    from memlint.accelerator.kernel import Kernel
     from memlint.accelerator.ledger import Entry
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
@@ -152,4 +153,4 @@ def _cast_to(dtype: torch.dtype, operands: Iterable[torch.Tensor]) -> list[Entry
 
 
 def _open(nbytes: int) -> Entry:
-    return State.ledger.open(nbytes, (), torch.uint8, host=False)
+    return state.current.ledger.open(nbytes, (), torch.uint8, host=False)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import values
-from memlint.accelerator.device import State, entry_of, is_virtual, real
-from memlint.accelerator.registration import KEY, implement, overload, replace_composite
+from memlint.accelerator import state, values
+from memlint.accelerator.device import entry_of, is_virtual, real
+from memlint.accelerator.registration import KEY, composite, implement, overload
 from memlint.base.errors import TraceError
 from memlint.cuda.facade.program import to_host
 
@@ -27,24 +27,26 @@ _COMPOSED = torch._C.DispatchKey.CompositeExplicitAutograd
 
 def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
     if is_virtual(lengths):
-        if State.cuda and not entry_of(lengths).host:
+        if state.current.cuda and not entry_of(lengths).host:
             raise RuntimeError(
                 f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D cuda:0 Long tensor"
             )
         known = values.content(lengths)
         if known is None:
-            State.assume("pack_padded_sequence() with lengths that are not known is taken to keep every step")
+            state.assume("pack_padded_sequence() with lengths that are not known is taken to keep every step")
             known = real.full(lengths.shape, x.shape[1 if batch_first else 0], dtype=lengths.dtype, device="cpu")
         lengths = known
     data, batch_sizes = _PACK._op_dk(_COMPOSED, x, lengths, batch_first)
     return data, _shown(batch_sizes)
 
 
+@composite("_pack_padded_sequence_backward")
 def _pack_backward(grad: Tensor, size: Sequence[int], batch_sizes: Tensor, batch_first: bool) -> Tensor:
     unpacked: Tensor = _PACK_BACKWARD.decompose(grad, size, readable(batch_sizes), batch_first)
     return unpacked
 
 
+@composite("_pad_packed_sequence")
 def _pad(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
 ) -> tuple[Tensor, Tensor]:
@@ -65,9 +67,7 @@ def readable(batch_sizes: Tensor) -> Tensor:
 
 def _shown(counts: Tensor) -> Tensor:
     """What the program gets: without a GPU the host's memory is what is counted, that of small tensors too."""
-    return counts if State.cuda or counts.nbytes > values.MAX_SHADOW else to_host(counts)
+    return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else to_host(counts)
 
 
 implement(_PACK, KEY, _pack)
-replace_composite("_pack_padded_sequence_backward", _pack_backward)
-replace_composite("_pad_packed_sequence", _pad)

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import State, allocate, entry_of
-from memlint.accelerator.kernels import explicit
-from memlint.accelerator.registration import overload, replace_composite
-from memlint.cuda.kernels.composites import strides
+from memlint.accelerator import state
+from memlint.accelerator.device import allocate, entry_of, strides
+from memlint.accelerator.registration import composite, kernel, overload
 from memlint.cuda.kernels.packed_sequences import readable
 
 if TYPE_CHECKING:
@@ -74,9 +73,9 @@ def _recurrent(mode: str) -> Any:
         bidirectional: bool,
         batch_first: bool,
     ) -> Any:
-        if not State.cuda:
+        if not state.current.cuda:
             if mode == "lstm":
-                State.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
+                state.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
             return op.decompose(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
         return _cudnn(mode, x, [], hx, params, num_layers, dropout, train, bidirectional, batch_first)
 
@@ -98,7 +97,7 @@ def _recurrent_packed(mode: str) -> Any:
         bidirectional: bool,
     ) -> Any:
         sizes = readable(batch_sizes)
-        if not State.cuda:
+        if not state.current.cuda:
             return op.decompose(data, sizes, hx, params, has_biases, num_layers, dropout, train, bidirectional)
         return _cudnn(mode, data, sizes.tolist(), hx, params, num_layers, dropout, train, bidirectional, False)
 
@@ -106,11 +105,11 @@ def _recurrent_packed(mode: str) -> Any:
 
 
 for _mode in _CUDNN_MODES:
-    replace_composite(f"{_mode}.input", _recurrent(_mode))
-    replace_composite(f"{_mode}.data", _recurrent_packed(_mode))
+    composite(f"{_mode}.input")(_recurrent(_mode))
+    composite(f"{_mode}.data")(_recurrent_packed(_mode))
 
 
-@explicit("aten._cudnn_rnn.default")
+@kernel("_cudnn_rnn")
 def _cudnn_rnn(
     x: Tensor,
     weight: Sequence[Tensor],
@@ -138,14 +137,14 @@ def _cudnn_rnn(
         steps, batch = (x.shape[1], x.shape[0]) if batch_first else (x.shape[0], x.shape[1])
         shape = (steps, batch, directions * width)
     rows = sum(batch_sizes) if batch_sizes else steps * batch
-    out = allocate(shape, strides(shape, torch.contiguous_format), x.dtype)
+    out = allocate(shape, strides(shape), x.dtype)
     if batch_first and not batch_sizes:
         out = out.transpose(0, 1)
     state = (num_layers * directions, batch, width)
-    hy = allocate(state, strides(state, torch.contiguous_format), x.dtype)
+    hy = allocate(state, strides(state), x.dtype)
     cell_state = (num_layers * directions, batch, hidden)
     cy = (
-        allocate(cell_state, strides(cell_state, torch.contiguous_format), x.dtype)
+        allocate(cell_state, strides(cell_state), x.dtype)
         if cx is not None
         else allocate((0,), (1,), x.dtype)
     )
@@ -169,11 +168,11 @@ def cudnn_rnn_reserve(mode: int, rows: int, hidden: int, num_layers: int, direct
     its tanh, and the input of every layer but the first.
     """
     gates = {0: 1, 1: 1, 2: 6, 3: 5}[mode]
-    State.assume("cuDNN's reserve of a recurrent layer is modelled from what its gradient needs, not measured")
+    state.assume("cuDNN's reserve of a recurrent layer is modelled from what its gradient needs, not measured")
     return rows * hidden * directions * itemsize * (gates * num_layers + num_layers - 1)
 
 
-@explicit("aten._cudnn_rnn_backward.default")
+@kernel("_cudnn_rnn_backward")
 def _cudnn_rnn_backward(
     x: Tensor,
     weight: Sequence[Tensor],
@@ -199,22 +198,22 @@ def _cudnn_rnn_backward(
     output_mask: Sequence[bool],
 ) -> tuple[Any, ...]:
     grad_x = allocate(x.shape, x.stride(), x.dtype) if output_mask[0] else None
-    grad_hx = allocate(hx.shape, strides(hx.shape, torch.contiguous_format), hx.dtype)
-    grad_cx = allocate(cx.shape, strides(cx.shape, torch.contiguous_format), cx.dtype) if cx is not None else None
+    grad_hx = allocate(hx.shape, strides(hx.shape), hx.dtype)
+    grad_cx = allocate(cx.shape, strides(cx.shape), cx.dtype) if cx is not None else None
     buffer = allocate((sum(w.numel() for w in weight),), (1,), x.dtype)
     grads, offset = [], 0
     for w in weight:
-        grads.append(buffer.as_strided(w.shape, strides(w.shape, torch.contiguous_format), offset))
+        grads.append(buffer.as_strided(w.shape, strides(w.shape), offset))
         offset += w.numel()
     return grad_x, grad_hx, grad_cx, grads
 
 
-@explicit("aten._cudnn_rnn_flatten_weight.default")
+@kernel("_cudnn_rnn_flatten_weight")
 def _cudnn_rnn_flatten_weight(weights: Sequence[Tensor], *_: Any) -> Tensor:
     buffer = allocate((sum(w.numel() for w in weights),), (1,), weights[0].dtype)
     offset = 0
     for w in weights:
         with torch.no_grad():
-            w.set_(buffer.untyped_storage(), offset, w.shape, strides(w.shape, torch.contiguous_format))
+            w.set_(buffer.untyped_storage(), offset, w.shape, strides(w.shape))
         offset += w.numel()
     return buffer

@@ -1,6 +1,6 @@
-"""Kernels over lists of tensors: what happens at one place of the lists does not depend on the others.
+"""Kernels over lists of tensors: what happens at one position of the lists does not depend on the others.
 
-A model has thousands of parameters of a dozen shapes, so shapes are inferred for one place of each kind.
+A model has thousands of parameters of a dozen shapes, so shapes are inferred for one position of each kind.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from memlint.accelerator.device import real
 Tensor = torch.Tensor
 
 
-class Places(NamedTuple):
-    """The arguments of a `_foreach_` kernel, with lists that have one place of each kind."""
+class Distinct(NamedTuple):
+    """The arguments of a `_foreach_` kernel, with lists that have one position of each kind."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     kinds: list[int]
-    """For each place of the lists as they were, the place of the shortened ones that is like it."""
+    """For each position of the lists as they were, the position of the shortened ones that is like it."""
 
     def spread(self, results: list[Any]) -> list[Any]:
-        """A list over the shortened lists' places as one over all."""
+        """A list over the shortened lists' positions as one over all."""
         return [results[kind] for kind in self.kinds]
 
 
-def distinct_places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places | None:
-    """Find the places that differ in geometry or numbers; None where all do, or the places depend on each other."""
+def distinct_positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Distinct | None:
+    """The positions that differ in geometry or numbers; None where all do, or they depend on each other."""
     values = (*args, *kwargs.values())
     lists = [value for value in values if isinstance(value, (list, tuple))]
     if len({len(each) for each in lists}) != 1 or any(isinstance(value, Tensor) for value in values):
@@ -36,11 +36,11 @@ def distinct_places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places | N
     first: dict[Any, int] = {}
     kinds: list[int] = []
     chosen: list[int] = []
-    for index, place in enumerate(zip(*lists, strict=True)):
-        found = tuple(_kind(value) for value in place)
-        if None in found:
+    for index, position in enumerate(zip(*lists, strict=True)):
+        properties = tuple(map(_properties, position))
+        if None in properties:
             return None
-        kind = first.setdefault(found, len(chosen))
+        kind = first.setdefault(properties, len(chosen))
         if kind == len(chosen):
             chosen.append(index)
         kinds.append(kind)
@@ -50,10 +50,10 @@ def distinct_places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places | N
     def shortened(value: Any) -> Any:
         return [value[index] for index in chosen] if isinstance(value, (list, tuple)) else value
 
-    return Places(tuple(map(shortened, args)), {name: shortened(value) for name, value in kwargs.items()}, kinds)
+    return Distinct(tuple(map(shortened, args)), {name: shortened(value) for name, value in kwargs.items()}, kinds)
 
 
-def _kind(value: Any) -> Any:
+def _properties(value: Any) -> Any:
     """What a result can depend on; None if that does not show."""
     if isinstance(value, Tensor):
         if not value.dim() and real.is_cpu(value):

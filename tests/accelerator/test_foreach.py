@@ -1,4 +1,4 @@
-"""Kernels over lists: one place of each kind stands for all, and PyTorch's meta tensors say what comes out."""
+"""Kernels over lists: one position of each kind stands for all, and PyTorch's meta tensors say what comes out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch.utils._pytree import tree_map
 
-from memlint.accelerator import registration
-from memlint.accelerator.kernels import infer, kernel_of
-from memlint.accelerator.places import distinct_places
+from memlint.accelerator import backend
+from memlint.accelerator.foreach import distinct_positions
+from memlint.accelerator.inference import infer
+from memlint.accelerator.kernel import kernel_of
 
 aten: Any = torch.ops.aten
-assert registration
+assert backend
 
 
 def tensors(dtype: torch.dtype = torch.float32, shapes: tuple[tuple[int, ...], ...] = ((3, 4), (5,))) -> list[Any]:
@@ -48,11 +49,11 @@ def test_geometries_are_those_pytorch_gives(name: str) -> None:
     assert shown == tree_map(lambda tensor: (tuple(tensor.shape), tensor.stride(), tensor.dtype), expected)
 
 
-def test_each_kind_of_place_is_kept_once() -> None:
-    places = distinct_places((tensors(), [0.1] * 8), {})
-    assert places is not None
-    assert [len(values) for values in places.args] == [3, 3]
-    assert places.kinds == [0, 1, 0, 1, 0, 1, 0, 2]
+def test_each_kind_of_position_is_kept_once() -> None:
+    distinct = distinct_positions((tensors(), [0.1] * 8), {})
+    assert distinct is not None
+    assert [len(values) for values in distinct.args] == [3, 3]
+    assert distinct.kinds == [0, 1, 0, 1, 0, 1, 0, 2]
 
 
 def test_lists_that_do_not_fit_together_fail_as_they_do_in_pytorch() -> None:

@@ -1,0 +1,128 @@
+"""Puts the kernels in PyTorch's dispatcher, once per process: those that make tensors, and all that need no code."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator import accumulation, data_dependent, lazy_imports, shapes, state, values
+from memlint.accelerator.device import META_KEYS, NAME, allocate, entry_of, real, set_geometry, strides
+from memlint.accelerator.dispatch import fallback, run
+from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_NAMES = """
+    _fused_rms_norm _stack add.Scalar addr all.dims any.dims clone constant_pad_nd empty_like div.Scalar linalg__powsum
+    mish_backward mul.Scalar native_channel_shuffle native_layer_norm new_empty new_empty_strided new_full new_ones
+    new_zeros repeat silu_backward sub.Scalar
+"""
+ONE_KERNEL = _NAMES.split()
+"""Ops that PyTorch would compose for a new device, and CUDA carries out as one kernel, without code of their own."""
+
+_EMPTY = kernel_of(torch.ops.aten.empty.memory_format)
+_EMPTY_STRIDED = kernel_of(torch.ops.aten.empty_strided.default)
+_TO_COPY = kernel_of(torch.ops.aten._to_copy.default)
+_ADD = torch.ops.aten.add.Tensor
+_AS_STRIDED_ = torch.ops.aten.as_strided_.default
+
+
+def empty_strided(size: Any, stride: Any, dtype: Any = None, **_: Any) -> torch.Tensor:
+    """`aten::empty_strided` on the device."""
+    return _make(_EMPTY_STRIDED, size, stride, dtype)
+
+
+def empty(size: Any, dtype: Any = None, memory_format: Any = None, **_: Any) -> torch.Tensor:
+    """`aten::empty.memory_format` on the device."""
+    return _make(_EMPTY, size, strides(size, memory_format or torch.contiguous_format), dtype)
+
+
+def _make(kernel: Kernel, size: Any, stride: Any, dtype: torch.dtype | None) -> torch.Tensor:
+    now = state.current
+    for observer in now.observers:
+        observer.started(kernel)
+    tensor = allocate(size, stride, dtype or torch.get_default_dtype())
+    now.last_host = entry_of(tensor).host
+    for observer in now.observers:
+        observer.finished([], [tensor])
+    return tensor
+
+
+@contextlib.contextmanager
+def cuda_factories() -> Iterator[None]:
+    """Give the memory that PyTorch's own code asks of CUDA.
+
+    Functions that a program took from `torch` early (`from torch import zeros`) are not those that the program is shown
+    later, nor are the ones that PyTorch composes of others; they all end here.
+    """
+
+    def on_gpu(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def call(*args: Any, **kwargs: Any) -> torch.Tensor:
+            with state.current.placed(on_host=False):
+                return make(*args, **kwargs)
+
+        return call
+
+    kernels = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        kernels.impl("empty.memory_format", on_gpu(empty), "CUDA", allow_override=True)
+        kernels.impl("empty_strided", on_gpu(empty_strided), "CUDA", allow_override=True)
+    try:
+        yield
+    finally:
+        kernels._destroy()
+
+
+def _to_copy(x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    device = kwargs.get("device")
+    if device is None or device.type == NAME:
+        copied: torch.Tensor = run(_TO_COPY, (x,), kwargs)
+        return copied
+    if device.type == "cpu":
+        return values.real_copy(x).to(kwargs.get("dtype") or x.dtype)
+    return real.empty_strided(x.shape, x.stride(), dtype=kwargs.get("dtype") or x.dtype, device=device)
+
+
+def _as_strided_in_place(x: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> torch.Tensor:
+    """`squeeze_`, `transpose_` and their like: another view of the same storage."""
+    offset = x.storage_offset() if storage_offset is None else storage_offset
+    set_geometry(META_KEYS, x, x.untyped_storage(), offset, size, stride)
+    return x
+
+
+def _register() -> None:
+    everything.fallback(fallback, KEY)
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    names = [n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::") and not n.endswith("out")]
+    # A dict, as these overlap in ways that differ between versions of PyTorch.
+    direct = dict.fromkeys(n for n in names if has_kernel(n, "CompositeExplicitAutogradNonFunctional"))
+    foreach = (n for n in names if n.startswith("aten::_foreach_"))
+    direct |= dict.fromkeys(n for n in foreach if has_kernel(n, "CompositeExplicitAutograd"))
+    existing = (n for n in ONE_KERNEL if hasattr(torch.ops.aten, n.split(".")[0]))  # some came later
+    direct |= dict.fromkeys(f"aten::{n}" for n in existing)
+    for name in direct:
+        as_one_kernel(name.removeprefix("aten::"))
+    for op, function in (
+        (_ADD, accumulation.add),
+        (_TO_COPY.op, _to_copy),
+        (_EMPTY.op, empty),
+        (_EMPTY_STRIDED.op, empty_strided),
+        (_AS_STRIDED_, _as_strided_in_place),
+    ):
+        implement(op, KEY, function)
+
+
+lazy_imports.install()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)  # PyTorch says that some kernels are replaced, which is the point
+    _register()
+accumulation.measure()
+
+assert data_dependent
+assert shapes

@@ -1,0 +1,188 @@
+"""Carries kernels out: shapes from PyTorch's meta kernels, storages from the ledger, no computation.
+
+Kernels that differ from that are written by hand: see `memlint.accelerator.registration.kernel`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from memlint.accelerator import index_range, state
+from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, reshape_storage
+from memlint.accelerator.inference import Shape, describe, infer_described, materialize
+from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.propagation import follow
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+Tensor = torch.Tensor
+
+
+def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Kernel of every op that neither PyTorch's C++ composites nor a kernel of ours provides."""
+    return run(kernel_of(op), args, kwargs)
+
+
+def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out one op on the virtual device."""
+    if kernel.is_view:
+        state.current.last_host = entry_of(args[0]).host
+        return kernel.op._handle.redispatch_boxed(CPU_KEYS, *args, **kwargs)
+    calls = state.current.calls
+    if calls is None:
+        return _run_unseen(kernel, args, kwargs)
+    calls.began()
+    try:
+        return _run_unseen(kernel, args, kwargs)
+    finally:
+        calls.ended()
+
+
+def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if torch._C._len_torch_function_stack():  # device contexts and users' modes must not see what a kernel does
+        with torch._C.DisableTorchFunction():
+            return _run(kernel, args, kwargs)
+    return _run(kernel, args, kwargs)
+
+
+def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: C901  (the hot path)
+    now = state.current
+    for observer in now.observers:
+        observer.started(kernel)
+    tensors: list[Tensor] = []
+    scratch = now.host_scratch(kernel, args, kwargs) if now.host_scratch is not None else None
+    try:
+        as_called = args
+        if kernel.strict_tensors:
+            args = _with_tensors(kernel, args)
+        key: list[Any] = [kernel]
+        cacheable = describe(args, key, tensors)
+        for name, value in kwargs.items():
+            key.append(name)
+            cacheable &= describe((value,), key, tensors)
+        if now.calls is not None:
+            now.calls.with_arguments(kernel, as_called, kwargs, key if cacheable else None, tensors)
+        if kernel.reads_at_index:
+            index_range.refuse_out_of_range(kernel.packet, args)
+        if kernel.hand_written is None:
+            check_devices(kernel, tensors)
+        result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
+    except BaseException:
+        for observer in now.observers:
+            observer.failed()
+        raise
+    outputs: list[Tensor] = []
+    _collect(kernel.written_of(args, kwargs) if kernel.written else result, outputs)
+    if outputs and real_device_of(outputs[0]).type == NAME and outputs[0].layout is torch.strided:
+        now.last_host = entry_of(outputs[0]).host
+    follow(kernel, args, kwargs, tensors, outputs)
+    del scratch
+    for observer in now.observers:
+        observer.finished(tensors, outputs)
+    return result
+
+
+def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Carry out an op on the virtual device for what it takes alone: nobody observes it, and no values are known."""
+    host_scratch = state.current.host_scratch
+    scratch = host_scratch(kernel, args, kwargs) if host_scratch is not None else None
+    if kernel.strict_tensors:
+        args = _with_tensors(kernel, args)
+    tensors: list[Tensor] = []
+    key: list[Any] = [kernel]
+    cacheable = describe((*args, *kwargs.values()), key, tensors)
+    result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
+    del scratch
+    return result
+
+
+def _take(
+    kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[Tensor], key: list[Any] | None
+) -> Any:
+    """Open and close all storages that a kernel does; its results. `tensors` are those among its arguments."""
+    now = state.current
+    for t in tensors:
+        if real_device_of(t).type == NAME:
+            now.last_host = entry_of(t).host
+            break
+    steps = None
+    if kernel.temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
+        steps = kernel.temporaries(*args, **kwargs)
+        next(steps)
+    if kernel.hand_written is not None:
+        result = kernel.hand_written(*args, **kwargs)
+    elif kernel.in_place and len(tensors) == 1:
+        result = tensors[0] if kernel.num_returns else None  # without operands nothing changes shape
+    else:
+        shapes = infer_described(kernel, key, args, kwargs)
+        result = _write(kernel, args, kwargs, shapes) if kernel.written else materialize(shapes)
+    if steps is not None:
+        next(steps, None)
+    return result
+
+
+def _any_on_gpu(tensors: list[Tensor]) -> bool:
+    return any(real_device_of(t).type == NAME and not entry_of(t).host for t in tensors)
+
+
+def _with_tensors(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args` with Python numbers made tensors of the dtype they promote the first operand to."""
+    numbers = [i for i in kernel.strict_tensors if i < len(args) and isinstance(args[i], (int, float))]
+    if not numbers:
+        return args
+    other = next((a for a in args if isinstance(a, Tensor)), None)
+    changed = list(args)
+    for i in numbers:
+        dtype = torch.get_default_dtype() if other is None else torch.result_type(other, args[i])
+        changed[i] = real.full((), args[i], dtype=dtype, device="cpu")
+    return tuple(changed)
+
+
+_MIXES_DEVICES = (
+    "_foreach_", "_fused_", "index_put", "_index_put", "copy_", "_copy_from", "_to_copy", "lift", "_amp_", "set_",
+)  # fmt: skip
+
+
+def check_devices(kernel: Kernel, tensors: list[Tensor]) -> None:
+    """Fail as a real device does where a host tensor of at least one dimension meets device tensors."""
+    host = device = False
+    for t in tensors:
+        if real_device_of(t).type == NAME:
+            if entry_of(t).host:
+                host = host or t.dim() > 0
+            else:
+                device = True
+        elif t.dim() and t.numel():
+            host = True
+    if host and device and kernel.packet != "index" and not kernel.packet.startswith(_MIXES_DEVICES):
+        refuse_mixed_devices(kernel.packet)
+
+
+def refuse_mixed_devices(packet: str) -> NoReturn:
+    """Raise what PyTorch raises where operands of an op are on several devices."""
+    raise RuntimeError(
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+        f"(when checking arguments of aten::{packet})"
+    )
+
+
+def _write(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], shapes: list[Any]) -> Any:
+    """Nothing is computed; out= tensors of another size are resized, as PyTorch does."""
+    outputs = kernel.written_of(args, kwargs)
+    for output, shape in zip(outputs, shapes, strict=True):
+        if isinstance(shape, Shape) and output.shape != shape.shape:
+            reshape_storage(output, shape.shape, shape.stride)
+    if kernel.num_returns == 0:
+        return None
+    return outputs[0] if kernel.num_returns == 1 else tuple(outputs)
+
+
+def _collect(value: Any, tensors: list[Tensor]) -> None:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+    elif isinstance(value, (list, tuple)):
+        for v in value:
+            _collect(v, tensors)

@@ -1,0 +1,161 @@
+"""Shapes of results, inferred by PyTorch's meta kernels.
+
+A kernel's result depends on the geometry of its arguments alone, so it is inferred once per geometry and remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._decomp import decomposition_table
+
+from memlint.accelerator.device import allocate, real
+from memlint.accelerator.foreach import distinct_positions
+from memlint.base.errors import TraceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from memlint.accelerator.kernel import Kernel
+
+Tensor = torch.Tensor
+
+_results: dict[Any, Any] = {}
+"""What was inferred, by kernel and geometry of the arguments."""
+_memory = _results
+"""Where that is looked up: see `remembering`."""
+
+
+def describe(args: Sequence[Any], key: list[Any], tensors: list[Tensor]) -> bool:
+    """Append the geometry of `args` to `key` and their tensors to `tensors`; say whether the key tells all."""
+    cacheable = True
+    for a in args:
+        if isinstance(a, Tensor):
+            tensors.append(a)
+            key.append((a.shape, a.stride(), a.dtype))
+            if not a.dim() and real.is_cpu(a):
+                cacheable = False  # a Python number is a CPU tensor that promotes differently, and does not show it
+        elif isinstance(a, (list, tuple)):
+            key.append(len(a))
+            cacheable &= describe(a, key, tensors)
+        else:
+            key.append(a)
+            key.append(a.__class__)
+    return cacheable
+
+
+def infer(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The geometries `kernel` returns for these arguments, by PyTorch's meta kernel; remembered."""
+    key: list[Any] = [kernel]
+    cacheable = describe((*args, *kwargs.values()), key, [])
+    return infer_described(kernel, key if cacheable else None, args, kwargs)
+
+
+def infer_described(kernel: Kernel, key: list[Any] | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same for arguments that `describe` has made `key` of; None where it does not tell all."""
+    if key is None:
+        return infer_anew(kernel, args, kwargs)
+    hashable: Any = tuple(key)
+    try:
+        return _memory[hashable]
+    except KeyError:
+        pass
+    except TypeError:  # an argument that cannot be hashed
+        return infer_anew(kernel, args, kwargs)
+    shapes = _memory[hashable] = infer_anew(kernel, args, kwargs)
+    return shapes
+
+
+class Remembered(dict[Any, Any]):
+    """Some of what was inferred, by kernel and geometry of the arguments; what it lacks comes from all that was."""
+
+    def __missing__(self, key: Any) -> Any:
+        value = self[key] = _results[key]
+        return value
+
+
+@contextlib.contextmanager
+def remembering(remembered: Remembered) -> Iterator[None]:
+    """Look up in `remembered` meanwhile, and keep there all that is asked for."""
+    global _memory  # noqa: PLW0603
+    _memory = remembered
+    try:
+        yield
+    finally:
+        _memory = _results
+
+
+def infer_anew(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same without a look at what was inferred before."""
+    distinct = distinct_positions(args, kwargs) if kernel.over_lists else None
+    if distinct is None:
+        return _infer_all(kernel, args, kwargs)
+    results = _infer_all(kernel, distinct.args, distinct.kwargs)
+    return [distinct.spread(written) for written in results] if kernel.written else distinct.spread(results)
+
+
+def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    meta_args = tuple(to_meta(a) for a in args)
+    meta_kwargs = {k: to_meta(v) for k, v in kwargs.items()}
+    with torch._C.DisableTorchFunction():
+        try:
+            result = kernel.infer(*meta_args, **meta_kwargs)
+        except NotImplementedError as error:
+            result = _decomposition(kernel, error)(*meta_args, **meta_kwargs)
+        # Of an op that writes its arguments: what these have become.
+        return geometries(kernel.written_of(meta_args, meta_kwargs) if kernel.written else result)
+
+
+def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., Any]:
+    """What PyTorch composes an op of that has no meta kernel; raises TraceError where it does not."""
+    function = decomposition_table.get(kernel.op)
+    if function is None:
+        name = f"{kernel.op.namespace}::{kernel.packet}"
+        raise TraceError(
+            f"{name} cannot be traced: nothing says what shapes it returns",
+            f'Register a fake implementation of it with @torch.library.register_fake("{name}").',
+        ) from error
+    return function
+
+
+def to_meta(value: Any) -> Any:
+    """`value` with its tensors and devices replaced by meta ones; Python numbers keep how they promote."""
+    if isinstance(value, Tensor):
+        if not value.dim() and real.is_cpu(value):
+            return value
+        return real.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+    if isinstance(value, (list, tuple)):
+        return [to_meta(v) for v in value]
+    return torch.device("meta") if isinstance(value, torch.device) else value
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """The geometry of a tensor yet to be made: shape, stride in elements, dtype."""
+
+    shape: Sequence[int]
+    stride: Sequence[int]
+    dtype: torch.dtype
+
+
+def geometries(value: Any) -> Any:
+    """`value` with its tensors replaced by their geometry."""
+    if isinstance(value, Tensor):
+        return Shape(value.shape, value.stride(), value.dtype)
+    if isinstance(value, (list, tuple)):
+        return [geometries(v) for v in value]
+    return value
+
+
+def materialize(shapes: Any) -> Any:
+    """Allocate every geometry in `shapes`, in order."""
+    if isinstance(shapes, Shape):
+        return allocate(shapes.shape, shapes.stride, shapes.dtype)
+    if isinstance(shapes, list):
+        return tuple(materialize(s) for s in shapes)
+    return shapes
+
+

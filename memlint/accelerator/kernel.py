@@ -1,0 +1,86 @@
+"""What kernels are: the schema of one overload of an op, and the tables of those that are written by hand."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
+
+Function = Callable[..., Any]
+HAND_WRITTEN: dict[str, Function] = {}
+"""Kernels by qualified overload name. They take the op's arguments and allocate what it returns."""
+
+Temporaries = Callable[..., Iterator[None]]
+TEMPORARIES: dict[str, Temporaries] = {}
+"""What kernels take for themselves on a GPU: by op name without overload, a generator function of the op's arguments
+that takes and drops memory in the kernel's order and yields once, where the kernel makes its outputs."""
+
+READS_AT_INDEX = frozenset({"index_select", "gather", "index"})
+"""Kernels that read where an index says: embeddings, `x[index]`."""
+
+_STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
+
+
+class Kernel:
+    """What the schema of one overload says about it."""
+
+    def __init__(self, op: OpOverload) -> None:
+        schema = op._schema
+        self.op = op
+        self.packet = schema.name.split("::")[-1]
+        self.name = f"{op.namespace}.{self.packet}.{op._overloadname}"
+        self.written = tuple(
+            (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        )
+        """Positions and names of the arguments that are written."""
+        self.num_returns = len(schema.returns)
+        self.is_view = not self.written and any(r.alias_info is not None for r in schema.returns)
+        self.is_random = torch.Tag.nondeterministic_seeded in op.tags
+        self.in_place = self.packet.endswith("_") and bool(self.written)
+        # Structured kernels infer shapes in C++; the Meta key may lead to a slow Python reference instead.
+        structured = torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _STRUCTURED.name)
+        self.infer = functools.partial(op._op_dk, _STRUCTURED) if structured else op
+        self.pointwise = torch.Tag.pointwise in op.tags
+        self.over_lists = self.packet.startswith("_foreach_")
+        self.hand_written = HAND_WRITTEN.get(self.name)
+        self.temporaries = TEMPORARIES.get(self.packet)
+        self.tensor_positions = tuple(i for i, a in enumerate(schema.arguments) if isinstance(a.type, torch.TensorType))
+        self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
+        """Positions of tensors for which PyTorch hands over a Python number but takes none."""
+        self.reads_at_index = op.namespace == "aten" and self.packet in READS_AT_INDEX
+
+    def written_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Those of its arguments that it writes."""
+        return [args[i] if i < len(args) else kwargs.get(name) for i, name in self.written]
+
+
+_kernels: dict[OpOverload, Kernel] = {}
+
+
+def kernel_of(op: OpOverload) -> Kernel:
+    """The description of `op`, made at first sight."""
+    kernel = _kernels.get(op)
+    if kernel is None:
+        kernel = _kernels[op] = Kernel(op)
+    return kernel
+
+
+def enter_hand_written(name: str, function: Function) -> None:
+    """Let `function` carry out the overload called `aten.nonzero.default`."""
+    HAND_WRITTEN[name] = function
+    for kernel in _kernels.values():  # some ran before
+        if kernel.name == name:
+            kernel.hand_written = function
+
+
+def enter_temporaries(packet: str, function: Temporaries) -> None:
+    """Let the kernels of an op, named without overload, take what `function` takes."""
+    TEMPORARIES[packet] = function
+    for kernel in _kernels.values():
+        if kernel.packet == packet:
+            kernel.temporaries = function
