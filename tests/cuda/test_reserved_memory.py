@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from memlint.commands.analyse.child import Analysis
 from memlint.workloads.find.discover import find_workloads
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SOURCE = """
 import torch
