@@ -11,7 +11,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.cli.options import FILE
 from memlint.cli.printing import print_error, write
-from memlint.report.formats.visible import one_line
+from memlint.report.escaping import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

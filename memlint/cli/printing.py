@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from memlint.base.errors import UsageError
-from memlint.report.formats.visible import inert, one_line
+from memlint.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from memlint.commands.sweep.gather import Result, Told
-    from memlint.report.layout import Look
     from memlint.report.model import Report
+    from memlint.report.text_style import TextStyle
 
 _PATIENCE = 1.0  # seconds before progress is shown
 
 
 def show_result(
-    result: Result[Told], render: Callable[[Told, str, Look], str], form: str, file: Path | None, color: str
+    result: Result[Told], render: Callable[[Told, str, TextStyle], str], form: str, file: Path | None, color: str
 ) -> NoReturn:
     """Write what a sweep or a fit says, and what went wrong, and exit."""
     look = look_of(color, file, verbosity=0)
@@ -34,9 +34,9 @@ def show_result(
     click.get_current_context().exit(result.status)
 
 
-def look_of(color: str, output_file: Path | None, *, verbosity: int) -> Look:
+def look_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:
     """How text looks where it goes. NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE decide where --color does not."""
-    from memlint.report.layout import Look  # noqa: PLC0415
+    from memlint.report.text_style import TextStyle  # noqa: PLC0415
 
     terminal = output_file is None and sys.stdout.isatty()
     if color == "auto" and os.environ.get("NO_COLOR"):
@@ -44,7 +44,7 @@ def look_of(color: str, output_file: Path | None, *, verbosity: int) -> Look:
     elif color == "auto" and (os.environ.get("FORCE_COLOR") or os.environ.get("CLICOLOR_FORCE")):
         color = "always"
     encoding = "utf-8" if output_file is not None else (sys.stdout.encoding or "ascii")
-    return Look(
+    return TextStyle(
         color=color == "always" or (color == "auto" and terminal),
         width=shutil.get_terminal_size((100, 24)).columns,
         blocks=encoding.lower().replace("-", "") == "utf8",

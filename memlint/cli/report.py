@@ -11,9 +11,9 @@ import click
 from memlint.base.errors import UsageError
 from memlint.cli.options import FILE, registry_here, workload_options
 from memlint.cli.printing import look_of, print_errors, progress, write
+from memlint.report.escaping import one_line
 from memlint.report.exports import EXPORTS, SUFFIXES, export
 from memlint.report.formats import FORMATS, render
-from memlint.report.formats.visible import one_line
 
 if TYPE_CHECKING:
     from memlint.report.model import Report

@@ -36,7 +36,7 @@ def rules(output_format: str, no_exec: bool) -> None:
     """List the installed rules, and those of the project."""
     import json  # noqa: PLC0415
 
-    from memlint.report.layout import table  # noqa: PLC0415
+    from memlint.report.text_style import table  # noqa: PLC0415
 
     registry = registry_here(no_exec)
     if output_format == "json":

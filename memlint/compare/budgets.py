@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.compare.model import BudgetCheck
+from memlint.compare.comparison import BudgetCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memlint.compare.model import BudgetOutcome, Facts
+    from memlint.compare.comparison import BudgetOutcome, Facts
     from memlint.report.model import Budget
 
 

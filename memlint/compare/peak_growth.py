@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from memlint.compare.comparison import BufferChange, CategoryChange, LineChange, ModuleChange
 from memlint.compare.match import paired
-from memlint.compare.model import BufferChange, CategoryChange, LineChange, ModuleChange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -36,8 +36,8 @@ def rule_page(code: str) -> str:
 
 def page(rule: Rule) -> str:
     """Make the Markdown page of `rule`."""
-    intro, *sections = re.split(r"^## (.+)\n", inspect.cleandoc(type(rule).__doc__ or ""), flags=re.MULTILINE)
-    bodies = dict(zip(sections[::2], (text.strip() for text in sections[1::2]), strict=True))
+    bodies = sections(rule)
+    intro = bodies.pop("")
     for heading, cases in FROM_CASES.items():
         bodies[heading] = _cases(getattr(rule, cases)) or "It depends on what failed."
     headings = dict.fromkeys((*HEADINGS, *bodies))
@@ -45,11 +45,17 @@ def page(rule: Rule) -> str:
         f"# {rule.code}: {rule.name}",
         rule.summary,
         f"Severity: {rule.severity.value}. Looks at: {rule.looks_at}.",
-        intro.strip(),
+        intro,
         *(f"## {heading}\n\n{bodies[heading]}" for heading in headings),
         _SUPPRESSION.format(code=rule.code),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def sections(rule: Rule) -> dict[str, str]:
+    """The sections of the docstring of `rule` by their headings, such as `References`; what stands above them by ""."""
+    intro, *rest = re.split(r"^## (.+)\n", inspect.cleandoc(type(rule).__doc__ or ""), flags=re.MULTILINE)
+    return {"": intro.strip(), **dict(zip(rest[::2], (text.strip() for text in rest[1::2]), strict=True))}
 
 
 def index(rules: Iterable[Rule]) -> str:

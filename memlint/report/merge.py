@@ -7,11 +7,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
-from memlint.report.finding_workloads import belonging, moved
+from memlint.report.findings_by_workload import findings_by_workload, moved
 from memlint.report.model import Report, Settings
+from memlint.report.phrases import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
 def merged(reports: Sequence[Report]) -> Report:
@@ -23,20 +24,14 @@ def merged(reports: Sequence[Report]) -> Report:
     if len(reports) == 1:
         return reports[0]
     settings = reports[0].settings
-    is_shared = all(report.settings == settings for report in reports)
     firsts = accumulate((len(report.workloads) for report in reports), initial=0)
+    findings = (moved(finding, by) for by, report in zip(firsts, reports, strict=False) for finding in report.findings)
     return Report(
-        tool=_all(report.tool for report in reports) or "memlint",
-        torch=_all(report.torch for report in reports),
-        settings=settings if is_shared else Settings(),
+        tool=listed(*dict.fromkeys(report.tool for report in reports)) or "memlint",
+        torch=listed(*dict.fromkeys(report.torch for report in reports)) or None,
+        settings=settings if all(report.settings == settings for report in reports) else Settings(),
         workloads=[workload for report in reports for workload in report.workloads],
-        findings=list(
-            dict.fromkeys(
-                moved(finding, first)
-                for first, report in zip(firsts, reports, strict=False)
-                for finding in report.findings
-            )
-        ),
+        findings=list(dict.fromkeys(findings)),
         skipped=list(dict.fromkeys(skipped for report in reports for skipped in report.skipped)),
     )
 
@@ -46,25 +41,13 @@ def of_workload(report: Report, name: str) -> Report:
 
     Raises UsageError if there is none.
     """
-    found = [workload for workload in report.workloads if name in (workload.name, workload.target)]
-    if not found:
+    numbers = [number for number, each in enumerate(report.workloads) if name in (each.name, each.target)]
+    if not numbers:
         names = list(dict.fromkeys(workload.name for workload in report.workloads))
         close = difflib.get_close_matches(name, names, 1)
         known = f"Did you mean {close[0]}?" if close else f"There is {', '.join(names)}." if names else "There is none."
         raise UsageError(f"there is no workload {name}", known)
-    numbers = [number for number, workload in enumerate(report.workloads) if workload in found]
-    theirs = belonging(report)
-    findings = [
-        *theirs.of_source,
-        *(
-            moved(finding, kept - number)
-            for kept, number in enumerate(numbers)
-            for finding in theirs.of_workloads[number]
-        ),
-    ]
-    return report.model_copy(update={"workloads": found, "findings": findings})
-
-
-def _all(texts: Iterable[str | None]) -> str | None:
-    """Each once, by comma; None if there is none."""
-    return ", ".join(dict.fromkeys(text for text in texts if text)) or None
+    findings = findings_by_workload(report)
+    kept = [moved(each, new - old) for new, old in enumerate(numbers) for each in findings.of_workloads[old]]
+    workloads = [report.workloads[number] for number in numbers]
+    return report.model_copy(update={"workloads": workloads, "findings": [*findings.of_source, *kept]})

@@ -7,7 +7,7 @@ relative to the directory memlint ran in, absolute where they lie outside of it.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
@@ -15,6 +15,7 @@ CategoryName = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
 ]
 PhaseName = Literal["forward", "backward", "optimizer", "other"]
+Measure = Literal["requested", "allocated", "reserved", "device"]
 Outcome = Literal["fits", "does not fit", "uncertain"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
@@ -25,11 +26,13 @@ Several = Annotated[list[_Item], FailFast()]
 """A list that is refused at its first wrong item: to say what is wrong with millions would take gigabytes."""
 
 
-class _Record(BaseModel):
+class Record(BaseModel):
+    """A part of a document: written once, and with known fields only."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Interval(_Record):
+class Interval(Record):
     """Bytes: the best guess, and how far off it can be where something cannot be known."""
 
     low: NonNegativeInt
@@ -37,7 +40,7 @@ class Interval(_Record):
     high: NonNegativeInt
 
 
-class Peak(_Record):
+class Peak(Record):
     """The four peaks of a step."""
 
     requested: Interval
@@ -49,8 +52,11 @@ class Peak(_Record):
     device: Interval
     """What nvidia-smi shows: reserved and the CUDA context."""
 
+    def __getitem__(self, measure: Measure) -> Interval:
+        return cast("Interval", getattr(self, measure))
 
-class AliveBuffer(_Record):
+
+class AliveBuffer(Record):
     """One storage that is alive at the peak."""
 
     nbytes: NonNegativeInt
@@ -68,7 +74,7 @@ class AliveBuffer(_Record):
     """Why it is alive: `saved for backward`, `held by a Python reference`, `in use`."""
 
 
-class ModuleBytes(_Record):
+class ModuleBytes(Record):
     """What one module holds at the peak, its submodules not counted."""
 
     module: str
@@ -79,7 +85,7 @@ class ModuleBytes(_Record):
     categories: dict[CategoryName, NonNegativeInt] = {}
 
 
-class LineBytes(_Record):
+class LineBytes(Record):
     """What one source line holds at the peak."""
 
     path: str | None
@@ -98,7 +104,7 @@ class LineBytes(_Record):
     why: str = ""
 
 
-class Course(_Record):
+class Course(Record):
     """The live bytes over the traced steps, told in few numbers: the events cut into equal stretches."""
 
     nbytes: Several[NonNegativeInt]
@@ -115,7 +121,7 @@ class Course(_Record):
         return self
 
 
-class Estimate(_Record):
+class Estimate(Record):
     """What a step takes, and what is alive when it takes most."""
 
     peak: Peak
@@ -141,7 +147,7 @@ class Estimate(_Record):
     """None where nothing took memory."""
 
 
-class Site(_Record):
+class Site(Record):
     """What Buffers that one line made alike have in common; fields as in AliveBuffer."""
 
     category: CategoryName
@@ -156,7 +162,7 @@ class Site(_Record):
     name: str = ""
 
 
-class Stretch(_Record):
+class Stretch(Record):
     """Events in a row that belong to one phase of one step."""
 
     first: NonNegativeInt
@@ -166,7 +172,7 @@ class Stretch(_Record):
     """-1 while the model is being set up, then 0, 1, ..."""
 
 
-class Timeline(_Record):
+class Timeline(Record):
     """Every Buffer of the GPU, and when it opens and closes: the events of Estimate's peaks, in order."""
 
     sites: Several[Site]
@@ -205,20 +211,20 @@ class Timeline(_Record):
         return self
 
 
-class Verdict(_Record):
+class Verdict(Record):
     """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
 
     outcome: Outcome
     limit: NonNegativeInt
     limit_name: str
     """What the limit is: title of a GPU, or `budget`."""
-    measure: Literal["requested", "allocated", "reserved", "device"] = "device"
+    measure: Measure = "device"
     """Which of the four peaks was compared."""
     level: Literal["error", "warning"] = "error"
     """Whether exceeding it fails the run."""
 
 
-class Assumption(_Record):
+class Assumption(Record):
     """Something that was not said or cannot be known, and what was taken instead."""
 
     text: str
@@ -226,7 +232,7 @@ class Assumption(_Record):
     line: NonNegativeInt | None = None
 
 
-class Change(_Record):
+class Change(Record):
     """A change of the program that was simulated."""
 
     kind: str
@@ -251,12 +257,12 @@ class Change(_Record):
     """The same as a share of those of the step as it is."""
 
 
-class Plan(_Record):
+class Plan(Record):
     """Changes that bring the peak below a limit, in the order in which to make them."""
 
     limit: NonNegativeInt
     limit_name: str
-    measure: Literal["requested", "allocated", "reserved", "device"] = "device"
+    measure: Measure = "device"
     """Which of the four peaks is held against the limit."""
     met: bool
     """Whether the limit holds after the last change; if not, this is the best that was found."""
@@ -265,7 +271,7 @@ class Plan(_Record):
     """How many programs were traced to find it."""
 
 
-class Error(_Record):
+class Error(Record):
     """Why there is no answer, and what to do about it."""
 
     kind: ErrorKind
@@ -275,7 +281,7 @@ class Error(_Record):
     """The user's own lines, outermost first, one `path:line in function` each."""
 
 
-class Row(_Record):
+class Row(Record):
     """The peaks at one batch size, as in an Estimate, or why there are none."""
 
     batch: NonNegativeInt
@@ -290,7 +296,7 @@ class Row(_Record):
     error: str | None = None
 
 
-class Sweep(_Record):
+class Sweep(Record):
     """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
 
     name: str
@@ -322,7 +328,7 @@ class Sweep(_Record):
     hint: str = ""
 
 
-class Budget(_Record):
+class Budget(Record):
     """What a Workload may take, by itself and against an earlier Report; None where that is not limited."""
 
     max: NonNegativeInt | None = None
@@ -332,7 +338,7 @@ class Budget(_Record):
     """Whether exceeding it fails the run."""
 
 
-class Workload(_Record):
+class Workload(Record):
     """One Workload and its Estimate, or the error that stood in the way."""
 
     name: str
@@ -366,8 +372,23 @@ class Workload(_Record):
     """Where one was asked for."""
     error: Error | None = None
 
+    @property
+    def file(self) -> str:
+        """Where its target is."""
+        return self.target.partition("::")[0]
 
-class Finding(_Record):
+    @property
+    def measure(self) -> Measure:
+        """Which of the four peaks says most: the one that is held against the GPU."""
+        return self.verdict.measure if self.verdict else "requested" if self.gpu == "cpu" else "device"
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """Against the GPU, then against the budget, as far as there are such limits."""
+        return [verdict for verdict in (self.verdict, self.budget) if verdict is not None]
+
+
+class Finding(Record):
     """Something in the code that costs memory."""
 
     code: str
@@ -389,7 +410,7 @@ class Finding(_Record):
     """Where that Workload stands in `workloads`, counted from 0: several may have one name."""
 
 
-class Skipped(_Record):
+class Skipped(Record):
     """Something that was not analysed, and why."""
 
     path: str | None = None
@@ -398,7 +419,7 @@ class Skipped(_Record):
     hint: str = ""
 
 
-class Stale(_Record):
+class Stale(Record):
     """An entry of the baseline for findings that are gone."""
 
     path: str
@@ -409,7 +430,7 @@ class Stale(_Record):
     """How many of them are gone."""
 
 
-class Baseline(_Record):
+class Baseline(Record):
     """The findings that were known before."""
 
     path: str
@@ -418,7 +439,7 @@ class Baseline(_Record):
     stale: Several[Stale] = []
 
 
-class CodeCount(_Record):
+class CodeCount(Record):
     """How many findings a rule has."""
 
     code: str
@@ -426,7 +447,7 @@ class CodeCount(_Record):
     count: NonNegativeInt
 
 
-class Settings(_Record):
+class Settings(Record):
     """What was asked for, on the command line or in the configuration; None where it was left to memlint."""
 
     batch: NonNegativeInt | None = None
@@ -442,7 +463,7 @@ class Settings(_Record):
     no_exec: bool = False
 
 
-class Report(_Record):
+class Report(Record):
     """Everything one run of memlint has to say."""
 
     version: Literal[1] = 1
@@ -456,3 +477,13 @@ class Report(_Record):
     baseline: Baseline | None = None
     statistics: list[CodeCount] | None = None
     """With `--statistics`: findings by code, most first."""
+
+    @property
+    def num_failed(self) -> int:
+        """How many Workloads could not be analysed."""
+        return sum(workload.error is not None for workload in self.workloads)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of all verdicts."""
+        return [verdict.outcome for workload in self.workloads for verdict in workload.verdicts]

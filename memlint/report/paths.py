@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from pathlib import Path
 
 
@@ -18,12 +18,16 @@ def relative(value: Any, directory: Path, typed: Iterable[Path] = ()) -> Any:
     folders = {f"{file.parent.resolve()}/": f"{file.parent}/" for file in typed if file.parts[:1] == ("..",)}
     folders[f"{directory}/".replace("//", "/")] = ""
     longest_first = sorted(folders, key=len, reverse=True)
-    return _written(value, re.compile(r"(?<![\w./-])(?:" + "|".join(map(re.escape, longest_first)) + ")"), folders)
+    beginning = re.compile(r"(?<![\w./-])(?:" + "|".join(map(re.escape, longest_first)) + ")")
 
+    def rewritten(item: Any) -> Any:
+        match item:
+            case str():
+                return beginning.sub(lambda match: folders[match[0]], item)
+            case dict():
+                return {key: rewritten(each) for key, each in item.items()}
+            case list() | tuple():
+                return [rewritten(each) for each in item]
+        return item
 
-def _written(value: Any, beginning: re.Pattern[str], folders: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return beginning.sub(lambda found: folders[found[0]], value)
-    if isinstance(value, dict):
-        return {key: _written(item, beginning, folders) for key, item in value.items()}
-    return [_written(item, beginning, folders) for item in value] if isinstance(value, list | tuple) else value
+    return rewritten(value)

@@ -18,9 +18,9 @@ from pydantic import ValidationError
 
 from memlint.base.errors import TargetError
 from memlint.base.units import format_nbytes
-from memlint.report.formats.visible import one_line
-from memlint.report.layout import cut
+from memlint.report.escaping import one_line
 from memlint.report.model import Report
+from memlint.report.text_style import cut
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from memlint.base.units import format_nbytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.report.layout import Paint
     from memlint.report.model import Course, PhaseName
+    from memlint.report.text_style import TextStyle
 
 _BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _ASCII = ".:-=+*%#"
@@ -29,30 +29,28 @@ class _Stretch(NamedTuple):
     """Columns of one phase of one step."""
 
     first: int
-    columns: Sequence[_Column]
-
-    @property
-    def phase(self) -> PhaseName:
-        return self.columns[0].phase
+    phase: PhaseName
+    step: int
+    nbytes: Sequence[int]
 
     @property
     def name(self) -> str:
-        return "setup" if self.columns[0].step < 0 else "" if self.phase == "other" else self.phase
+        return "setup" if self.step < 0 else "" if self.phase == "other" else self.phase
 
 
-def course_lines(course: Course, paint: Paint) -> Iterator[str]:
+def course_lines(course: Course, paint: TextStyle) -> Iterator[str]:
     """A heading, a line of bars as high as the live bytes, and the names of the phases that have room for them."""
-    columns = _fitted(course, paint.look.width - len(_MARGIN))
+    columns = _fitted(course, paint.width - len(_MARGIN))
     if not columns:
         return
     most = max(column.nbytes for column in columns)
     steps = max(column.step for column in columns) + 1
     over = f"{steps} steps" if steps > 1 else "the step"
     yield paint(f"{_MARGIN}Over {over}, requested bytes up to {format_nbytes(most)}", bold=True)
-    bars = _BLOCKS if paint.look.blocks else _ASCII
+    bars = _BLOCKS if paint.blocks else _ASCII
     stretches = list(_stretches(columns))
-    drawn = ("".join(bars[_height(column.nbytes, most)] for column in stretch.columns) for stretch in stretches)
-    yield _MARGIN + "".join(paint(text, _COLORS[stretch.phase]) for text, stretch in zip(drawn, stretches, strict=True))
+    parts = [("".join(bars[_height(each, most)] for each in stretch.nbytes), stretch.phase) for stretch in stretches]
+    yield _MARGIN + "".join(paint(text, _COLORS[phase]) for text, phase in parts)
     names = _names(stretches, len(columns), paint)
     if names:
         yield _MARGIN + names
@@ -60,10 +58,10 @@ def course_lines(course: Course, paint: Paint) -> Iterator[str]:
 
 def _fitted(course: Course, width: int) -> list[_Column]:
     """The stretches of the course, or the highest of several in each column where there are more than `width`."""
-    told = [_Column(*each) for each in zip(course.nbytes, course.phases, course.steps, strict=False)]
-    number = min(len(told), max(width, 1))
-    edges = [len(told) * column // number for column in range(number + 1)] if told else []
-    return [told[first]._replace(nbytes=max(each.nbytes for each in told[first:end])) for first, end in pairwise(edges)]
+    columns = [_Column(*each) for each in zip(course.nbytes, course.phases, course.steps, strict=False)]
+    number = min(len(columns), max(width, 1))
+    edges = [len(columns) * column // number for column in range(number + 1)] if columns else []
+    return [columns[first]._replace(nbytes=max(c.nbytes for c in columns[first:end])) for first, end in pairwise(edges)]
 
 
 def _height(nbytes: int, most: int) -> int:
@@ -73,23 +71,22 @@ def _height(nbytes: int, most: int) -> int:
 
 def _stretches(columns: Sequence[_Column]) -> Iterator[_Stretch]:
     first = 0
-    for _key, group in groupby(columns, key=lambda column: (column.phase, column.step)):
-        stretch = _Stretch(first, list(group))
-        first += len(stretch.columns)
+    for (phase, step), group in groupby(columns, key=lambda column: column[1:]):
+        stretch = _Stretch(first, phase, step, [column.nbytes for column in group])
+        first += len(stretch.nbytes)
         yield stretch
 
 
-def _names(stretches: Sequence[_Stretch], width: int, paint: Paint) -> str:
+def _names(stretches: Sequence[_Stretch], width: int, paint: TextStyle) -> str:
     """The name of each stretch below its middle, the longest stretches first; left out where it meets another.
 
     The setup, which is no phase of a step, comes last.
     """
     placed: dict[int, _Stretch] = {}
     free = [True] * width
-    for stretch in sorted(stretches, key=lambda each: (each.columns[0].step < 0, -len(each.columns))):
+    for stretch in sorted(stretches, key=lambda each: (each.step < 0, -len(each.nbytes))):
         length = len(stretch.name)
-        start = stretch.first + (len(stretch.columns) - length) // 2
-        start = max(min(start, width - length), 0)
+        start = max(min(stretch.first + (len(stretch.nbytes) - length) // 2, width - length), 0)
         if 0 < length <= width and all(free[max(start - 1, 0) : start + length + 1]):
             free[start : start + length] = [False] * length
             placed[start] = stretch

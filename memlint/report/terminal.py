@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
-from memlint.report.formats.log import for_log
-from memlint.report.layout import Paint, cut, table
-from memlint.report.naming import MEASURES, place_text, tensor_text
+from memlint.report.escaping import for_log
+from memlint.report.phrases import (
+    BUDGET_OUTCOMES,
+    MEASURES,
+    bounds,
+    by_severity,
+    line_detail,
+    listed,
+    place_text,
+    saving,
+    share,
+    spaced,
+    step_text,
+    tensor_text,
+)
 from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.sparkline import course_lines
 from memlint.report.sweep_text import sweep_lines
+from memlint.report.text_style import OUTCOME_COLORS, cut, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from memlint.report.layout import Look
     from memlint.report.model import (
         Baseline,
         Error,
         Estimate,
         Finding,
-        Interval,
-        LineBytes,
         Report,
         Skipped,
         Verdict,
         Workload,
     )
+    from memlint.report.text_style import TextStyle
 
-_OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 _SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "cyan", "note": "bright_black"}
 _CATEGORY_COLORS = {
     "parameter": "blue",
@@ -45,12 +54,11 @@ _CATEGORY_COLORS = {
     "other": "white",
 }
 _BAR = 24
-_WIDE = 120  # columns from which shapes are shown
 
 
-def render_text(report: Report, look: Look) -> str:
+def render_text(report: Report, paint: TextStyle) -> str:
     """The Report as text that ends with a newline; empty if there is nothing to say."""
-    report, paint = for_log(report), Paint(look)
+    report = for_log(report)
     blocks = [
         *("\n".join(_workload(workload, paint)) for workload in report.workloads),
         *_findings(report, paint),
@@ -61,179 +69,154 @@ def render_text(report: Report, look: Look) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _workload(workload: Workload, paint: Paint) -> Iterator[str]:
+def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     estimate = workload.estimate
     if workload.error is not None:
         yield from _error(workload.target, workload.error, paint)
     if estimate is None:
         return
     yield _headline(workload, estimate, paint)
-    yield paint("  " + _step(workload), dim=True)
+    optimizer = workload.optimizer if workload.mode == "train" else ""
+    yield paint("  " + step_text(workload.mode, workload.batch, workload.dtype, optimizer), dim=True)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
-    if paint.look.verbosity < 0:
+    if paint.verbosity < 0:
         return
-    yield from ("", *_numbers(workload, estimate, paint), "", *_peak(estimate, paint))
-    yield from _categories(estimate, paint)
-    if estimate.course is not None:
-        yield from ("", *course_lines(estimate.course, paint))
-    if estimate.by_line:
-        yield from ("", *_lines(estimate, paint))
-    if paint.look.verbosity > 0:
-        yield from _details(estimate, paint)
-        yield from what_if_lines(workload.what_ifs, estimate, paint)
-    if workload.sweep:
-        yield from ("", *sweep_lines(workload.sweep, paint))
-    if workload.plan is not None:
-        yield from ("", *plan_lines(workload.plan, estimate, paint))
-    yield from _assumptions(workload, paint)
+    sections = (
+        _numbers(workload, estimate, paint),
+        (*_peak(estimate, paint), *_categories(estimate, paint)),
+        course_lines(estimate.course, paint) if estimate.course is not None else (),
+        _lines(estimate, paint),
+        *(_details(workload, estimate, paint) if paint.verbosity > 0 else ()),
+        sweep_lines(workload.sweep, paint),
+        plan_lines(workload.plan, estimate, paint) if workload.plan is not None else (),
+        _assumptions(workload, paint),
+    )
+    for section in sections:
+        if lines := list(section):
+            yield from ("", *lines)
 
 
-def _assumptions(workload: Workload, paint: Paint) -> Iterator[str]:
+def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:
     if workload.assumptions:
-        yield from ("", paint("  Assumed", bold=True))
-        for assumption in workload.assumptions:
-            place = place_text(assumption.path, assumption.line)
-            yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
+        yield paint("  Assumed", bold=True)
+    for assumption in workload.assumptions:
+        place = place_text(assumption.path, assumption.line)
+        yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
 
 
-def _error(target: str, error: Error, paint: Paint) -> Iterator[str]:
+def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:
     yield f"{paint('error', 'red', bold=True)}: {paint(target, bold=True)}: {error.message}"
     yield from (f"    {line}" for line in error.traceback)
-    if error.hint:
-        yield f"  {paint('help', 'cyan', bold=True)}: {error.hint}"
+    yield from paint.help(error.hint)
 
 
-def _headline(workload: Workload, estimate: Estimate, paint: Paint) -> str:
-    verdict = workload.verdict
-    measure = verdict.measure if verdict else "requested" if workload.gpu == "cpu" else "device"
-    needed = paint(format_nbytes(getattr(estimate.peak, measure).estimate), bold=True)
-    start = f"{paint(_label(workload), bold=True)} needs {needed}"
+def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
+    verdict, name = workload.verdict, workload.name
+    label = workload.target if name in workload.target else f"{name} ({workload.target})"
+    needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
+    start = f"{paint(label, bold=True)} needs {needed}"
     if verdict is None:
         return f"{start} on {workload.gpu}" if workload.gpu else start
-    outcome = paint(verdict.outcome, _OUTCOME_COLORS[verdict.outcome], bold=True)
+    outcome = paint(verdict.outcome, OUTCOME_COLORS[verdict.outcome], bold=True)
     return f"{start} on {verdict.limit_name} ({format_nbytes(verdict.limit)}): {outcome}"
 
 
-def _label(workload: Workload) -> str:
-    return workload.target if workload.name in workload.target else f"{workload.name} ({workload.target})"
+def _budget(budget: Verdict, estimate: Estimate, paint: TextStyle) -> str:
+    is_warning = budget.level == "warning" and budget.outcome == "does not fit"
+    color = "yellow" if is_warning else OUTCOME_COLORS[budget.outcome]
+    outcome = paint(BUDGET_OUTCOMES[budget.outcome], color, bold=True)
+    peak = f"{budget.measure} {format_nbytes(estimate.peak[budget.measure].estimate)}"
+    return f"  {budget.limit_name} {format_nbytes(budget.limit)}: {outcome} ({peak})"
 
 
-def _step(workload: Workload) -> str:
-    facts = (
-        f"{workload.mode} step" if workload.mode else "",
-        f"batch {workload.batch}" if workload.batch else "",
-        workload.dtype or "",
-        workload.optimizer if workload.mode == "train" else "",
-    )
-    return ", ".join(fact for fact in facts if fact)
-
-
-def _budget(budget: Verdict, estimate: Estimate, paint: Paint) -> str:
-    said = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}[budget.outcome]
-    color = "yellow" if budget.level == "warning" and said == "exceeded" else _OUTCOME_COLORS[budget.outcome]
-    peak = f"{budget.measure} {format_nbytes(getattr(estimate.peak, budget.measure).estimate)}"
-    return f"  {budget.limit_name} {format_nbytes(budget.limit)}: {paint(said, color, bold=True)} ({peak})"
-
-
-def _numbers(workload: Workload, estimate: Estimate, paint: Paint) -> Iterator[str]:
-    rows = []
-    for name in ("requested",) if workload.gpu == "cpu" else tuple(MEASURES):
-        interval: Interval = getattr(estimate.peak, name)
-        between = f"{format_nbytes(interval.low)} to {format_nbytes(interval.high)}"
-        certain = interval.low == interval.high
-        rows.append(
-            (
-                f"  {name}",
-                paint(format_nbytes(interval.estimate), bold=True),
-                "" if certain else between,
-                paint(MEASURES[name], dim=True),
-            )
+def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterator[str]:
+    rows = [
+        (
+            f"  {measure}",
+            paint(format_nbytes(estimate.peak[measure].estimate), bold=True),
+            bounds(estimate.peak[measure]),
+            paint(meaning, dim=True),
         )
-    requested = estimate.peak.requested.estimate
-    if estimate.least is not None and is_notable(estimate.least - requested, requested):
-        saved = format_nbytes(requested - estimate.least)
+        for measure, meaning in MEASURES.items()
+        if measure == "requested" or workload.gpu != "cpu"
+    ]
+    requested, least = estimate.peak.requested.estimate, estimate.least
+    if least is not None and is_notable(least - requested, requested):
+        saved = format_nbytes(requested - least)
         why = paint(f"requested, if every tensor died at its last use ({saved} less)", dim=True)
-        rows.append(("  at least", format_nbytes(estimate.least), "", why))
+        rows.append(("  at least", format_nbytes(least), "", why))
     yield from table(rows, ("left", "right", "left", "left"))
 
 
-def _peak(estimate: Estimate, paint: Paint) -> Iterator[str]:
+def _peak(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
     place = place_text(estimate.path, estimate.line)
-    what = ", ".join(part for part in (estimate.op, estimate.module) if part)
+    what = listed(estimate.op, estimate.module)
     at, during = f" at {place}" if place else "", f" ({what})" if what else ""
     yield f"{paint('  At the peak', bold=True)}, in {estimate.phase}{at}{during}"
-    step = {phase: nbytes for phase, nbytes in estimate.phase_peaks.items() if phase != "other"}
-    if len(step) > 1:
-        phases = ", ".join(f"{phase} {format_nbytes(nbytes)}" for phase, nbytes in step.items())
-        yield paint(f"  highest by phase: {phases}", dim=True)
+    phases = [f"{name} {format_nbytes(nbytes)}" for name, nbytes in estimate.phase_peaks.items() if name != "other"]
+    if len(phases) > 1:
+        yield paint(f"  highest by phase: {', '.join(phases)}", dim=True)
 
 
-def _categories(estimate: Estimate, paint: Paint) -> Iterator[str]:
-    total = sum(estimate.categories.values()) or 1
-    rows = []
-    for category, nbytes in sorted(estimate.categories.items(), key=lambda item: -item[1]):
-        block = "\u2588" if paint.look.blocks else "#"
-        bar = paint(block * round(_BAR * nbytes / total), _CATEGORY_COLORS[category])
-        if nbytes:
-            rows.append((f"  {category.replace('_', ' ')}", format_nbytes(nbytes), _share(nbytes / total), bar))
+def _categories(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
+    total = sum(estimate.categories.values())
+    block = "\u2588" if paint.blocks else "#"
+    rows = [
+        (
+            f"  {spaced(category)}",
+            format_nbytes(nbytes),
+            share(nbytes, total),
+            paint(block * round(_BAR * nbytes / total), _CATEGORY_COLORS[category]),
+        )
+        for category, nbytes in sorted(estimate.categories.items(), key=lambda item: -item[1])
+        if nbytes
+    ]
     yield from table(rows, ("left", "right", "right", "left"))
 
 
-def _share(share: float) -> str:
-    return "<1%" if share < 0.01 else f"{share:.0%}"
-
-
-def _lines(estimate: Estimate, paint: Paint) -> Iterator[str]:
-    shown = estimate.by_line[: paint.rows(len(estimate.by_line))]
-    yield paint("  Alive at the peak, by source line", bold=True)
+def _lines(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
+    shown = paint.first_rows(estimate.by_line)
+    if shown:
+        yield paint("  Alive at the peak, by source line", bold=True)
+    places = [place_text(line.path, line.line) for line in shown]
     rows = [
-        (
-            f"  {format_nbytes(line.nbytes)}",
-            f"{line.num_buffers} x",
-            place_text(line.path, line.line),
-            line.why,
-            _what(line),
-        )
-        for line in shown
+        (f"  {format_nbytes(line.nbytes)}", f"{line.num_buffers} x", place, line.why, line_detail(line))
+        for line, place in zip(shown, places, strict=True)
     ]
-    for text, line in zip(table(rows, ("right", "right", "left", "left", "left")), shown, strict=True):
-        short, place = cut(text, paint.look.width), place_text(line.path, line.line)
+    for text, place in zip(table(rows, ("right", "right", "left", "left", "left")), places, strict=True):
+        short = cut(text, paint.width)
         yield short.replace(place, paint(place, "cyan"), 1) if place else short
-    rest = len(estimate.by_line) - len(shown)
-    if rest:
-        yield paint(f"    and {rest} more lines: see them with -v", dim=True)
+    yield from paint.rest(len(estimate.by_line) - len(shown), "more lines")
 
 
-def _what(line: LineBytes) -> str:
-    return line.source or line.module or ", ".join(category.replace("_", " ") for category in line.categories)
-
-
-def _details(estimate: Estimate, paint: Paint) -> Iterator[str]:
+def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterator[Iterable[str]]:
+    """The sections that are shown with -v alone."""
     if estimate.by_module:
-        yield from ("", paint("  Alive at the peak, by module", bold=True))
         rows = [
             (f"  {format_nbytes(row.nbytes)}", f"{row.num_buffers} x", row.module or "(no submodule)", row.type)
             for row in estimate.by_module
         ]
-        yield from table(rows, ("right", "right", "left", "left"))
+        title = paint("  Alive at the peak, by module", bold=True)
+        yield (title, *table(rows, ("right", "right", "left", "left")))
     if estimate.at_peak:
-        yield from ("", paint(f"  Alive at the peak: {len(estimate.at_peak)} of {estimate.num_at_peak}", bold=True))
         buffers = [
             (
                 f"  {format_nbytes(buffer.nbytes)}",
                 tensor_text(buffer.dtype, buffer.shape),
-                buffer.category.replace("_", " "),
+                spaced(buffer.category),
                 buffer.name or place_text(buffer.path, buffer.line),
                 buffer.op,
                 buffer.why,
             )
             for buffer in estimate.at_peak
         ]
-        yield from (cut(line, paint.look.width) for line in table(buffers, ("right", *["left"] * 5)))
+        title = paint(f"  Alive at the peak: {len(estimate.at_peak)} of {estimate.num_at_peak}", bold=True)
+        yield (title, *(cut(line, paint.width) for line in table(buffers, ("right", *["left"] * 5))))
+    yield what_if_lines(workload.what_ifs, estimate, paint)
 
 
-def _findings(report: Report, paint: Paint) -> Iterator[str]:
+def _findings(report: Report, paint: TextStyle) -> Iterator[str]:
     if report.statistics is None:
         yield from ("\n".join(_finding(finding, paint, len(report.workloads) > 1)) for finding in report.findings)
     else:
@@ -241,70 +224,52 @@ def _findings(report: Report, paint: Paint) -> Iterator[str]:
         yield "\n".join(table(rows, ("right", "left", "left")))
 
 
-def _baseline(baseline: Baseline | None, paint: Paint) -> Iterator[str]:
+def _baseline(baseline: Baseline | None, paint: TextStyle) -> Iterator[str]:
     if baseline is None:
         return
-    if baseline.num_findings and paint.look.verbosity >= 0:
+    if baseline.num_findings and paint.verbosity >= 0:
         yield f"{format_count(baseline.num_findings, 'known finding')} left out: see {baseline.path}."
     if baseline.stale:
         yield f"{paint('Stale', bold=True)} in {baseline.path}, which --write-baseline renews:"
-        for stale in baseline.stale:
-            where = f" on `{stale.text}`" if stale.text else ""
-            yield f"  {stale.path}: {stale.count} x {stale.code}{where}"
+    for stale in baseline.stale:
+        where = f" on `{stale.text}`" if stale.text else ""
+        yield f"  {stale.path}: {stale.count} x {stale.code}{where}"
 
 
-def _finding(finding: Finding, paint: Paint, several: bool) -> Iterator[str]:
+def _finding(finding: Finding, paint: TextStyle, several: bool) -> Iterator[str]:
     color = _SEVERITY_COLORS[finding.severity]
     # A model that was built from an installed package alone has no file of the user's.
     place = f"{finding.path}:{finding.line}:{finding.column}" if finding.path else finding.workload or ""
     yield f"{paint(place, bold=True)}: {paint(finding.code, color, bold=True)} {finding.message}"
-    if finding.peak_change is not None and finding.peak_change < 0:
+    if saved := saving(finding.peak_change):
         where = f" of {finding.workload}" if several and finding.workload else ""
-        saved = paint(format_nbytes(-finding.peak_change), bold=True)
-        yield f"    saves {saved} of the peak{where} ({finding.confidence})"
-    if finding.fix:
-        yield f"    {paint('help', 'cyan', bold=True)}: {finding.fix}"
+        yield f"    saves {paint(saved, bold=True)} of the peak{where} ({finding.confidence})"
+    yield from paint.help(finding.fix, "    ")
 
 
-def _skipped(skipped: Sequence[Skipped], paint: Paint) -> Iterator[str]:
-    if not skipped or paint.look.verbosity < 0:
+def _skipped(skipped: Sequence[Skipped], paint: TextStyle) -> Iterator[str]:
+    if not skipped or paint.verbosity < 0:
         return
     yield paint("Not analysed", bold=True)
-    named: dict[str | None, list[str]] = {}
-    for entry in skipped:
-        if entry.name and not entry.hint and paint.look.verbosity == 0:
-            named.setdefault(entry.path, []).append(entry.name)
+    names_by_path: dict[str | None, list[str]] = {}
+    for each in skipped:
+        if each.name and not each.hint and paint.verbosity == 0:
+            names_by_path.setdefault(each.path, []).append(each.name)
             continue
-        subject = ": ".join(part for part in (entry.path or "", entry.name) if part)
-        yield f"  {subject}: {entry.reason}" if subject else f"  {entry.reason}"
-        if entry.hint:
-            yield f"    {paint('help', 'cyan', bold=True)}: {entry.hint}"
-    for path, names in named.items():
+        yield "  " + ": ".join([*filter(None, (each.path, each.name)), each.reason])
+        yield from paint.help(each.hint, "    ")
+    for path, names in names_by_path.items():
         yield (f"  {path}: " if path else "  ") + ", ".join(names) + paint(" (see why with -v)", dim=True)
 
 
-def _summary(report: Report, paint: Paint) -> Iterator[str]:
-    errors = sum(workload.error is not None for workload in report.workloads)
-    exceeded = sum(
-        verdict is not None and verdict.outcome == "does not fit"
-        for workload in report.workloads
-        for verdict in (workload.verdict, workload.budget)
-    )
-    counts = Counter(finding.severity for finding in report.findings)
-    parts = [
-        _of_severity(counts[severity], severity)
-        for severity in ("error", "warning", "info", "note")
-        if counts[severity]
-    ]
+def _summary(report: Report, paint: TextStyle) -> Iterator[str]:
+    exceeded = report.outcomes.count("does not fit")
     if report.findings:
-        yield paint(f"Found {format_count(len(report.findings), 'finding')} ({', '.join(parts)}).", bold=True)
-    elif not errors and not exceeded:
+        severities = by_severity(finding.severity for finding in report.findings)
+        yield paint(f"Found {format_count(len(report.findings), 'finding')} ({severities}).", bold=True)
+    elif not report.num_failed and not exceeded:
         yield paint("No findings.", "green", bold=True)
     if exceeded:
         yield paint(f"{format_count(exceeded, 'limit')} exceeded.", "red", bold=True)
-    if errors:
-        yield paint(f"{format_count(errors, 'target')} could not be analysed.", "red", bold=True)
-
-
-def _of_severity(number: int, severity: str) -> str:
-    return f"{number} info" if severity == "info" else format_count(number, severity)
+    if report.num_failed:
+        yield paint(f"{format_count(report.num_failed, 'target')} could not be analysed.", "red", bold=True)

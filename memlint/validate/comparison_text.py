@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.report.layout import Paint, cut, table
+from memlint.report.text_style import TextStyle, cut, table
 from memlint.validate.events import differences
 from memlint.validate.scoreboard import FITTED, HELD_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memlint.report.layout import Look
+    from memlint.report.text_style import TextStyle
     from memlint.validate.compare import Comparison, Row
     from memlint.validate.measurement import Allocation, Measurement
     from memlint.validate.scoreboard import Line, Score, Scoreboard
@@ -26,21 +26,20 @@ _SHOWN = 3  # allocations of one difference
 _ALIGNMENT = ("left", "right", "right", "right", "left")
 
 
-def render_comparison(comparison: Comparison, look: Look) -> str:
+def render_comparison(comparison: Comparison, paint: TextStyle) -> str:
     """Prediction and measurement side by side, with the error of each number."""
-    paint = Paint(look)
     return "\n".join(_comparison(comparison, paint)) + "\n"
 
 
-def render_measurement(measurement: Measurement, look: Look) -> str:
+def render_measurement(measurement: Measurement, paint: TextStyle) -> str:
     """What was measured, in one line."""
     peaks = measurement.peaks
     names = [name for name in ("requested", "allocated", "reserved", "device") if getattr(peaks, name) is not None]
     numbers = ", ".join(f"{name} {format_nbytes(getattr(peaks, name))}" for name in names)
-    return f"{Paint(look)(measurement.subject.name, bold=True)}: {numbers}"
+    return f"{paint(measurement.subject.name, bold=True)}: {numbers}"
 
 
-def _comparison(comparison: Comparison, paint: Paint) -> Iterator[str]:
+def _comparison(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
     measured, subject = comparison.measurement, comparison.measurement.subject
     settings = [str(subject.table[key]) for key in ("mode", "dtype", "optimizer") if key in subject.table]
     settings.insert(1, f"batch {subject.table.get('batch')}")
@@ -73,7 +72,7 @@ def _comparison(comparison: Comparison, paint: Paint) -> Iterator[str]:
         yield from _events(comparison, paint)
 
 
-def _events(comparison: Comparison, paint: Paint) -> Iterator[str]:
+def _events(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
     here, there = comparison.prediction.allocations, comparison.measurement.allocations
     found = differences(here, there)
     yield paint(f"  allocations, in order: {len(here)} predicted, {len(there)} measured", dim=True)
@@ -92,7 +91,7 @@ def _list(allocations: Sequence[Allocation]) -> str:
     return ", ".join(shown) + (f" and {len(allocations) - _SHOWN} more" if len(allocations) > _SHOWN else "")
 
 
-def _row(row: Row, paint: Paint) -> tuple[str, ...]:
+def _row(row: Row, paint: TextStyle) -> tuple[str, ...]:
     between = ""
     if row.low is not None and row.high is not None and row.low != row.high:
         inside = row.low <= row.measured <= row.high
@@ -111,13 +110,12 @@ def _at(op: str) -> str:
     return f" at {op}" if op else ""
 
 
-def render_scoreboard(board: Scoreboard, look: Look) -> str:
+def render_scoreboard(board: Scoreboard, paint: TextStyle) -> str:
     """The scoreboard as text."""
-    paint = Paint(look)
     return "\n\n".join("\n".join(_score(score, paint)) for score in board.scores) + "\n"
 
 
-def _score(score: Score, paint: Paint) -> Iterator[str]:
+def _score(score: Score, paint: TextStyle) -> Iterator[str]:
     yield paint(f"{score.gpu}, torch {score.torch}", bold=True)
     header, *rows = _cells(score.lines)
     cells = [tuple(paint(f"  {c}" if not i else c, dim=True) for i, c in enumerate(header))]

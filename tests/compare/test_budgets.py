@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.commands.check.command import check
-from memlint.compare.compare import compare
+from memlint.compare.changes import compare
 from memlint.report.model import Budget
 
 MODEL = """

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.compare.compare import compare
-from memlint.compare.model import Comparison
-from memlint.compare.wording import headline
+from memlint.compare.changes import compare
+from memlint.compare.comparison import Comparison
+from memlint.compare.headline import headline
 from memlint.report.merge import merged
 from memlint.report.model import Budget, Interval, Settings
 from tests.compare.samples import GIB, MIB, exactly, failed, finding, lost, report, sweep, workload

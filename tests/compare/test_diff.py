@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.commands.comment.body import render_body
-from memlint.compare.model import Comparison
+from memlint.compare.comparison import Comparison
 from memlint.report.model import Budget
 from tests.compare.samples import GIB, failed, report, workload
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.compare.compare import compare
+from memlint.compare.changes import compare
 from memlint.compare.peak_growth import pattern
 from tests.compare.samples import GIB, MIB, buffer, line, report, workload
 

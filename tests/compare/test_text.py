@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.compare.compare import compare
-from memlint.compare.comparison_text import render_text
-from memlint.report.layout import Look
+from memlint.compare.changes import compare
+from memlint.compare.terminal import render_text
 from memlint.report.model import Budget
+from memlint.report.text_style import TextStyle
 from tests.compare.samples import GIB, MIB, buffer, failed, finding, line, lost, report, sweep, workload
 
 
 def text(base, head) -> str:
-    return render_text(compare(base, head), Look(verbosity=1))
+    return render_text(compare(base, head), TextStyle(verbosity=1))
 
 
 GPT = workload("gpt", 8 * GIB, sweeps=[sweep({8: GIB}, 69)])

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from memlint.commands.comment.body import render_body
-from memlint.compare.compare import compare
+from memlint.compare.changes import compare
 from memlint.report.model import Budget, Interval, LineBytes
 from tests.compare.samples import GIB, MIB, failed, finding, line, lost, report, sweep, workload
 from tests.report.formats.samples import HOSTILE, hostile

@@ -16,8 +16,8 @@ from cmarkgfm.cmark import Options
 from memlint.cli import main
 from memlint.commands.comment.body import LIMIT
 from memlint.commands.comment.marker import marked, marker_of, read_marker
-from memlint.report.formats.visible import one_line
-from memlint.report.json import render_json
+from memlint.report.escaping import one_line
+from memlint.report.formats.json import render_json
 from memlint.report.model import Budget, Report
 from tests.compare.samples import GIB, MIB, finding, line, report, sweep, workload
 from tests.report.formats.samples import HOSTILE, hostile

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memlint.report.finding_workloads import belonging
+from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.merge import merged, of_workload
 from tests.compare.samples import finding, report, workload
 
@@ -15,17 +15,17 @@ def told(found):
 
 def test_findings_belong_to_the_workload_at_their_position_though_another_has_its_name():
     both = report(workload("gpt"), workload("gpt"), findings=[at(1, "b"), at(0, "a"), finding("source")])
-    assert told(belonging(both)) == [["a"], ["b"], ["source"]]
+    assert told(findings_by_workload(both)) == [["a"], ["b"], ["source"]]
 
 
 def test_without_a_position_or_with_a_wrong_one_the_name_decides():
     findings = [at(None, "a"), at(7, "b"), at(0, "c", "unet"), at(None, "d", "gone")]
-    assert told(belonging(report(workload("gpt"), workload("unet"), findings=findings))) == [["a", "b"], ["c"], ["d"]]
+    assert told(findings_by_workload(report(workload("gpt"), workload("unet"), findings=findings))) == [["a", "b"], ["c"], ["d"]]
 
 
 def test_merged_reports_keep_apart_what_is_said_of_workloads_of_one_name():
     reports = [report(workload("gpt", dtype=name), findings=[at(0, name), finding("loop")]) for name in ("a", "b")]
-    assert told(belonging(merged(reports))) == [["a"], ["b"], ["loop"]]
+    assert told(findings_by_workload(merged(reports))) == [["a"], ["b"], ["loop"]]
 
 
 def test_one_workload_of_several_keeps_its_findings():
@@ -33,4 +33,4 @@ def test_one_workload_of_several_keeps_its_findings():
         workload("a"), workload("gpt"), workload("c"), workload("gpt"),
         findings=[at(0, "of a", "a"), at(1, "first"), at(3, "second"), finding("loop")],
     )  # fmt: skip
-    assert told(belonging(of_workload(several, "gpt"))) == [["first"], ["second"], ["loop"]]
+    assert told(findings_by_workload(of_workload(several, "gpt"))) == [["first"], ["second"], ["loop"]]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.report.layout import Look, Paint
 from memlint.report.model import Course
 from memlint.report.sparkline import course_lines
+from memlint.report.text_style import TextStyle
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 ANSI = re.compile(r"\033\[[0-9;]*m")
@@ -18,7 +18,7 @@ PHASES = ("forward", "backward", "optimizer", "other")
 
 
 def lines(course: Course, **look) -> list[str]:
-    return list(course_lines(course, Paint(Look(**look))))
+    return list(course_lines(course, TextStyle(**look)))
 
 
 def course(*stretches: tuple[str, int, list[int]]) -> Course:

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from pydantic import ValidationError
 
-from memlint.report.json import render_json
+from memlint.report.formats.json import render_json
 from memlint.report.model import Finding, Verdict
 from memlint.report.reading import parse_report
 from memlint.report.schema import schema_text

@@ -1,11 +1,11 @@
 """Plans and simulated changes as text."""
 
-from memlint.report.layout import Look, Paint
 from memlint.report.model import Change, Plan
 from memlint.report.plan_text import plan_lines, what_if_lines
+from memlint.report.text_style import TextStyle
 from tests.report.sample import ESTIMATE, GIB, MIB, exactly
 
-PAINT = Paint(Look())
+PAINT = TextStyle()
 
 
 def change(text, requested, *, effect="exact", share=0.0):
@@ -56,6 +56,6 @@ def test_nothing_to_change():
 
 def test_changes_alone_stand_beside_the_peak_as_it_is():
     assert not list(what_if_lines([], ESTIMATE, PAINT))
-    _, _, now, alone = what_if_lines([change("drop", 4 * GIB)], ESTIMATE, PAINT)
+    _, now, alone = what_if_lines([change("drop", 4 * GIB)], ESTIMATE, PAINT)
     assert now.split() == ["4.12", "GiB", "as", "it", "is"]
     assert alone.split() == f"4.00 GiB -{128 * MIB / MIB} MiB drop exact".split()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memlint.base.errors import TargetError
-from memlint.report.json import render_json
+from memlint.report.formats.json import render_json
 from memlint.report.reading import LARGEST, LONGEST, MOST_DEPTH, parse_report, read_report
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import REPORT

@@ -13,7 +13,7 @@ import memlint.commands.check.command
 from memlint import cli
 from memlint.report.exports import EXPORTS, SUFFIXES
 from memlint.report.formats import FORMATS
-from memlint.report.json import render_json
+from memlint.report.formats.json import render_json
 from memlint.report.merge import merged
 from memlint.report.model import Report, Settings, Skipped
 from tests.report.exports.samples import step

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.layout import Look
 from memlint.report.model import Report
 from memlint.report.terminal import render_text
+from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import ESTIMATE, MIB, REPORT
 
@@ -23,49 +23,49 @@ def one(**changes) -> Report:
 
 
 def test_text_is_what_was_reviewed():
-    assert render_text(REPORT, Look(width=100)) == GOLDEN.read_text(encoding="utf-8")
+    assert render_text(REPORT, TextStyle(width=100)) == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_the_verdict_comes_first():
-    first = render_text(REPORT, Look()).splitlines()[0]
+    first = render_text(REPORT, TextStyle()).splitlines()[0]
     assert first == "models/gpt2.py::GPT2 needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits"
 
 
 @pytest.mark.parametrize("outcome", ["fits", "does not fit", "uncertain"])
 def test_every_outcome_is_said(outcome):
     verdict = REPORT.workloads[0].verdict.model_copy(update={"outcome": outcome})
-    assert render_text(one(verdict=verdict), Look()).splitlines()[0].endswith(f": {outcome}")
+    assert render_text(one(verdict=verdict), TextStyle()).splitlines()[0].endswith(f": {outcome}")
 
 
 def test_the_four_numbers_are_named():
-    text = render_text(REPORT, Look())
+    text = render_text(REPORT, TextStyle())
     for name in ("requested", "allocated", "reserved", "device"):
         assert re.search(rf"^  {name} +\d", text, re.MULTILINE)
 
 
 def test_on_the_host_only_what_tensors_ask_for_is_shown():
-    text = render_text(one(gpu="cpu", verdict=None, budget=None), Look())
+    text = render_text(one(gpu="cpu", verdict=None, budget=None), TextStyle())
     assert text.startswith("models/gpt2.py::GPT2 needs 4.12 GiB on cpu\n")
     assert "requested" in text
     assert "reserved" not in text
 
 
 def test_colour_changes_nothing_but_colour():
-    colored = render_text(REPORT, Look(color=True))
+    colored = render_text(REPORT, TextStyle(color=True))
     assert ANSI.search(colored)
-    assert ANSI.sub("", colored) == render_text(REPORT, Look(color=False))
+    assert ANSI.sub("", colored) == render_text(REPORT, TextStyle(color=False))
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 160])
 def test_tables_keep_to_the_width(width):
-    lines = render_text(REPORT, Look(width=width, verbosity=1)).splitlines()
+    lines = render_text(REPORT, TextStyle(width=width, verbosity=1)).splitlines()
     tables = [line for line in lines if re.match(r" +\d.* x  |  +\d.*(float|bfloat)", line)]
     assert len(tables) > 10
     assert max(map(len, tables)) <= width
 
 
 def test_a_finding_is_a_line_editors_can_follow_and_a_help_line():
-    lines = render_text(REPORT, Look()).splitlines()
+    lines = render_text(REPORT, TextStyle()).splitlines()
     at = lines.index("models/gpt2.py:61:15: MEM107 attention keeps its weights for backward")
     assert "saves 1.00 GiB" in lines[at + 1]
     assert "exact-retrace" in lines[at + 1]
@@ -74,12 +74,12 @@ def test_a_finding_is_a_line_editors_can_follow_and_a_help_line():
 
 def test_a_finding_in_a_model_without_a_file_of_the_user_names_the_model():
     finding = REPORT.findings[0].model_copy(update={"path": "", "line": 1, "column": 1})
-    text = render_text(REPORT.model_copy(update={"findings": [finding]}), Look())
+    text = render_text(REPORT.model_copy(update={"findings": [finding]}), TextStyle())
     assert "\nGPT2: MEM107 attention keeps its weights" in text
 
 
 def test_quiet_leaves_verdicts_findings_and_errors():
-    text = render_text(REPORT, Look(verbosity=-1))
+    text = render_text(REPORT, TextStyle(verbosity=-1))
     assert len(text.splitlines()) < 22
     assert "fits" in text
     assert "exceeded" in text
@@ -89,30 +89,30 @@ def test_quiet_leaves_verdicts_findings_and_errors():
 
 
 def test_verbose_shows_every_line_and_single_buffers():
-    text = render_text(REPORT, Look(verbosity=1, width=200))
+    text = render_text(REPORT, TextStyle(verbosity=1, width=200))
     assert text.count("models/gpt2.py:7") == 8
     assert "transformer.wte.weight" in text
     assert "with -v" not in text
 
 
 def test_a_terminal_without_block_characters_gets_ascii():
-    assert render_text(REPORT, Look(blocks=False)).isascii()
+    assert render_text(REPORT, TextStyle(blocks=False)).isascii()
 
 
 def test_nothing_found_is_said():
-    assert render_text(Report(tool="memlint 0"), Look()) == "No findings.\n"
+    assert render_text(Report(tool="memlint 0"), TextStyle()) == "No findings.\n"
 
 
 def test_an_estimate_without_a_place_is_no_trouble():
     bare = ESTIMATE.model_copy(
         update={"path": None, "line": None, "op": "", "module": "", "phase_peaks": {}, "by_line": []}
     )
-    assert "At the peak, in backward\n" in render_text(one(estimate=bare), Look())
+    assert "At the peak, in backward\n" in render_text(one(estimate=bare), TextStyle())
 
 
 def test_the_least_peak_is_a_line_where_it_is_notably_less():
     def text(least: int) -> str:
-        return render_text(one(estimate=ESTIMATE.model_copy(update={"least": least})), Look())
+        return render_text(one(estimate=ESTIMATE.model_copy(update={"least": least})), TextStyle())
 
     (line,) = (line for line in text(ESTIMATE.peak.requested.estimate - 512 * MIB).splitlines() if "at least" in line)
     why = "requested, if every tensor died at its last use (512.0 MiB less)"
@@ -122,8 +122,8 @@ def test_the_least_peak_is_a_line_where_it_is_notably_less():
 
 
 def test_what_was_left_out_is_one_line_a_file_and_in_full_with_verbose():
-    assert "  models/gpt2.py: Block, Attention (see why with -v)\n" in render_text(REPORT, Look())
-    assert "  models/gpt2.py: Block: it is a part of GPT2\n" in render_text(REPORT, Look(verbosity=1))
+    assert "  models/gpt2.py: Block, Attention (see why with -v)\n" in render_text(REPORT, TextStyle())
+    assert "  models/gpt2.py: Block: it is a part of GPT2\n" in render_text(REPORT, TextStyle(verbosity=1))
 
 
 @pytest.mark.parametrize("folder", ["/home/me/.venv/lib/python3.11/site-packages/", ".venv/lib/dist-packages/", ""])
@@ -131,7 +131,7 @@ def test_lines_of_installed_packages_begin_with_the_package(folder):
     line = ESTIMATE.by_line[0].model_copy(
         update={"path": f"{folder}transformers/models/gpt2/modeling_gpt2.py", "line": 695}
     )
-    text = render_text(one(estimate=ESTIMATE.model_copy(update={"by_line": [line]})), Look(width=100))
+    text = render_text(one(estimate=ESTIMATE.model_copy(update={"by_line": [line]})), TextStyle(width=100))
     assert re.search(r" x  transformers/models/gpt2/modeling_gpt2\.py:695 ", text)
 
 
@@ -140,7 +140,7 @@ def test_lines_of_installed_packages_begin_with_the_package(folder):
 )
 @pytest.mark.parametrize("verbosity", [-1, 0, 1])
 def test_no_string_of_a_report_makes_a_line_or_a_command_of_its_own(text, verbosity):
-    look = Look(verbosity=verbosity, width=200)
+    look = TextStyle(verbosity=verbosity, width=200)
     lines = render_text(hostile(text), look).split("\n")
     assert len(lines) == len(render_text(hostile("x"), look).split("\n"))
     assert all(line.isprintable() for line in lines)
@@ -150,6 +150,6 @@ def test_no_string_of_a_report_makes_a_line_or_a_command_of_its_own(text, verbos
 def test_the_spaces_in_the_name_of_a_file_stay():
     finding = REPORT.findings[0].model_copy(update={"path": "my  models/gpt2.py"})
     report = one(target="my  models/gpt2.py::GPT2").model_copy(update={"findings": [finding]})
-    lines = render_text(report, Look()).splitlines()
+    lines = render_text(report, TextStyle()).splitlines()
     assert lines[0].startswith("my  models/gpt2.py::GPT2 needs")
     assert any(line.startswith("my  models/gpt2.py:61:15: MEM107") for line in lines)

@@ -10,9 +10,9 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.report.layout import Look, Paint
 from memlint.report.model import Interval, Row, Sweep
 from memlint.report.sweep_text import sweep_lines
+from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, mon
     (own,) = around(folder)
     assert "too many" in (own.error or "")
     assert own.rows == []
-    (line,) = sweep_lines([own], Paint(Look()))
+    (line,) = sweep_lines([own], TextStyle())
     assert line.endswith("See memlint sweep.")
 
 
@@ -110,7 +110,7 @@ def test_batches_stand_below_one_another_and_dtypes_side_by_side() -> None:
             "note": "it is odd",
         }
     )
-    assert list(sweep_lines([sweep, other], Paint(Look()))) == [
+    assert list(sweep_lines([sweep, other], TextStyle())) == [
         "  Batch sizes, device memory",
         "              batch  float32            bf16-amp",
         "                  4  4.00 GiB           20.0 GiB, too much",

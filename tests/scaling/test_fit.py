@@ -12,8 +12,8 @@ from memlint.cli import main
 from memlint.commands.fit.text import render
 from memlint.commands.sweep.records import Fit, Fits, Parts, Way
 from memlint.config import Settings
-from memlint.report.layout import Look
 from memlint.report.model import Interval, Row
+from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ FIT = Fit(
 
 def test_ways_as_text_and_markdown() -> None:
     told = Fits(tool="memlint 0", fits=(FIT,))
-    assert render(told, "text", Look()) == (
+    assert render(told, "text", TextStyle()) == (
         "Net on RTX (24.0 GiB): train step, float32, adamw\n\n"
         "  largest batch    device  batch 64 as   changes\n"
         "             14  22.0 GiB  8 parts of 8  as it is\n"
@@ -192,5 +192,5 @@ def test_ways_as_text_and_markdown() -> None:
         "  Parts of a batch are steps whose gradients are added (gradient accumulation) before the optimizer's.\n"
         "  Each number was simulated with all changes of its row made together, and surely fits.\n"
     )
-    assert "|              14 |" in render(told, "markdown", Look())
-    assert Fits.model_validate_json(render(told, "json", Look())) == told
+    assert "|              14 |" in render(told, "markdown", TextStyle())
+    assert Fits.model_validate_json(render(told, "json", TextStyle())) == told

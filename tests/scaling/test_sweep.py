@@ -22,8 +22,8 @@ from memlint.commands.sweep.command import order_of, sizes_of
 from memlint.commands.sweep.records import Order, Table
 from memlint.commands.sweep.text import render
 from memlint.config import Settings
-from memlint.report.layout import Look
 from memlint.report.model import Interval, Row, Sweep
+from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def test_the_host_has_no_limit_that_a_batch_could_exceed(folder: Path) -> None:
     assert [row.outcome for row in sweep.rows] == [None, None]
     assert sweep.largest is None
     for color in (False, True):
-        text = render(Table(tool="memlint 0", torch="2", sweeps=[sweep]), "text", Look(color=color))
+        text = render(Table(tool="memlint 0", torch="2", sweeps=[sweep]), "text", TextStyle(color=color))
         assert "Plain on the host: " in text
         assert "fit" not in text
 
@@ -325,7 +325,7 @@ TABLE = Table(tool="memlint 0", sweeps=(SWEEP,))
 
 
 def test_a_table_as_text() -> None:
-    assert render(TABLE, "text", Look()) == (
+    assert render(TABLE, "text", TextStyle()) == (
         "Net on NVIDIA T4 (15.0 GiB): train step, bf16-amp, adamw\n\n"
         "  batch  requested  allocated  reserved    device\n"
         "      1                                            no single one\n"
@@ -337,28 +337,28 @@ def test_a_table_as_text() -> None:
 
 
 def test_a_table_as_markdown_csv_and_json() -> None:
-    markdown = render(TABLE, "markdown", Look())
+    markdown = render(TABLE, "markdown", TextStyle())
     assert markdown.startswith("### Net on NVIDIA T4")
     assert "|       8 |    4.00 GiB |" in markdown
-    rows = list(csv.DictReader(io.StringIO(render(TABLE, "csv", Look()))))
+    rows = list(csv.DictReader(io.StringIO(render(TABLE, "csv", TextStyle()))))
     assert [row["batch"] for row in rows] == ["1", "8", "16"]
     assert rows[1]["device_high"] == str(5 << 30)
     assert rows[0]["error"] == "no single one"
-    assert Table.model_validate_json(render(TABLE, "json", Look())) == TABLE
+    assert Table.model_validate_json(render(TABLE, "json", TextStyle())) == TABLE
 
 
 def test_sizes_of_dimensions_are_columns() -> None:
     sweeps = [SWEEP.model_copy(update={"dimensions": {"seq": length}}) for length in (64, 256)]
     table = Table(tool="memlint 0", sweeps=tuple(sweeps))
-    assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", Look())))] == ["64"] * 3 + ["256"] * 3
-    text = render(table, "text", Look())
+    assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", TextStyle())))] == ["64"] * 3 + ["256"] * 3
+    text = render(table, "text", TextStyle())
     assert "The largest batch that fits: 8 (512 tokens) at seq 64; 8 (2,048 tokens) at seq 256." in text
     assert text.count("Traced: ") == 1
 
 
 def test_nothing_fits_and_nothing_can_be_computed() -> None:
     sweep = SWEEP.model_copy(update={"largest": None, "note": "it is odd"})
-    text = render(Table(tool="memlint 0", sweeps=(sweep,)), "text", Look())
+    text = render(Table(tool="memlint 0", sweeps=(sweep,)), "text", TextStyle())
     assert "None of these surely fits." in text
     assert "Every batch was traced: it is odd." in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memlint.commands.validate.session import Outcome, exit_status
-from memlint.report.layout import Look
+from memlint.report.text_style import TextStyle
 from memlint.validate.compare import Cap, Comparison
 from memlint.validate.comparison_text import render_accuracy, render_comparison, render_scoreboard
 from memlint.validate.measurement import catalogue_name
@@ -42,13 +42,13 @@ def test_the_reason_names_the_widest_phase_and_both_operators() -> None:
 
 
 def test_the_text_says_each_number_and_its_error() -> None:
-    text = render_comparison(comparison(2**20, 2**20 + 2**18), Look())
+    text = render_comparison(comparison(2**20, 2**20 + 2**18), TextStyle())
     assert "net (net.py::Net)" in text
     rows = [line.split() for line in text.splitlines()]
     assert ["requested", "1.25", "MiB", "1.00", "MiB", "+25.00%"] in rows
     assert ["parameter", "100", "B", "100", "B", "exact"] in rows
     capped = comparison(100, 100).model_copy(update={"cap": Cap(limit=2**21, held=False)})
-    assert "out of memory" in render_comparison(capped, Look())
+    assert "out of memory" in render_comparison(capped, TextStyle())
 
 
 def test_the_status_says_the_worst_that_happened() -> None:
@@ -87,7 +87,7 @@ def test_what_could_not_be_estimated_is_named_and_counts_for_nothing() -> None:
     (score,) = scoreboard([broken, comparison(1000, 1000)]).scores
     assert score.failed == {"bad": "no shape inference"}
     assert score.lines[0].count == 1
-    assert "no shape inference" in render_scoreboard(scoreboard([broken]), Look())
+    assert "no shape inference" in render_scoreboard(scoreboard([broken]), TextStyle())
 
 
 def test_a_scoreboard_is_worse_when_errors_grow_or_workloads_are_lost() -> None:

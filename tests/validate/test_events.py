@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.report.layout import Look
+from memlint.report.text_style import TextStyle
 from memlint.validate.comparison_text import render_comparison
 from memlint.validate.events import Difference, differences
 from memlint.validate.measurement import Allocation
@@ -51,6 +51,6 @@ def test_the_text_shows_both_sides() -> None:
             "prediction": compared.prediction.model_copy(update={"allocations": allocations(1, 3)}),
         }
     )
-    text = render_comparison(compared, Look())
+    text = render_comparison(compared, TextStyle())
     assert "allocations, in order: 2 predicted, 3 measured" in text
     assert "2.00 KiB aten.mm.default (forward)" in text

@@ -9,7 +9,7 @@ import torch
 
 from memlint.commands.validate import command
 from memlint.commands.validate.command import Options, Result
-from memlint.report.layout import Look
+from memlint.report.text_style import TextStyle
 from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
 from memlint.validate.store import read_measurements
 from memlint.validate.suite import read_suite
@@ -55,6 +55,6 @@ def test_every_recorded_workload_has_an_estimate(result: Result) -> None:
 
 
 def test_the_page_is_what_the_command_prints(result: Result) -> None:
-    assert result.rendered("markdown", Look()) == PAGE.read_text(encoding="utf-8"), (
+    assert result.rendered("markdown", TextStyle()) == PAGE.read_text(encoding="utf-8"), (
         f"Write {PAGE.name} anew as its first paragraph says."
     )

@@ -25,7 +25,7 @@ from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.memory.timeline import Timeline
 from memlint.report import model as report
-from memlint.report import timelines, what_ifs
+from memlint.report.from_trace import course_of, peak_of, place_of, plan_of, timeline_of, what_ifs_of
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Assumption, Buffer, Category, Frame, Trace
 from memlint.tracing.storages import Storages, storages_of
@@ -76,7 +76,7 @@ def analyse(request: Request) -> Result:
         findings += [_finding(f, workload.name, len(workloads), lenient) for f in found_here]
         described = analysis.described(budget)  # with what the rules have simulated
         plan = analysis.plan(dynamics=request.allow_dynamics) if request.plan else None
-        whole = timelines.lifetimes(analysis.timeline, analysis.trace.nodes) if request.timeline else None
+        whole = timeline_of(analysis.timeline, analysis.trace.nodes) if request.timeline else None
         workloads.append(described.model_copy(update={"plan": plan, "timeline": whole}))
         for frame in _frames(analysis.trace):
             traced_lines[frame.path].add(frame.line)
@@ -191,7 +191,7 @@ class Analysis:
         if limit is None:
             return None
         planner = Planner(self.workload, self.simulation, self._holders_with, limit.limit, limit.measure, dynamics)
-        return what_ifs.plan(planner.plan(), limit.limit_name, self.trace)
+        return plan_of(planner.plan(), limit.limit_name, self.trace)
 
     def _limit(self) -> report.Verdict | None:
         if self.budget:
@@ -219,7 +219,7 @@ class Analysis:
             estimate=self._estimate(),
             verdict=_gpu_verdict(peak, self.device, workload.allocator) if self.device.is_cuda else None,
             budget=_verdict(peak, self.budget, "budget", budget.level if budget else "error") if self.budget else None,
-            what_ifs=what_ifs.alone(self.simulation.answers, self.trace),
+            what_ifs=what_ifs_of(self.simulation.answers, self.trace),
         )
 
     def _estimate(self) -> report.Estimate:
@@ -235,12 +235,10 @@ class Analysis:
             return "in use" if b.category is Category.TEMPORARY else ""
 
         return report.Estimate(
-            peak=report.Peak(
-                **{k: _interval(getattr(peak, k)) for k in ("requested", "allocated", "reserved", "device")}
-            ),
+            peak=peak_of(peak),
             phase=peak.phase.value,
             op=peak.op,
-            **_place(peak.frame),
+            **place_of(peak.frame),
             module=peak.module,
             phase_peaks={phase.value: n for phase, n in peak.phase_peaks.items()},
             least=least_peak(self.trace),
@@ -252,7 +250,7 @@ class Analysis:
                     shape=b.shape,
                     category=b.category.value,
                     op=b.op,
-                    **_place(b.frame),
+                    **place_of(b.frame),
                     module=b.module,
                     name=b.name,
                     why=why(b),
@@ -260,7 +258,7 @@ class Analysis:
                 for b in peak.at_peak[:NUM_LISTED]
             ],
             num_at_peak=len(peak.at_peak),
-            course=timelines.course(self.timeline, self.trace.nodes),
+            course=course_of(self.timeline, self.trace.nodes),
             by_module=[
                 report.ModuleBytes(
                     module=module,
@@ -273,7 +271,7 @@ class Analysis:
             ],
             by_line=[
                 report.LineBytes(
-                    **_place(frame),
+                    **place_of(frame),
                     nbytes=_sum(group),
                     num_buffers=len(group),
                     dtype=group[0].dtype,
@@ -372,10 +370,6 @@ def _finding(finding: lint.Finding, workload: str, position: int, lenient: bool)
     )
 
 
-def _interval(interval: Any) -> report.Interval:
-    return report.Interval(low=interval.low, estimate=interval.estimate, high=interval.high)
-
-
 def _gpu_verdict(peak: Estimate, device: Device, allocator: str) -> report.Verdict:
     """Whether it fits the GPU; where the process may reserve a share of it only, whether it fits that."""
     fraction = AllocatorSettings.parse(allocator).memory_fraction
@@ -391,10 +385,6 @@ def _verdict(
     low, _, high = getattr(peak, measure)
     outcome: Any = "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
     return report.Verdict(outcome=outcome, limit=limit, limit_name=name, level=level, measure=measure)
-
-
-def _place(frame: Frame | None) -> dict[str, Any]:
-    return {"path": frame.path, "line": frame.line} if frame is not None else {"path": None, "line": None}
 
 
 def _groups(buffers: Iterable[Buffer], key: Callable[[Buffer], Any]) -> list[tuple[Any, list[Buffer]]]:

@@ -24,7 +24,7 @@ from memlint.commands.check.settled import statistics as count_findings
 from memlint.commands.targets import distinct, passed_over, resolve, together
 from memlint.cuda.devices import device_named
 from memlint.lint.suppression import unsuppressed
-from memlint.report.finding_workloads import moved
+from memlint.report.findings_by_workload import moved
 from memlint.report.model import Baseline as KnownFindings
 from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative

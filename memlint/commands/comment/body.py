@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.compare.wording import check_text, headline, only_side, percent, signed
+from memlint.compare.headline import check_text, headline, only_side, percent, signed
 from memlint.report.formats.html_blocks import code, folded, table
-from memlint.report.naming import place_text
+from memlint.report.phrases import place_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memlint.compare.model import BatchChange, Comparison, LineChange, WorkloadChange
+    from memlint.compare.comparison import BatchChange, Comparison, LineChange, WorkloadChange
     from memlint.report.model import Finding
 
 LIMIT = 60_000

@@ -13,7 +13,7 @@ from memlint.commands.comment.ci import checked_repository, checked_url, github_
 from memlint.commands.comment.marker import marker_of
 from memlint.commands.comment.posting import Outcome, Wanted, post
 from memlint.commands.comment.protocol import ForgeError
-from memlint.compare.compare import compare
+from memlint.compare.changes import compare
 from memlint.report.merge import merged
 from memlint.report.reading import read_report
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memlint.commands.comment.ci import Surroundings
     from memlint.commands.comment.posting import Behavior
     from memlint.commands.comment.protocol import Forge
-    from memlint.compare.model import Comparison
+    from memlint.compare.comparison import Comparison
     from memlint.report.model import Report
 
 ForgeName = Literal["github", "gitlab"]

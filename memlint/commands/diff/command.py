@@ -19,7 +19,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import __version__
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of
 from memlint.commands.diff.environment import variables
-from memlint.compare.compare import compare
+from memlint.compare.changes import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report
 from memlint.worker.signals import terminations_raise
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from memlint.commands.diff.arguments import Arguments
-    from memlint.compare.model import Comparison
+    from memlint.compare.comparison import Comparison
 
 WORKING_TREE = "the working tree"
 _LAST_LINES = 20

@@ -7,27 +7,26 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.report.formats.log import for_log
-from memlint.report.layout import Paint, table
+from memlint.report.escaping import for_log
+from memlint.report.text_style import TextStyle, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.commands.sweep.records import Fit, Fits, Way
-    from memlint.report.layout import Look
+    from memlint.report.text_style import TextStyle
 
 _EFFECT_COLORS = {"exact": "green", "numerics": "yellow"}
 
 
-def render(told: Fits, form: str, look: Look) -> str:
+def render(told: Fits, form: str, paint: TextStyle) -> str:
     """`told` as `text`, `markdown` or `json`."""
     if form == "json":
         return told.model_dump_json(indent=2) + "\n"
-    return "\n".join(line for fit in for_log(told).fits for line in _lines(fit, look, markdown=form == "markdown"))
+    return "\n".join(line for fit in for_log(told).fits for line in _lines(fit, paint, markdown=form == "markdown"))
 
 
-def _lines(fit: Fit, look: Look, *, markdown: bool) -> Iterator[str]:
-    paint = Paint(look)
+def _lines(fit: Fit, paint: TextStyle, *, markdown: bool) -> Iterator[str]:
     step = "train step" if fit.mode == "train" else "inference"
     optimizer = f", {fit.optimizer}" if fit.optimizer else ""
     title = f"{fit.name} on {fit.gpu_title} ({format_nbytes(fit.gpu_nbytes)}): {step}, {fit.dtype}{optimizer}"
@@ -46,7 +45,7 @@ def _lines(fit: Fit, look: Look, *, markdown: bool) -> Iterator[str]:
     yield ""
 
 
-def _rows(way: Way, paint: Paint) -> Iterator[tuple[str, ...]]:
+def _rows(way: Way, paint: TextStyle) -> Iterator[tuple[str, ...]]:
     """One line for each change; the numbers are those of all together."""
     largest = "none" if way.largest is None else f"{way.largest.batch}{'' if way.is_limit else ' or more'}"
     device = format_nbytes(way.largest.device.estimate) if way.largest and way.largest.device else ""

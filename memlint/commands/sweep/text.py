@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.report.formats.log import for_log
-from memlint.report.layout import Paint, table
+from memlint.report.escaping import for_log
+from memlint.report.text_style import TextStyle, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memlint.commands.sweep.records import Table
-    from memlint.report.layout import Look
     from memlint.report.model import Interval, Row, Sweep
+    from memlint.report.text_style import TextStyle
 
 _COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 _PEAKS = ("requested", "allocated", "reserved", "device")
@@ -27,14 +27,14 @@ _BAR_WIDTH = 20
 """Columns that stand for all of the GPU."""
 
 
-def render(told: Table, form: str, look: Look) -> str:
+def render(told: Table, form: str, paint: TextStyle) -> str:
     """`told` as `text`, `markdown`, `csv` or `json`."""
     if form == "json":
         return told.model_dump_json(indent=2) + "\n"
     if form == "csv":
         return _csv(told)
     groups = [list(group) for _, group in itertools.groupby(for_log(told).sweeps, key=_what)]
-    return "\n".join(line for group in groups for line in _lines(group, look, markdown=form == "markdown"))
+    return "\n".join(line for group in groups for line in _lines(group, paint, markdown=form == "markdown"))
 
 
 def _what(sweep: Sweep) -> tuple[object, ...]:
@@ -42,9 +42,8 @@ def _what(sweep: Sweep) -> tuple[object, ...]:
     return sweep.name, sweep.target, sweep.mode, sweep.optimizer, sweep.dtype, sweep.gpu
 
 
-def _lines(sweeps: Sequence[Sweep], look: Look, *, markdown: bool) -> Iterator[str]:
+def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
     first = sweeps[0]
-    paint = Paint(look)
     step = "train step" if first.mode == "train" else "inference"
     optimizer = f", {first.optimizer}" if first.optimizer else ""
     varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
@@ -123,13 +122,13 @@ def _largest(sweep: Sweep) -> str:
     return f"{batch}" if length is None else f"{batch} ({batch * length:,} tokens)"
 
 
-def _cells(row: Row, sweep: Sweep, paint: Paint, *, bars: bool) -> tuple[str, ...]:
+def _cells(row: Row, sweep: Sweep, paint: TextStyle, *, bars: bool) -> tuple[str, ...]:
     if row.error is not None or row.device is None:
         return (str(row.batch), "", "", "", "", row.error or "")
     found = [getattr(row, name) for name in _PEAKS]
     outcome = row.outcome or ""
     said = paint(outcome, _COLORS.get(outcome))
-    if bars and paint.look.color and paint.look.blocks and sweep.gpu_nbytes:
+    if bars and paint.color and paint.blocks and sweep.gpu_nbytes:
         said = f"{paint(bar(row.device.estimate, sweep.gpu_nbytes), _COLORS.get(outcome))} {said}"
     return (str(row.batch), *[format_nbytes(each.estimate) for each in found], said)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from memlint.base.errors import MemlintError
     from memlint.config import Settings
-    from memlint.report.layout import Look
+    from memlint.report.text_style import TextStyle
     from memlint.validate.compare import Comparison
     from memlint.validate.measurement import DeviceKind, Subject
 
@@ -82,7 +82,7 @@ class Result:
         """Names, and what went wrong."""
         return [(outcome.name, outcome.error) for outcome in self.outcomes if outcome.error is not None]
 
-    def rendered(self, output_format: str, look: Look) -> str:
+    def rendered(self, output_format: str, paint: TextStyle) -> str:
         """As text, JSON or Markdown, that ends with a newline."""
         board = scoreboard(self.comparisons)
         if output_format == "markdown":
@@ -91,10 +91,10 @@ class Result:
         if output_format == "json":
             return board.model_dump_json(indent=1) + "\n"
         if self.summed_up:
-            return render_scoreboard(board, look) if self.comparisons else ""
-        blocks = [render_comparison(comparison, look) for comparison in self.comparisons]
+            return render_scoreboard(board, paint) if self.comparisons else ""
+        blocks = [render_comparison(comparison, paint) for comparison in self.comparisons]
         only_measured = [outcome.measurement for outcome in self.outcomes if outcome.comparison is None]
-        blocks += [render_measurement(measurement, look) + "\n" for measurement in only_measured if measurement]
+        blocks += [render_measurement(measurement, paint) + "\n" for measurement in only_measured if measurement]
         return "\n".join(blocks)
 
 

@@ -16,7 +16,7 @@ from memlint.base.errors import UsageError
 from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, OutOfMemory
 from memlint.cuda.devices import device_named
-from memlint.report.naming import tensor_text
+from memlint.report.phrases import tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.units import format_nbytes
-from memlint.report.naming import place_text, tensor_text
+from memlint.report.phrases import place_text, tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

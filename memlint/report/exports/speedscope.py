@@ -9,7 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.version import __version__
-from memlint.report.naming import place_text, tensor_text
+from memlint.report.phrases import place_text, tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

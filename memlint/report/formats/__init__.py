@@ -11,19 +11,7 @@ if TYPE_CHECKING:
     from memlint.lint.rule import Rule
     from memlint.report.model import Report
 
-_RENDERERS = {
-    "json": "memlint.report.json:render_json",
-    "json-lines": "memlint.report.formats.json_lines:render_json_lines",
-    "concise": "memlint.report.formats.concise:render_concise",
-    "full": "memlint.report.formats.full:render_full",
-    "github": "memlint.report.formats.github:render_github",
-    "gitlab": "memlint.report.formats.gitlab:render_gitlab",
-    "sarif": "memlint.report.formats.sarif:render_sarif",
-    "junit": "memlint.report.formats.junit:render_junit",
-    "rdjson": "memlint.report.formats.rdjson:render_rdjson",
-    "markdown": "memlint.report.formats.markdown:render_markdown",
-}
-FORMATS = tuple(_RENDERERS)
+FORMATS = ("json", "json-lines", "concise", "full", "github", "gitlab", "sarif", "junit", "rdjson", "markdown")
 WITH_STATISTICS = ("text", "json", "json-lines")
 """The formats that have a place for the counts of `--statistics`."""
 WITH_ERRORS = ("text", "concise", "full", "github")
@@ -32,6 +20,7 @@ WITH_ERRORS = ("text", "concise", "full", "github")
 
 def render(report: Report, output_format: str, rules: Callable[[], Iterable[Rule]]) -> str:
     """The Report in one of FORMATS; empty, or it ends with a newline. `rules` gives what SARIF explains."""
-    module, _, name = _RENDERERS[output_format].partition(":")
-    renderer: Callable[..., str] = getattr(import_module(module), name)
+    name = output_format.replace("-", "_")
+    module = import_module(f"{__name__}.{'json' if name == 'json_lines' else name}")
+    renderer: Callable[..., str] = getattr(module, f"render_{name}")
     return renderer(report, rules()) if output_format == "sarif" else renderer(report)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import entries
-from memlint.report.formats.visible import inert, visible
+from memlint.report.escaping import inert, visible
+from memlint.report.formats.problems import problems
 
 if TYPE_CHECKING:
-    from memlint.report.formats.entries import Entry
+    from memlint.report.formats.problems import Problem
     from memlint.report.model import Report
 
 
 def render_concise(report: Report) -> str:
     """A line for each error, exceeded limit and finding; empty without any."""
-    return "".join(inert(f"{_place(entry)}: {entry.code} {entry.message}") + "\n" for entry in entries(report))
+    return "".join(inert(f"{_place(each)}: {each.code} {each.message}") + "\n" for each in problems(report))
 
 
-def _place(entry: Entry) -> str:
+def _place(problem: Problem) -> str:
     # GitHub's runner takes a line that begins with two colons for a command.
-    path = f"./{entry.path}" if entry.path.lstrip().startswith("::") else entry.path
-    numbers = (entry.line, entry.column)
-    return ":".join([visible(path), *(str(number) for number in numbers if number is not None)])
+    return visible(f"./{problem.place}" if problem.path.lstrip().startswith("::") else problem.place)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import tokenize
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.base.units import format_count
-from memlint.report.formats.entries import entries
-from memlint.report.formats.visible import inert, one_line, visible
+from memlint.report.escaping import inert, one_line, visible
+from memlint.report.formats.problems import problems
+from memlint.report.phrases import by_severity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.report.formats.entries import Entry
+    from memlint.report.formats.problems import Problem
     from memlint.report.model import Report
 
 _AROUND = 1
@@ -23,15 +22,12 @@ _WIDEST = 160
 
 def render_full(report: Report) -> str:
     """A block for each error, exceeded limit and finding, then how many there are; empty without any."""
-    found = entries(report)
-    if not found:
+    every = problems(report)
+    if not every:
         return ""
-    sources = {path: _lines(path) for path in {entry.path for entry in found}}
-    blocks = ["\n".join(map(inert, _block(entry, sources[entry.path]))) for entry in found]
-    severities = sorted(("error", "warning", "info", "note").index(entry.severity) for entry in found)
-    counts = ((("error", "warning", "info", "note")[kind], len(list(group))) for kind, group in groupby(severities))
-    told = ", ".join(f"{count} info" if name == "info" else format_count(count, name) for name, count in counts)
-    return "\n\n".join([*blocks, f"Found {told}."]) + "\n"
+    sources = {path: _lines(path) for path in {problem.path for problem in every}}
+    blocks = ["\n".join(map(inert, _block(problem, sources[problem.path]))) for problem in every]
+    return "\n\n".join([*blocks, f"Found {by_severity(problem.severity for problem in every)}."]) + "\n"
 
 
 def _lines(path: str) -> Sequence[str]:
@@ -46,24 +42,22 @@ def _lines(path: str) -> Sequence[str]:
         return ()
 
 
-def _block(entry: Entry, source: Sequence[str]) -> Iterator[str]:
-    last = min((entry.line or 0) + _AROUND, len(source))
-    gutter = " " * len(str(last if entry.line and entry.line <= len(source) else entry.line or ""))
-    yield f"{entry.severity}[{entry.code}]: {entry.message}"
-    numbers = "".join(f":{number}" for number in (entry.line, entry.column) if number is not None)
-    yield f"{gutter}--> {visible(entry.path)}{numbers}"
-    if entry.line is not None and 1 <= entry.line <= len(source):
+def _block(problem: Problem, source: Sequence[str]) -> Iterator[str]:
+    line = problem.line or 0
+    last = min(line + _AROUND, len(source))
+    gutter = " " * len(str(last if 0 < line <= len(source) else problem.line or ""))
+    yield f"{problem.severity}[{problem.code}]: {problem.message}"
+    yield f"{gutter}--> {visible(problem.place)}"
+    if 1 <= line <= len(source):
         yield f"{gutter} |"
-        for number in range(max(1, entry.line - _AROUND), last + 1):
+        for number in range(max(1, line - _AROUND), last + 1):
             text = visible(source[number - 1].expandtabs(4))[:_WIDEST]
             yield f"{number:>{len(gutter)}} | {text}".rstrip()
-            if number == entry.line:
-                yield f"{gutter} | {' ' * _indent(source[number - 1], entry.column)}^"
+            if number == line:
+                yield f"{gutter} | {' ' * _indent(source[number - 1], problem.column)}^"
         yield f"{gutter} |"
-    for line in (entry.saving, f"help: {entry.fix}" if entry.fix else ""):
-        if line:
-            yield f"{gutter} = {line}"
-    yield from (f"{gutter} = in {one_line(frame)}" for frame in entry.traceback)
+    yield from (f"{gutter} = {advice}" for advice in problem.advice)
+    yield from (f"{gutter} = in {one_line(frame)}" for frame in problem.traceback)
 
 
 def _indent(text: str, column: int | None) -> int:

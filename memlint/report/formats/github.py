@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import entries
-from memlint.report.formats.visible import visible
+from memlint.report.escaping import visible
+from memlint.report.formats.problems import problems
 
 if TYPE_CHECKING:
-    from memlint.report.formats.entries import Entry
+    from memlint.report.formats.problems import Problem
     from memlint.report.model import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice", "note": "notice"}
@@ -20,7 +20,7 @@ _COMMANDS = {"error": "error", "warning": "warning", "info": "notice", "note": "
 
 def render_github(report: Report) -> str:
     """A command for each error, exceeded limit and finding; empty without any."""
-    return "".join(_command(entry) + "\n" for entry in entries(report))
+    return "".join(_command(problem) + "\n" for problem in problems(report))
 
 
 def escape_data(text: str) -> str:
@@ -33,15 +33,9 @@ def escape_property(text: str) -> str:
     return escape_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _command(entry: Entry) -> str:
-    properties = {
-        "file": entry.path,
-        "line": entry.line,
-        "col": entry.column,
-        "title": f"{entry.code} ({entry.workload})" if entry.workload else entry.code,
-    }
-    given = ",".join(
-        f"{key}={escape_property(visible(str(value)))}" for key, value in properties.items() if value is not None
-    )
-    text = escape_data("\n".join(entry.lines))
-    return f"::{_COMMANDS[entry.severity]} {given}::{text}"
+def _command(problem: Problem) -> str:
+    title = f"{problem.code} ({problem.workload})" if problem.workload else problem.code
+    values = {"file": problem.path, "line": problem.line, "col": problem.column, "title": title}
+    properties = [f"{key}={escape_property(visible(str(each)))}" for key, each in values.items() if each is not None]
+    text = escape_data("\n".join(problem.lines))
+    return f"::{_COMMANDS[problem.severity]} {','.join(properties)}::{text}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import NOT_ANALYSED, entries, fingerprints
+from memlint.report.formats.problems import NOT_ANALYSED, fingerprints, problems
 
 if TYPE_CHECKING:
-    from memlint.report.formats.entries import Entry
     from memlint.report.model import Report
 
 _SEVERITIES = {"error": "major", "warning": "minor", "info": "info", "note": "info"}
@@ -16,16 +15,15 @@ _SEVERITIES = {"error": "major", "warning": "minor", "info": "info", "note": "in
 
 def render_gitlab(report: Report) -> str:
     """An array with an object for each error, exceeded limit and finding."""
-    found = entries(report)
-    issues = [_issue(*pair) for pair in zip(found, fingerprints(found), strict=True)]
+    every = problems(report)
+    issues = [
+        {
+            "description": f"{each.code}: {each.message}",  # GitLab does not show check_name
+            "check_name": each.code,
+            "fingerprint": fingerprint,
+            "severity": "critical" if each.code == NOT_ANALYSED else _SEVERITIES[each.severity],
+            "location": {"path": each.path.removeprefix("./"), "lines": {"begin": each.line or 1}},
+        }
+        for each, fingerprint in zip(every, fingerprints(every), strict=True)
+    ]
     return json.dumps(issues, indent=2) + "\n"
-
-
-def _issue(entry: Entry, fingerprint: str) -> dict[str, object]:
-    return {
-        "description": f"{entry.code}: {entry.message}",  # GitLab does not show check_name
-        "check_name": entry.code,
-        "fingerprint": fingerprint,
-        "severity": "critical" if entry.code == NOT_ANALYSED else _SEVERITIES[entry.severity],
-        "location": {"path": entry.path.removeprefix("./"), "lines": {"begin": entry.line or 1}},
-    }

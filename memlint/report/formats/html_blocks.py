@@ -9,15 +9,24 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.visible import one_line
-from memlint.report.layout import cut
+from memlint.base.units import format_nbytes
+from memlint.report.escaping import one_line
+from memlint.report.phrases import bounds
+from memlint.report.text_style import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from memlint.report.model import Interval
 
 ROWS = 100
 """Of a table: GitHub takes 1 MiB for the summary of a step."""
 _LONGEST = 500
+
+
+def joined(blocks: Iterable[str], between: str = "\n\n") -> str:
+    """The blocks that have something in them."""
+    return between.join(filter(None, blocks))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], most: int = ROWS) -> str:
@@ -37,6 +46,18 @@ def folded(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n{content}\n</details>" if content else ""
 
 
-def code(text: str) -> str:
+def code(text: str | None) -> str:
     """A string of the Report, on one line and with nothing in it that means anything."""
     return f"<code>{escape(cut(one_line(text), _LONGEST))}</code>" if text else ""
+
+
+def step(mode: str | None, batch: int | None, *others: str | None) -> str:
+    """What is simulated."""
+    batches = [] if batch is None else [f"batch {batch}"]
+    return ", ".join([*map(code, filter(None, (mode, *others))), *batches])
+
+
+def peak(interval: Interval, name: str = "") -> str:
+    """The bytes of a peak, its name, and the bounds of what cannot be known."""
+    between = bounds(interval)
+    return f"<b>{format_nbytes(interval.estimate)}</b>{name}" + (f" ({between})" if between else "")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING
 
-from memlint.report.finding_workloads import belonging
-from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entry_of, exceeded, failed, target_file
-from memlint.report.formats.visible import one_line, visible
+from memlint.report.escaping import one_line, visible
+from memlint.report.findings_by_workload import findings_by_workload
+from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, exceeded, failed, found, target_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from memlint.report.formats.entries import Entry
-    from memlint.report.model import Report, Skipped, Workload
+    from memlint.report.formats.problems import Problem
+    from memlint.report.model import Finding, Report, Workload
 
 _SOURCE = "source rules"
 
@@ -21,42 +21,43 @@ _SOURCE = "source rules"
 def render_junit(report: Report) -> str:
     """XML in ASCII. Findings above a note and exceeded limits fail, what could not be analysed is an error."""
     root = ET.Element("testsuites", name="memlint")
-    found = belonging(report)
-    for workload, findings in zip(report.workloads, found.of_workloads, strict=True):
+    findings = findings_by_workload(report)
+    for workload, own in zip(report.workloads, findings.of_workloads, strict=True):
         suite = ET.SubElement(root, "testsuite", name=one_line(workload.name))
-        _step(suite, workload)
-        file = target_file(workload)
-        _findings(suite, (entry_of(finding, file) for finding in findings))
+        _add_limits(suite, workload)
+        _add_findings(suite, own, target_file(workload))
     suite = ET.SubElement(root, "testsuite", name=_SOURCE)
-    _findings(suite, (entry_of(finding, "") for finding in found.of_source))
+    _add_findings(suite, findings.of_source, "")
     for skipped in report.skipped:
-        _skip(suite, skipped)
+        case = _case(suite, skipped.path or "", skipped.name or skipped.path or "not analysed")
+        ET.SubElement(case, "skipped", message=one_line(skipped.reason))
     if not len(suite):
         _case(suite, "", "no findings")  # some readers take a suite without cases for a mistake
     for suite in root:
-        _count(suite)
+        suite.set("tests", str(len(suite)))
+        for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     ET.indent(root)
     document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=True)
     return document.decode("ascii") + "\n"
 
 
-def _step(suite: ET.Element, workload: Workload) -> None:
+def _add_limits(suite: ET.Element, workload: Workload) -> None:
     """A case for the estimate of a Workload, and one for each limit."""
     place = target_file(workload)
     estimate = _case(suite, place, "estimate")
     if workload.error is not None:
         _complain(estimate, failed(workload, workload.error))
-    for verdict in (workload.verdict, workload.budget):
-        if verdict is not None:
-            case = _case(suite, place, verdict.limit_name)
-            if verdict.outcome == "does not fit":
-                _complain(case, exceeded(workload, verdict))
+    for verdict in workload.verdicts:
+        case = _case(suite, place, verdict.limit_name)
+        if verdict.outcome == "does not fit":
+            _complain(case, exceeded(workload, verdict))
 
 
-def _findings(suite: ET.Element, found: Iterable[Entry]) -> None:
-    for entry in found:
-        line = f":{entry.line}" if entry.line is not None else ""
-        _complain(_case(suite, entry.path, f"{entry.code} {entry.path}{line}"), entry)
+def _add_findings(suite: ET.Element, findings: Iterable[Finding], file: str) -> None:
+    for problem in (found(finding, file) for finding in findings):
+        line = f":{problem.line}" if problem.line is not None else ""
+        _complain(_case(suite, problem.path, f"{problem.code} {problem.path}{line}"), problem)
 
 
 def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
@@ -65,22 +66,11 @@ def _case(suite: ET.Element, file: str, name: str) -> ET.Element:
     return ET.SubElement(suite, "testcase", {"name": one_line(name), **place})
 
 
-def _complain(case: ET.Element, entry: Entry) -> None:
-    told = ("info", "note") if entry.code != OVER_LIMIT else ("warning",)
-    if entry.severity in told:  # and fails nothing
-        ET.SubElement(case, "system-out").text = "\n".join(entry.lines)
+def _complain(case: ET.Element, problem: Problem) -> None:
+    harmless = ("info", "note") if problem.code != OVER_LIMIT else ("warning",)
+    if problem.severity in harmless:
+        ET.SubElement(case, "system-out").text = "\n".join(problem.lines)
         return
-    tag = "error" if entry.code == NOT_ANALYSED else "failure"
-    complaint = ET.SubElement(case, tag, message=entry.message, type=entry.code)
-    complaint.text = "\n".join((*entry.traceback, *entry.lines))
-
-
-def _skip(suite: ET.Element, skipped: Skipped) -> None:
-    case = _case(suite, skipped.path or "", skipped.name or skipped.path or "not analysed")
-    ET.SubElement(case, "skipped", message=one_line(skipped.reason))
-
-
-def _count(suite: ET.Element) -> None:
-    suite.set("tests", str(len(suite)))
-    for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+    tag = "error" if problem.code == NOT_ANALYSED else "failure"
+    complaint = ET.SubElement(case, tag, message=problem.message, type=problem.code)
+    complaint.text = "\n".join((*problem.traceback, *problem.lines))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from memlint.report.formats.entries import entries
+from memlint.report.formats.problems import problems
 
 if TYPE_CHECKING:
-    from memlint.report.formats.entries import Entry
+    from memlint.report.formats.problems import Problem
     from memlint.report.model import Report
 
 _SEVERITIES = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "note": "INFO"}
@@ -16,18 +16,18 @@ _SEVERITIES = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "note": "
 
 def render_rdjson(report: Report) -> str:
     """One result with a diagnostic for each error, exceeded limit and finding."""
-    diagnostics = [_diagnostic(entry) for entry in entries(report)]
+    diagnostics = [_diagnostic(problem) for problem in problems(report)]
     return json.dumps({"source": {"name": "memlint"}, "diagnostics": diagnostics}, indent=2) + "\n"
 
 
-def _diagnostic(entry: Entry) -> dict[str, object]:
-    location: dict[str, object] = {"path": entry.path}
-    if entry.line is not None:
-        column = {"column": entry.column} if entry.column is not None else {}
-        location["range"] = {"start": {"line": entry.line, **column}}
+def _diagnostic(problem: Problem) -> dict[str, object]:
+    location: dict[str, object] = {"path": problem.path}
+    if problem.line is not None:
+        column = {"column": problem.column} if problem.column is not None else {}
+        location["range"] = {"start": {"line": problem.line, **column}}
     return {
-        "message": "\n".join(entry.lines),
+        "message": "\n".join(problem.lines),
         "location": location,
-        "severity": _SEVERITIES[entry.severity],
-        "code": {"value": entry.code},
+        "severity": _SEVERITIES[problem.severity],
+        "code": {"value": problem.code},
     }

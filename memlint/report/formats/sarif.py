@@ -11,16 +11,16 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from memlint.lint.pages import page
-from memlint.report.formats.entries import NOT_ANALYSED, OVER_LIMIT, entries, fingerprints
-from memlint.report.formats.visible import one_line
-from memlint.report.layout import cut
+from memlint.lint.pages import page, sections
+from memlint.report.escaping import one_line
+from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, fingerprints, problems
+from memlint.report.text_style import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from memlint.lint.rule import Rule
-    from memlint.report.formats.entries import Entry
+    from memlint.report.formats.problems import Problem
     from memlint.report.model import Confidence, Report, Severity
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -43,96 +43,85 @@ _OVER_LIMIT = "A step takes more memory than the GPU has, or than its budget all
 
 def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
     """One run. `rules` explain the codes of the findings; a code without a rule is explained by its messages."""
-    found = [entry for entry in entries(report) if entry.code != NOT_ANALYSED]
-    known = {rule.code: rule for rule in rules}
-    codes = sorted({entry.code for entry in found})
+    every = problems(report)
+    results = [each for each in every if each.code != NOT_ANALYSED]
+    failed = [each for each in every if each.code == NOT_ANALYSED]
+    notifications = [_notification(NOT_ANALYSED, "error", "\n".join(each.lines), each.path) for each in failed]
+    for skipped in report.skipped:
+        text = one_line(f"{skipped.name}: {skipped.reason}" if skipped.name else skipped.reason)
+        hint = f"\nhelp: {one_line(skipped.hint)}" if skipped.hint else ""
+        notifications.append(_notification("skipped", "note", text + hint, skipped.path))
+    rule_of = {rule.code: rule for rule in rules}
+    codes = sorted({each.code for each in results})
     name, _, version = report.tool.partition(" ")
     driver = {
         "name": name,
         **({"version": version} if version else {}),
         "informationUri": _HOME,
-        "rules": [_rule(code, known.get(code), [e for e in found if e.code == code]) for code in codes],
+        "rules": [_rule(code, rule_of.get(code), [each for each in results if each.code == code]) for code in codes],
     }
     run = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {_ROOT: {"description": {"text": "The directory in which memlint ran."}}},
-        "invocations": [_invocation(report)],
+        "invocations": [{"executionSuccessful": not failed, "toolExecutionNotifications": notifications}],
         "results": [
-            _result(entry, codes.index(entry.code), fingerprint)
-            for entry, fingerprint in zip(found, fingerprints(found), strict=True)
+            _result(each, codes.index(each.code), fingerprint)
+            for each, fingerprint in zip(results, fingerprints(results), strict=True)
         ],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
 
-def _rule(code: str, rule: Rule | None, found: list[Entry]) -> dict[str, Any]:
+def _rule(code: str, rule: Rule | None, results: list[Problem]) -> dict[str, Any]:
     if rule is not None:
-        text, level = page(rule), _LEVELS[rule.severity.value]
-        summary, described = rule.summary, _section(text, "What it does") or rule.summary
+        text, level, chapters = page(rule), _LEVELS[rule.severity.value], sections(rule)
+        summary = rule.summary
     else:
-        level = _LEVELS[found[0].severity]
-        summary = text = described = _OVER_LIMIT if code == OVER_LIMIT else found[0].message
-    said = [_PRECISIONS[entry.confidence] for entry in found if entry.confidence is not None]
-    address = re.search(r"https?://\S+", _section(text, "References"))
+        level, chapters = _LEVELS[results[0].severity], {}
+        summary = text = _OVER_LIMIT if code == OVER_LIMIT else results[0].message
+    precisions = [_PRECISIONS[each.confidence] for each in results if each.confidence is not None]
+    address = re.search(r"https?://\S+", chapters.get("References", ""))
     return {
         "id": code,
         **({"name": rule.name} if rule is not None else {}),
         "shortDescription": {"text": cut(one_line(summary), _LONGEST)},
-        "fullDescription": {"text": cut(one_line(described), _LONGEST)},
+        "fullDescription": {"text": cut(one_line(chapters.get("What it does") or summary), _LONGEST)},
         "help": {"text": text, "markdown": text},
         **({"helpUri": address[0]} if address else {}),
         "defaultConfiguration": {"level": level},
         "properties": {
             "tags": _TAGS,
-            "precision": min(said, key=_RANKS.index, default="very-high"),
+            "precision": min(precisions, key=_RANKS.index, default="very-high"),
             "problem.severity": _PROBLEMS[level],
         },
     }
 
 
-def _section(text: str, heading: str) -> str:
-    """What stands under a heading of a rule's page."""
-    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    return found[1].strip() if found else ""
-
-
-def _result(entry: Entry, index: int, fingerprint: str) -> dict[str, Any]:
+def _result(problem: Problem, index: int, fingerprint: str) -> dict[str, Any]:
     properties = {
-        "confidence": entry.confidence,
-        "nbytes": entry.nbytes,
-        "peakChange": entry.peak_change,
-        "workload": entry.workload,
+        "confidence": problem.confidence,
+        "nbytes": problem.nbytes,
+        "peakChange": problem.peak_change,
+        "workload": problem.workload,
     }
     return {
-        "ruleId": entry.code,
+        "ruleId": problem.code,
         "ruleIndex": index,
-        "level": _LEVELS[entry.severity],
-        "message": {"text": _plain("\n".join(entry.lines))},
-        "locations": [_location(entry.path, entry.line or 1, entry.column)],
+        "level": _LEVELS[problem.severity],
+        "message": {"text": _plain("\n".join(problem.lines))},
+        "locations": [_location(problem.path, problem.line or 1, problem.column)],
         "partialFingerprints": {"memlint/v1": fingerprint},
         "properties": {key: value for key, value in properties.items() if value is not None},
     }
 
 
 def _location(path: str, line: int | None = None, column: int | None = None) -> dict[str, Any]:
-    place: dict[str, Any] = {"artifactLocation": _artifact(path)}
+    base = {"uri": f"file://{quote(path)}"} if path.startswith("/") else {"uri": quote(path), "uriBaseId": _ROOT}
+    place: dict[str, Any] = {"artifactLocation": base}
     if line is not None:
         place["region"] = {"startLine": line, **({"startColumn": column} if column is not None else {})}
     return {"physicalLocation": place}
-
-
-def _artifact(path: str) -> dict[str, str]:
-    return {"uri": f"file://{quote(path)}"} if path.startswith("/") else {"uri": quote(path), "uriBaseId": _ROOT}
-
-
-def _invocation(report: Report) -> dict[str, Any]:
-    failed = [entry for entry in entries(report) if entry.code == NOT_ANALYSED]
-    notifications = [_notification(NOT_ANALYSED, "error", "\n".join(entry.lines), entry.path) for entry in failed]
-    for skipped in report.skipped:
-        text = _said(skipped.name, skipped.reason, skipped.hint)
-        notifications.append(_notification("skipped", "note", text, skipped.path))
-    return {"executionSuccessful": not failed, "toolExecutionNotifications": notifications}
 
 
 def _notification(code: str, level: str, text: str, path: str | None) -> dict[str, Any]:
@@ -142,11 +131,6 @@ def _notification(code: str, level: str, text: str, path: str | None) -> dict[st
         "message": {"text": _plain(text)},
         **({"locations": [_location(path)]} if path else {}),
     }
-
-
-def _said(name: str, reason: str, hint: str) -> str:
-    text = one_line(f"{name}: {reason}" if name else reason)
-    return f"{text}\nhelp: {one_line(hint)}" if hint else text
 
 
 def _plain(text: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from memlint.report.phrases import largest_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 _SHADES = 9
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One batch size with one dtype."""
 
     row: Row | None
@@ -30,8 +30,7 @@ class Cell:
     """The same of the budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(NamedTuple):
     """Everything on one GPU with one size of each dimension but the batch."""
 
     gpu_title: str
@@ -39,7 +38,7 @@ class Grid:
     dimensions: str
     sweeps: list[Sweep]
     """A column each."""
-    lines: list[tuple[int, list[Cell]]]
+    lines: list[tuple[int, tuple[Cell, ...]]]
     """The batch, and a cell for each sweep."""
     largest: list[str]
     """For each sweep the largest batch that fits."""
@@ -52,43 +51,40 @@ def grids(workload: Workload) -> list[Grid]:
         return sweep.gpu_title, ", ".join(f"{name} {size}" for name, size in sweep.dimensions.items())
 
     made = sorted((sweep for sweep in workload.sweep if sweep.rows or sweep.largest), key=place)
-    return [
-        _grid(gpu_title, dimensions, list(sweeps), workload.budget)
-        for (gpu_title, dimensions), sweeps in groupby(made, key=place)
-    ]
+    return [_grid(*key, list(sweeps), workload.budget) for key, sweeps in groupby(made, key=place)]
 
 
 def _grid(gpu_title: str, dimensions: str, sweeps: list[Sweep], budget: Verdict | None) -> Grid:
     columns = [{row.batch: row for row in (*sweep.rows, *filter(None, [sweep.largest]))} for sweep in sweeps]
     batches = sorted({batch for column in columns for batch in column})
-    cells = [list(_cells(sweep, column, batches, budget)) for sweep, column in zip(sweeps, columns, strict=True)]
+    cells = [_cells(sweep, column, batches, budget) for sweep, column in zip(sweeps, columns, strict=True)]
     return Grid(
         gpu_title=gpu_title,
         gpu_nbytes=sweeps[0].gpu_nbytes,
         dimensions=dimensions,
         sweeps=sweeps,
-        lines=[(batch, [column[number] for column in cells]) for number, batch in enumerate(batches)],
-        largest=[_largest(sweep) for sweep in sweeps],
+        lines=list(zip(batches, zip(*cells, strict=True), strict=True)),
+        largest=[largest_batch(sweep, if_partial="not finished") for sweep in sweeps],
     )
 
 
 def _cells(sweep: Sweep, rows: dict[int, Row], batches: Sequence[int], budget: Verdict | None) -> Iterator[Cell]:
-    under_gpu = [batch for batch, row in rows.items() if row.outcome == "fits"]
-    under_budget = [batch for batch, row in rows.items() if budget is not None and _within(row, budget)]
+    last_in_gpu = max((batch for batch, row in rows.items() if row.outcome == "fits"), default=None)
+    last_in_budget = max((batch for batch, row in rows.items() if _is_within(row, budget)), default=None)
     for batch in batches:
         row = rows.get(batch)
         yield Cell(
             row=row,
             shade=_shade(row, sweep.gpu_nbytes),
             is_largest=sweep.largest is not None and batch == sweep.largest.batch,
-            ends_gpu=bool(under_gpu) and batch == max(under_gpu),
-            ends_budget=bool(under_budget) and batch == max(under_budget),
+            ends_gpu=batch == last_in_gpu,
+            ends_budget=batch == last_in_budget,
         )
 
 
-def _within(row: Row, budget: Verdict) -> bool:
-    interval = getattr(row, budget.measure)
-    return interval is not None and bool(interval.high <= budget.limit)
+def _is_within(row: Row, budget: Verdict | None) -> bool:
+    interval = getattr(row, budget.measure) if budget is not None else None
+    return budget is not None and interval is not None and bool(interval.high <= budget.limit)
 
 
 def _shade(row: Row | None, limit: int) -> int:
@@ -97,11 +93,3 @@ def _shade(row: Row | None, limit: int) -> int:
     if row.outcome == "does not fit":
         return _SHADES + 1
     return max(0, min(_SHADES, round(_SHADES * row.device.estimate / limit))) if limit > 0 else 0
-
-
-def _largest(sweep: Sweep) -> str:
-    if sweep.is_partial:
-        return "not finished"
-    if sweep.largest is None:
-        return "none"
-    return str(sweep.largest.batch) if sweep.is_limit else f"{sweep.largest.batch} or more"

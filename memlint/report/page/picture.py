@@ -6,17 +6,18 @@ stands for some events in a row and shows the one of them with the most live byt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate, count, groupby
-from typing import TYPE_CHECKING, get_args
+from bisect import bisect_right
+from itertools import accumulate, count, groupby, pairwise
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from memlint.report.model import CategoryName
-from memlint.report.page.timelines import stretches
+from memlint.report.page.timeline_columns import stretches
+from memlint.report.phrases import spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from memlint.report.model import Course, PhaseName, Timeline, Workload
+    from memlint.report.model import PhaseName, Timeline, Workload
 
 # From the bottom of the stack to its top: what lives long first.
 CATEGORIES: tuple[CategoryName, ...] = (
@@ -28,8 +29,7 @@ _LABEL_WIDTH = 160
 _LABEL_HEIGHT = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Area:
+class Area(NamedTuple):
     """What lies below the upper edge of one category, down to the bottom: each hides a part of the one before."""
 
     category: CategoryName | None
@@ -38,8 +38,7 @@ class Area:
     """Data of an SVG path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """Text at a point."""
 
     x: float
@@ -47,8 +46,7 @@ class Label:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """The first of the highest points."""
 
     x: float
@@ -56,8 +54,7 @@ class Point:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Columns in a row that belong to one phase of one step."""
 
     x: float
@@ -68,8 +65,7 @@ class Span:
     """The most bytes live within it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(NamedTuple):
     """A timeline drawn."""
 
     areas: list[Area]
@@ -81,22 +77,39 @@ class Picture:
     """None where only a Course was there."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    amounts: list[Sequence[int]]
-    """For each column the bytes of each category."""
-    marks: list[tuple[PhaseName, int]]
-    """For each column its phase and step."""
+class _Column(NamedTuple):
+    amounts: Sequence[int]
+    """The bytes of each category."""
+    part: tuple[PhaseName, int]
+    """Its phase and step."""
 
 
 def picture(workload: Workload) -> Picture | None:
     """The Timeline of a Workload, its Course where there is none, None where nothing took memory."""
     course = workload.estimate.course if workload.estimate is not None else None
     if workload.timeline is not None and workload.timeline.events:
-        return _drawn(_of_timeline(workload.timeline), CATEGORIES, len(workload.timeline.events))
+        return _drawn(list(_of_timeline(workload.timeline)), CATEGORIES, len(workload.timeline.events))
     if course is not None and course.nbytes:
-        return _drawn(_of_course(course), (None,), None)
+        parts = zip(course.phases, course.steps, strict=True)
+        columns = [_Column((nbytes,), part) for nbytes, part in zip(course.nbytes, parts, strict=True)]
+        return _drawn(columns, (None,), None)
     return None
+
+
+def bar(categories: Mapping[CategoryName, int], nbytes: int, longest: int) -> list[tuple[str, float, float]]:
+    """Category, left end and width of each part of a bar, in percent of what `longest` bytes take.
+
+    Without categories there is one part of `nbytes`, of category `unknown`.
+    """
+    parts: list[tuple[str, float, float]] = []
+    left = 0.0
+    amounts: Mapping[str, int] = {name: categories.get(name, 0) for name in CATEGORIES if categories}
+    for category, amount in (amounts or {"unknown": nbytes}).items():
+        width = 100 * amount / longest if longest > 0 else 0.0
+        if width > 0:
+            parts.append((category, round(left, 2), round(width, 2)))
+            left += width
+    return parts
 
 
 def tick_step(top: int) -> tuple[float, int, str]:
@@ -110,58 +123,45 @@ def tick_step(top: int) -> tuple[float, int, str]:
     return next(size for size in sizes if size * 5 * unit >= top), unit, name
 
 
-def _of_course(course: Course) -> _Columns:
-    return _Columns([(nbytes,) for nbytes in course.nbytes], list(zip(course.phases, course.steps, strict=True)))
-
-
-def _of_timeline(timeline: Timeline) -> _Columns:
+def _of_timeline(timeline: Timeline) -> Iterator[_Column]:
     number = min(SIDE, len(timeline.events))
-    edges = [len(timeline.events) * column // number for column in range(number + 1)]
     ranks = [CATEGORIES.index(timeline.sites[site].category) for site in timeline.buffer_sites]
-    live = [0] * len(CATEGORIES)
-    total = 0
-    column, highest = 0, -1
-    amounts: list[Sequence[int]] = []
-    for position, event in enumerate(timeline.events):
-        if position == edges[column + 1]:
-            column, highest = column + 1, -1
-        buffer = event if event >= 0 else ~event
-        difference = timeline.nbytes[buffer] if event >= 0 else -timeline.nbytes[buffer]
-        live[ranks[buffer]] += difference
-        total += difference
-        if total > highest:
-            highest = total
-            amounts[column:] = [tuple(live)]
-    starts = {stretch.first: (stretch.phase, stretch.step) for stretch in stretches(timeline)}
-    marks: list[tuple[PhaseName, int]] = []
-    pending = sorted(starts)
-    for first in edges[:-1]:
-        while len(pending) > 1 and pending[1] <= first:
-            pending.pop(0)
-        marks.append(starts[pending[0]])
-    return _Columns(amounts, marks)
+    live, total = [0] * len(CATEGORIES), 0
+    parts = stretches(timeline)
+    edges = (len(timeline.events) * column // number for column in range(number + 1))
+    for first, end in pairwise(edges):
+        most, amounts = -1, tuple(live)
+        for event in timeline.events[first:end]:
+            buffer = event if event >= 0 else ~event
+            difference = timeline.nbytes[buffer] if event >= 0 else -timeline.nbytes[buffer]
+            live[ranks[buffer]] += difference
+            total += difference
+            if total > most:
+                most, amounts = total, tuple(live)
+        part = parts[bisect_right(parts, first, key=lambda each: each.first) - 1]
+        yield _Column(amounts, (part.phase, part.step))
 
 
-def _drawn(columns: _Columns, categories: Sequence[CategoryName | None], num_events: int | None) -> Picture:
-    stacks = [list(accumulate(amounts)) for amounts in columns.amounts]
+def _drawn(columns: Sequence[_Column], categories: Sequence[CategoryName | None], num_events: int | None) -> Picture:
+    stacks = [list(accumulate(column.amounts)) for column in columns]
     totals = [stack[-1] for stack in stacks]
     top = int(max(totals) * _HEADROOM) or 1
-    edges = [[round(SIDE * (1 - stack[rank] / top)) for stack in stacks] for rank in range(len(categories))]
     areas: list[Area] = []
     labels: list[Label] = []
     below = [SIDE] * len(stacks)
-    for category, edge in zip(categories, edges, strict=True):
+    for rank, category in enumerate(categories):
+        edge = [round(SIDE * (1 - stack[rank] / top)) for stack in stacks]
         if any(upper < lower for upper, lower in zip(edge, below, strict=True)):
             areas.append(Area(category, _path(edge)))
             if category is not None:
-                labels += _label(edge, below, category.replace("_", " "))
+                labels += _label(edge, below, spaced(category))
         below = edge
     highest = totals.index(max(totals))
     return Picture(
         areas=areas[::-1],
         labels=labels,
         ticks=list(_ticks(top)),
-        spans=list(_spans(columns.marks, totals)),
+        spans=list(_spans(columns, totals)),
         peak=Point(SIDE * (highest + 0.5) / len(totals), SIDE * (1 - totals[highest] / top), totals[highest]),
         num_events=num_events,
     )
@@ -197,12 +197,13 @@ def _ticks(top: int) -> Iterator[Label]:
             yield Label(0, y, f"{number * size:g} {name}")
 
 
-def _spans(marks: Sequence[tuple[PhaseName, int]], totals: Sequence[int]) -> Iterator[Span]:
-    column = 0
-    for (phase, step), members in groupby(marks):
-        end = column + len(list(members))
-        yield Span(SIDE * column / len(marks), SIDE * (end - column) / len(marks), phase, step, max(totals[column:end]))
-        column = end
+def _spans(columns: Sequence[_Column], totals: Sequence[int]) -> Iterator[Span]:
+    first = 0
+    for (phase, step), members in groupby(column.part for column in columns):
+        end = first + len(list(members))
+        left, width = SIDE * first / len(columns), SIDE * (end - first) / len(columns)
+        yield Span(left, width, phase, step, max(totals[first:end]))
+        first = end
 
 
 assert set(CATEGORIES) == set(get_args(CategoryName))

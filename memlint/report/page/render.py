@@ -19,15 +19,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.finding_workloads import belonging
-from memlint.report.formats.visible import visible
-from memlint.report.naming import MEASURES, place_text, tensor_text
-from memlint.report.page import words
-from memlint.report.page.bars import bar
+from memlint.report.escaping import visible
+from memlint.report.findings_by_workload import findings_by_workload
+from memlint.report.page import filters
 from memlint.report.page.grid import grids
-from memlint.report.page.picture import CATEGORIES, picture
-from memlint.report.page.timelines import packed
+from memlint.report.page.picture import CATEGORIES, bar, picture
+from memlint.report.page.timeline_columns import in_columns
 from memlint.report.page.treemap import by_line, by_module, rules, spoken
+from memlint.report.phrases import MEASURES, cost, place_text, share, signed, spaced, tensor_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,17 +37,12 @@ if TYPE_CHECKING:
     from memlint.report.page.picture import Picture
     from memlint.report.page.treemap import Treemap
 
-_SCRIPTS = (
-    "theme.js",
-    "tables.js",
-    "maps.js",
-    "sizes.js",
-    "lifetimes.js",
-    "drawing.js",
-    "axes.js",
-    "readout.js",
-    "timeline.js",
+_SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
+_POLICY = (
+    "default-src 'none'; script-src {script}; style-src {style}; img-src data:; base-uri 'none'; form-action 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+"""What the page may do: run its own script, which never writes HTML, and apply its own style."""
 _BREAK = re.compile(r"\s")
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -67,18 +61,21 @@ class _View:
 
 def render_page(report: Report) -> str:
     """The Report as an HTML document."""
-    found = belonging(report)
-    views = [_view(number, *each) for number, each in enumerate(zip(report.workloads, found.of_workloads, strict=True))]
-    style = "\n".join([_asset("page.css"), *(rules(found) for view in views for found in view.maps)])
-    script = "\n".join(['(() => {\n"use strict";', *map(_asset, _SCRIPTS), "})();"])
+    findings = findings_by_workload(report)
+    views = [
+        _view(number, workload, own)
+        for number, (workload, own) in enumerate(zip(report.workloads, findings.of_workloads, strict=True))
+    ]
+    style = "\n".join([_asset("page.css"), *(rules(treemap) for view in views for treemap in view.maps)])
+    script = "\n".join(['(() => {\n"use strict";', *(_asset(f"{name}.js") for name in _SCRIPTS), "})();"])
     return _template().render(
         report=report,
         views=views,
-        loose=found.of_source,
-        policy=_policy(style, script),
+        loose=findings.of_source,
+        policy=_POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),
         script=Markup(script),
-        data=_embedded([packed(view.workload.timeline) if view.workload.timeline else None for view in views]),
+        data=_embedded([in_columns(view.workload.timeline) if view.workload.timeline else None for view in views]),
     )
 
 
@@ -86,22 +83,6 @@ def _view(number: int, workload: Workload, findings: list[Finding]) -> _View:
     estimate, own = workload.estimate, f"w{number}"
     maps = [] if estimate is None else [by_module(estimate, f"{own}-modules"), by_line(estimate, f"{own}-lines")]
     return _View(number, own, workload, findings, picture(workload), maps)
-
-
-def _policy(style: str, script: str) -> str:
-    """What the page may do: run its own script, which never writes HTML, and apply its own style."""
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_digest(script)}",
-            f"style-src {_digest(style)}",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-            "require-trusted-types-for 'script'",
-            "trusted-types 'none'",
-        )
-    )
 
 
 def _digest(text: str) -> str:
@@ -135,30 +116,29 @@ def _template() -> Template:
     environment.filters |= {
         "nbytes": format_nbytes,
         "exact": "{:,} B".format,
-        "change": words.change,
-        "share": words.share,
-        "step": words.step,
-        "verdict": words.verdict,
-        "kept": words.kept,
+        "change": lambda nbytes: signed(nbytes, minus="\u2212"),
+        "share": share,
+        "step": filters.step,
+        "verdict": filters.verdict,
+        "kept": filters.kept,
         "place": place_text,
         "tensor": tensor_text,
-        "spaced": words.spaced,
+        "spaced": spaced,
         "spoken": spoken,
-        "parts": words.parts,
-        "cost": words.cost,
+        "parts": filters.parts,
+        "cost": cost,
         "count": format_count,
     }
     environment.globals |= {
         "CATEGORIES": CATEGORIES,
         "MEASURES": MEASURES,
-        "OUTCOMES": words.OUTCOMES,
+        "OUTCOMES": filters.OUTCOMES,
         "bar": bar,
         "grids": grids,
-        "headline": words.headline,
-        "measure_of": words.measure_of,
-        "scale_of": words.scale_of,
-        "summary": words.summary,
-        "sources": words.sources,
-        "settings": words.settings,
+        "headline": filters.headline,
+        "scale_of": filters.scale_of,
+        "summary": filters.summary,
+        "sources": filters.sources,
+        "settings": filters.settings,
     }
     return environment.get_template("page.html.jinja")

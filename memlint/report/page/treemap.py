@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
-from memlint.report.page.words import spaced
+from memlint.report.phrases import line_detail, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def by_line(estimate: Estimate, name: str) -> Treemap:
     items = [
         Item(
             title=f"{PurePosixPath(line.path).name}:{line.line}" if line.path else line.why or "no line",
-            detail=line.source or line.module or ", ".join(map(spaced, line.categories)),
+            detail=line_detail(line),
             nbytes=line.nbytes,
             target=f"{name}-{number}",
             categories=line.categories,
@@ -159,22 +159,13 @@ def _treemap(name: str, by: str, items: list[Item], estimate: Estimate) -> Treem
 def _tiles(name: str, items: Sequence[Item], width: float, height: float) -> tuple[Tile, ...]:
     shown = sorted((item for item in items if item.nbytes > 0), key=lambda item: -item.nbytes)
     tiles = []
-    for number, (item, (left, top, wide, high)) in enumerate(
-        zip(shown, _rectangles(shown, width, height), strict=True)
-    ):
+    places = zip(shown, _rectangles(shown, width, height), strict=True)
+    for number, (item, (left, top, wide, high)) in enumerate(places):
         own = f"{name}-t{number}"
         nested = bool(item.items) and wide >= _SMALLEST_GROUP[0] and high >= _SMALLEST_GROUP[1]
-        tiles.append(
-            Tile(
-                own,
-                item,
-                100 * left / width,
-                100 * top / height,
-                100 * wide / width,
-                100 * high / height,
-                _tiles(own, item.items, wide, high - _TITLE) if nested else (),
-            )
-        )
+        inner = _tiles(own, item.items, wide, high - _TITLE) if nested else ()
+        across, down = 100 / width, 100 / height
+        tiles.append(Tile(own, item, left * across, top * down, wide * across, high * down, inner))
     return tuple(tiles)
 
 

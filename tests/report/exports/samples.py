@@ -11,8 +11,8 @@ from memlint.cuda.devices import device_named
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.report.exports.lifetimes import Lifetimes
+from memlint.report.from_trace import timeline_of
 from memlint.report.model import Estimate, Peak, Workload
-from memlint.report.timelines import lifetimes
 from memlint.tracing.records import Category, Phase
 from tests.memory.conftest import trace_of
 from tests.report.sample import exactly
@@ -70,7 +70,7 @@ def workload_of(trace: Trace, allocator: str = "", name: str = "Model", gpu: str
         gpu=gpu,
         allocator=allocator,
         estimate=Estimate(peak=peak, phase="other", op="", categories={}),
-        timeline=lifetimes(timeline, trace.nodes),
+        timeline=timeline_of(timeline, trace.nodes),
     )
 
 

@@ -7,11 +7,11 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from memlint.report.escaping import one_line, visible
 from memlint.report.formats.gitlab import render_gitlab
 from memlint.report.formats.junit import render_junit
 from memlint.report.formats.rdjson import render_rdjson
 from memlint.report.formats.sarif import render_sarif
-from memlint.report.formats.visible import one_line, visible
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import REPORT

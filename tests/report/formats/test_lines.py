@@ -7,12 +7,11 @@ import re
 
 import pytest
 
+from memlint.report.escaping import inert
 from memlint.report.formats.concise import render_concise
-from memlint.report.formats.entries import entries
 from memlint.report.formats.github import escape_data, escape_property, render_github
-from memlint.report.formats.json_lines import render_json_lines
-from memlint.report.formats.visible import inert
-from memlint.report.json import render_json
+from memlint.report.formats.json import render_json, render_json_lines
+from memlint.report.formats.problems import problems
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import REPORT
@@ -32,21 +31,21 @@ def test_concise_says_nothing_where_nothing_is_wrong():
 def test_a_limit_that_may_be_exceeded_is_no_complaint():
     budget = REPORT.workloads[0].budget.model_copy(update={"outcome": "uncertain"})
     workload = REPORT.workloads[0].model_copy(update={"budget": budget})
-    assert entries(Report(tool="memlint 0", workloads=[workload])) == []
+    assert problems(Report(tool="memlint 0", workloads=[workload])) == []
 
 
 def test_a_limit_that_has_a_finding_is_said_once_and_another_one_still():
     gpu = REPORT.workloads[0].verdict.model_copy(update={"outcome": "does not fit"})
     workload = REPORT.workloads[0].model_copy(update={"verdict": gpu})
     finding = REPORT.findings[0].model_copy(update={"code": "MEM010"})
-    found = entries(Report(tool="memlint 0", workloads=[workload], findings=[finding]))
+    found = problems(Report(tool="memlint 0", workloads=[workload], findings=[finding]))
     assert [(entry.code, entry.message[:11]) for entry in found] == [
         ("over-limit", "GPT2 exceed"),
         ("MEM010", finding.message[:11]),
     ]
     assert "NVIDIA A100 80GB" in found[0].message
     without_budget = workload.model_copy(update={"budget": None})
-    found = entries(Report(tool="memlint 0", workloads=[without_budget], findings=[finding]))
+    found = problems(Report(tool="memlint 0", workloads=[without_budget], findings=[finding]))
     assert [entry.code for entry in found] == ["MEM010"]
 
 
@@ -90,7 +89,7 @@ def test_what_the_runner_would_obey_is_shown_with_an_escape(text, shown):
 def test_a_complaint_is_one_line_that_hides_and_commands_nothing(render, text):
     report = hostile(text)
     lines = re.split(r"[\r\n]", render(report))
-    assert len(lines) - 1 == len(entries(report))
+    assert len(lines) - 1 == len(problems(report))
     assert all(line.isprintable() for line in lines)
     if render is render_concise:
         assert not any(is_obeyed(line) for line in lines)

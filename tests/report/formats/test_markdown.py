@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
+from memlint.report.escaping import one_line
 from memlint.report.formats.markdown import render_markdown
-from memlint.report.formats.visible import one_line
 from memlint.report.model import Report
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.sample import REPORT

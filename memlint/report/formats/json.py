@@ -1,4 +1,4 @@
-"""The Report in lines of JSON, for what reads a stream."""
+"""The Report as JSON, described by docs/report.schema.json: one document, or lines for what reads a stream."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
 
 _LISTS = {"workloads": "workload", "findings": "finding", "skipped": "skipped"}
+
+
+def render_json(report: Report) -> str:
+    """JSON in ASCII, so that no terminal or pipe can spoil it; it ends with a newline.
+
+    It is indented by two spaces, unless it holds timelines: each of their numbers would take a line.
+    """
+    has_timelines = any(workload.timeline for workload in report.workloads)
+    return json.dumps(report.model_dump(mode="json"), indent=None if has_timelines else 2) + "\n"
 
 
 def render_json_lines(report: Report) -> str:

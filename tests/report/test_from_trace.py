@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.memory.timeline import Timeline, live, peak_event
-from memlint.report.timelines import NUM_STRETCHES, course, lifetimes
+from memlint.report.from_trace import NUM_STRETCHES, course_of, timeline_of
 from memlint.tracing.records import Phase
 from tests.memory.conftest import trace_of
 
@@ -29,7 +29,7 @@ def traces(draw):
 @given(traces())
 def test_the_whole_timeline_folds_to_the_same_live_bytes(trace):
     timeline = Timeline.of(trace)
-    told = lifetimes(timeline, trace.nodes)
+    told = timeline_of(timeline, trace.nodes)
     assert list(accumulate(told.nbytes[e] if e >= 0 else -told.nbytes[~e] for e in told.events)) == live(timeline)
     assert told.peak == peak_event(timeline)
 
@@ -37,7 +37,7 @@ def test_the_whole_timeline_folds_to_the_same_live_bytes(trace):
 @given(traces())
 def test_every_buffer_keeps_its_line_and_every_event_its_phase(trace):
     timeline = Timeline.of(trace)
-    told = lifetimes(timeline, trace.nodes)
+    told = timeline_of(timeline, trace.nodes)
     for event, original in zip(told.events, timeline.events, strict=True):
         assert (event >= 0) == (original >= 0)
         site = told.sites[told.buffer_sites[event if event >= 0 else ~event]]
@@ -54,7 +54,7 @@ def test_every_buffer_keeps_its_line_and_every_event_its_phase(trace):
 @given(traces())
 def test_a_course_is_short_and_has_the_peak(trace):
     timeline = Timeline.of(trace)
-    told = course(timeline, trace.nodes)
+    told = course_of(timeline, trace.nodes)
     if told is None:
         assert not timeline.events
         return
@@ -65,6 +65,6 @@ def test_a_course_is_short_and_has_the_peak(trace):
 def test_buffers_that_no_event_opens_are_left_out_and_the_rest_is_numbered_in_order():
     trace = trace_of([{"opens": [10], "closes": []}, {"opens": [20], "closes": [1]}])
     timeline = Timeline(trace.buffers, trace.events[1:], trace.event_nodes[1:], 1, (0,))  # the first is on the host
-    told = lifetimes(timeline, trace.nodes)
+    told = timeline_of(timeline, trace.nodes)
     assert told.events == [0, -1]
     assert told.nbytes == [20]

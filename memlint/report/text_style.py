@@ -1,9 +1,9 @@
-"""How text is laid out: colours, widths, tables."""
+"""How text is laid out for people: colours, widths, tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from tabulate import tabulate
@@ -11,12 +11,16 @@ from tabulate import tabulate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
+EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}
 _ROWS = 8
+
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How text is laid out."""
+class TextStyle:
+    """What the terminal or file can show, and how much of it is wanted."""
 
     color: bool = False
     width: int = 100
@@ -26,20 +30,23 @@ class Look:
     verbosity: int = 0
     """-1: verdicts, errors and findings only; 1: every row, and single Buffers."""
 
-
-class Paint:
-    """Colours where they are wanted, plain text elsewhere."""
-
-    def __init__(self, look: Look) -> None:
-        self.look = look
-
     def __call__(self, text: str, color: str | None = None, *, bold: bool = False, dim: bool = False) -> str:
         """`text` in that colour and weight, if there are colours."""
-        return click.style(text, fg=color, bold=bold or None, dim=dim or None) if self.look.color and text else text
+        return click.style(text, fg=color, bold=bold or None, dim=dim or None) if self.color and text else text
 
-    def rows(self, count: int) -> int:
-        """How many of `count` rows to show."""
-        return count if self.look.verbosity > 0 else min(count, _ROWS)
+    def help(self, hint: str, indent: str = "  ") -> Iterator[str]:
+        """The line that says what to do, unless there is nothing to say."""
+        if hint:
+            yield f"{indent}{self('help', 'cyan', bold=True)}: {hint}"
+
+    def first_rows(self, rows: Sequence[Row], most: int = _ROWS) -> Sequence[Row]:
+        """The rows to show; `rest` says how many are left out."""
+        return rows if self.verbosity > 0 else rows[:most]
+
+    def rest(self, number: int, of: str = "more") -> Iterator[str]:
+        """The line below a table that is cut, if it is."""
+        if number:
+            yield self(f"    and {number} {of}: see them with -v", dim=True)
 
 
 def table(rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> Iterator[str]:

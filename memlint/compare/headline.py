@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memlint.base.units import format_count, format_nbytes
 
 if TYPE_CHECKING:
-    from memlint.compare.model import BudgetCheck, Comparison, WorkloadChange
+    from memlint.compare.comparison import BudgetCheck, Comparison, WorkloadChange
 
 
 def headline(comparison: Comparison) -> str:

@@ -5,27 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.compare.wording import check_text, headline, only_side, percent, signed
-from memlint.report.formats.log import for_log
-from memlint.report.layout import Paint, cut, table
-from memlint.report.naming import MEASURES, place_text, tensor_text
+from memlint.compare.headline import check_text, headline, only_side, percent, signed
+from memlint.report.escaping import for_log
+from memlint.report.phrases import MEASURES, place_text, tensor_text
+from memlint.report.text_style import TextStyle, cut, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.compare.model import BudgetCheck, Comparison, Facts, Side, WorkloadChange
-    from memlint.report.layout import Look
+    from memlint.compare.comparison import BudgetCheck, Comparison, Facts, Side, WorkloadChange
     from memlint.report.model import Finding
+    from memlint.report.text_style import TextStyle
 
 _FEW = 3
 """Of the kinds of Buffers and modules without -v: lines say most."""
 _NO_LINE = "no line"
 
 
-def render_text(comparison: Comparison, look: Look) -> str:
+def render_text(comparison: Comparison, paint: TextStyle) -> str:
     """The Comparison as text that ends with a newline."""
     comparison = for_log(comparison)
-    paint = Paint(look)
     told = [change for change in comparison.workloads if change.state != "unchanged" or change.budget]
     quiet = [change for change in comparison.workloads if change.state == "unchanged" and not change.budget]
     blocks = [
@@ -37,7 +36,7 @@ def render_text(comparison: Comparison, look: Look) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _head(comparison: Comparison, paint: Paint) -> Iterator[str]:
+def _head(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
     sides = " -> ".join(_side(side) for side in (comparison.base, comparison.head) if side is not None)
     color = "red" if comparison.status else "yellow" if comparison.exceeded else None
     yield f"{sides}: {paint(headline(comparison), color, bold=True)}"
@@ -49,7 +48,7 @@ def _side(side: Side) -> str:
     return side.label + commit
 
 
-def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
+def _workload(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     yield _headline(change, paint)
     step = next((step for facts in (change.head, change.base) if facts and (step := _step(facts))), "")
     if step:
@@ -67,7 +66,7 @@ def _workload(change: WorkloadChange, paint: Paint) -> Iterator[str]:
     yield from _findings(change.findings_new, change.findings_fixed, paint, "  ")
 
 
-def _headline(change: WorkloadChange, paint: Paint) -> str:
+def _headline(change: WorkloadChange, paint: TextStyle) -> str:
     name = change.name if change.name == change.target else f"{change.name} ({change.target})"
     base, head = change.nbytes_base, change.nbytes_head
     if base is not None and head is not None:
@@ -92,7 +91,7 @@ def _step(facts: Facts) -> str:
     return ", ".join(fact for fact in known if fact)
 
 
-def _check(check: BudgetCheck, paint: Paint) -> str:
+def _check(check: BudgetCheck, paint: TextStyle) -> str:
     color = {"kept": "green", "exceeded": "red" if check.level == "error" else "yellow"}.get(check.outcome, "yellow")
     return f"  budget: {paint(check_text(check), color)}"
 
@@ -105,9 +104,9 @@ def _peaks(base: Facts, head: Facts, measure: str) -> Iterator[str]:
     yield from ("", *table(rows, ("left", "right", "right", "right")))
 
 
-def _grown(change: WorkloadChange, paint: Paint) -> Iterator[str]:
+def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     """What changed at the peak, from several sides."""
-    thorough = paint.look.verbosity > 0
+    thorough = paint.verbosity > 0
     sides: list[tuple[str, list[tuple[str, ...]], int]] = [
         ("By category", [(_amount(each), each.category.replace("_", " ")) for each in change.categories], 9),
         (
@@ -145,7 +144,7 @@ def _grown(change: WorkloadChange, paint: Paint) -> Iterator[str]:
             shown = rows if thorough else rows[:few]
             yield from ("", paint(f"  {title}, at the peak", bold=True))
             lines = table(shown, ("right", *("left",) * (len(shown[0]) - 1)))
-            yield from (cut(f"  {line}", paint.look.width) for line in lines)
+            yield from (cut(f"  {line}", paint.width) for line in lines)
             if len(rows) > len(shown):
                 yield paint(f"    and {len(rows) - len(shown)} more: see them with -v", dim=True)
 
@@ -154,7 +153,7 @@ def _amount(change: object) -> str:
     return signed(change.head - change.base)  # type: ignore[attr-defined]
 
 
-def _largest(change: WorkloadChange, paint: Paint) -> Iterator[str]:
+def _largest(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     if change.largest:
         yield from ("", paint("  Largest batch that fits", bold=True))
         only = only_side(change)
@@ -169,7 +168,7 @@ def _largest(change: WorkloadChange, paint: Paint) -> Iterator[str]:
         yield from table(rows, ("left", "left", "left"))
 
 
-def _findings(new: Sequence[Finding], fixed: Sequence[Finding], paint: Paint, indent: str) -> Iterator[str]:
+def _findings(new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str) -> Iterator[str]:
     for title, color, findings in (("New", "yellow", new), ("Fixed", "green", fixed)):
         if findings:
             said = f"{title}: {format_count(len(findings), 'finding')}"

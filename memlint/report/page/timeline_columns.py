@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memlint.report.formats.visible import one_line
+from memlint.report.escaping import one_line
 from memlint.report.model import Stretch
 
 if TYPE_CHECKING:
@@ -13,26 +13,28 @@ if TYPE_CHECKING:
 _STRINGS = ("category", "op", "dtype", "path", "module", "name")
 
 
-def packed(timeline: Timeline) -> dict[str, Any]:
+def in_columns(timeline: Timeline) -> dict[str, Any]:
     """Columns of the sites, of the Buffers and of the stretches; a string is its position in `strings`, None is -1."""
     strings: dict[str, int] = {}
 
     def position(text: str | None) -> int:
         return -1 if text is None else strings.setdefault(one_line(text), len(strings))
 
-    found = stretches(timeline)
     sites = {name: [position(getattr(site, name)) for site in timeline.sites] for name in _STRINGS}
-    shapes = [position(", ".join(map(str, site.shape))) for site in timeline.sites]
-    lines = [-1 if site.line is None else site.line for site in timeline.sites]
+    parts = stretches(timeline)
     return {
-        "sites": sites | {"shape": shapes, "line": lines},
+        "sites": sites
+        | {
+            "shape": [position(", ".join(map(str, site.shape))) for site in timeline.sites],
+            "line": [-1 if site.line is None else site.line for site in timeline.sites],
+        },
         "buffer_sites": timeline.buffer_sites,
         "nbytes": timeline.nbytes,
         "events": timeline.events,
         "stretches": {
-            "first": [stretch.first for stretch in found],
-            "phase": [position(stretch.phase) for stretch in found],
-            "step": [stretch.step for stretch in found],
+            "first": [stretch.first for stretch in parts],
+            "phase": [position(stretch.phase) for stretch in parts],
+            "step": [stretch.step for stretch in parts],
         },
         "peak": timeline.peak,
         "strings": list(strings),

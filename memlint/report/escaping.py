@@ -5,8 +5,15 @@ In a log there is more to it: the runner of GitHub's workflows reads every line,
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Printable characters that show nothing: fillers of Hangul, vowels of Khmer, Braille without a dot."""
+_AS_TYPED = ("path", "target")
+"""Fields whose spaces people and editors need, because they name a file."""
+_NOT_PRINTED = "timeline"
+
+Document = TypeVar("Document")
 
 
 def visible(text: str) -> str:
@@ -32,3 +39,25 @@ def inert(text: str) -> str:
     text = text.replace("##[", "#\\x23[")
     start = len(text) - len(text.lstrip())
     return f"{text[:start]}\\x3a{text[start + 1 :]}" if text.startswith(":", start) else text
+
+
+def for_log(document: Document) -> Document:
+    """A Report, Comparison or table with each string on one line, visible and no command, but without timelines."""
+    escaped: Document = _escaped(document)
+    return escaped
+
+
+def _escaped(value: Any, name: str = "") -> Any:
+    match value:
+        case int() | float() | None:
+            return value
+        case str():
+            return inert(visible(value) if name in _AS_TYPED else one_line(value))
+        case dict():
+            return {_escaped(key): _escaped(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(_escaped(item) for item in value)
+    # What is left is a record of pydantic's, which is not imported here because `memlint --help` imports this.
+    return value.model_copy(
+        update={field: None if field == _NOT_PRINTED else _escaped(item, field) for field, item in value}
+    )

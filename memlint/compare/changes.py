@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from memlint.base.version import __version__
 from memlint.compare import budgets
 from memlint.compare import peak_growth as growth
+from memlint.compare.comparison import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
 from memlint.compare.failures import failures, file_of, is_in, is_target, is_unreadable
 from memlint.compare.match import paired
-from memlint.compare.model import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
-from memlint.report.finding_workloads import belonging
-from memlint.report.formats.entries import without_numbers
+from memlint.report.findings_by_workload import findings_by_workload
+from memlint.report.formats.problems import without_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -84,12 +84,12 @@ _Pair = tuple[_Analysed | None, _Analysed | None]
 
 
 def _analysed(report: Report) -> list[_Analysed]:
-    return [_Analysed(*each) for each in zip(report.workloads, belonging(report).of_workloads, strict=True)]
+    return [_Analysed(*each) for each in zip(report.workloads, findings_by_workload(report).of_workloads, strict=True)]
 
 
 def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
     """What rules that read only the source found in other files than these, and which files could not be read."""
-    return [each for each in belonging(report).of_source if each.path not in files or is_unreadable(each)]
+    return [each for each in findings_by_workload(report).of_source if each.path not in files or is_unreadable(each)]
 
 
 def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
-from memlint.report.finding_workloads import owners
-from memlint.report.formats.visible import one_line
+from memlint.report.escaping import one_line
+from memlint.report.findings_by_workload import workload_positions
+from memlint.report.phrases import saving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:\s?[KMGT]?i?B\b)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Problem:
     """One complaint and its place."""
 
     code: str
@@ -45,43 +46,46 @@ class Entry:
     traceback: tuple[str, ...] = ()
 
     @property
-    def saving(self) -> str:
-        """What the fix saves, if anything."""
-        if self.peak_change is None or self.peak_change >= 0:
-            return ""
-        return f"saves {format_nbytes(-self.peak_change)} of the peak ({self.confidence})"
+    def place(self) -> str:
+        """`path:line:column`, as far as that is known."""
+        return ":".join(str(part) for part in (self.path, self.line, self.column) if part is not None)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What the fix saves, and the fix."""
+        saved = saving(self.peak_change)
+        parts = (f"saves {saved} of the peak ({self.confidence})" if saved else "", self.fix and f"help: {self.fix}")
+        return tuple(filter(None, parts))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The message, what the fix saves, and the fix."""
-        parts = (self.message, self.saving, f"help: {self.fix}" if self.fix else "")
-        return tuple(part for part in parts if part)
+        return tuple(filter(None, (self.message, *self.advice)))
 
 
-def entries(report: Report) -> list[Entry]:
+def problems(report: Report) -> list[Problem]:
     """Errors and exceeded limits in the order of the workloads, then the findings in theirs."""
-    found = list(zip(report.findings, owners(report), strict=True))
-    told = {owner for finding, owner in found if finding.code == _OVER_BUDGET}
+    findings = list(zip(report.findings, workload_positions(report), strict=True))
+    over_budget = {position for finding, position in findings if finding.code == _OVER_BUDGET}
     files = [target_file(workload) for workload in report.workloads]
     return [
-        *(entry for number, each in enumerate(report.workloads) for entry in _of_workload(each, number in told)),
-        *(entry_of(finding, "" if owner is None else files[owner]) for finding, owner in found),
+        *(each for n, workload in enumerate(report.workloads) for each in _of_workload(workload, n in over_budget)),
+        *(found(finding, "" if position is None else files[position]) for finding, position in findings),
     ]
 
 
-def _of_workload(workload: Workload, told: bool) -> Iterator[Entry]:
-    """The error of a Workload, or the limits that it exceeds; `told`: the one that counts has a finding."""
+def _of_workload(workload: Workload, has_finding: bool) -> Iterator[Problem]:
+    """The error of a Workload, or the limits that it exceeds, but for the one that has a finding already."""
     if workload.error is not None:
         yield failed(workload, workload.error)
-    counts = workload.budget or workload.verdict
-    for verdict in (workload.verdict, workload.budget):
-        if verdict is not None and verdict.outcome == "does not fit" and not (told and verdict is counts):
+    for verdict in workload.verdicts:
+        if verdict.outcome == "does not fit" and not (has_finding and verdict is workload.verdicts[-1]):
             yield exceeded(workload, verdict)
 
 
-def failed(workload: Workload, error: Error) -> Entry:
+def failed(workload: Workload, error: Error) -> Problem:
     """Why a Workload could not be analysed."""
-    return Entry(
+    return Problem(
         code=NOT_ANALYSED,
         path=target_file(workload),
         message=one_line(error.message),
@@ -92,27 +96,26 @@ def failed(workload: Workload, error: Error) -> Entry:
     )
 
 
-def exceeded(workload: Workload, verdict: Verdict) -> Entry:
+def exceeded(workload: Workload, verdict: Verdict) -> Problem:
     """What a Workload takes more than it may, on the line of its peak."""
     estimate = workload.estimate
     message = f"{workload.name} exceeds {verdict.limit_name} ({format_nbytes(verdict.limit)})"
-    path, line = None, None
     if estimate is not None:
-        path, line = estimate.path, estimate.line
-        message += f": its {verdict.measure} peak is {format_nbytes(getattr(estimate.peak, verdict.measure).estimate)}"
-    return Entry(
+        message += f": its {verdict.measure} peak is {format_nbytes(estimate.peak[verdict.measure].estimate)}"
+    path = estimate.path if estimate is not None else None
+    return Problem(
         code=OVER_LIMIT,
         path=path or target_file(workload),
-        line=line if path else None,
+        line=estimate.line if estimate is not None and path else None,
         message=one_line(message),
         severity=verdict.level,
         workload=workload.name,
     )
 
 
-def entry_of(finding: Finding, file: str) -> Entry:
+def found(finding: Finding, file: str) -> Problem:
     """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
-    return Entry(
+    return Problem(
         code=one_line(finding.code),
         path=finding.path or file or finding.workload or ".",
         line=finding.line if finding.path else None,
@@ -128,8 +131,8 @@ def entry_of(finding: Finding, file: str) -> Entry:
 
 
 def target_file(workload: Workload) -> str:
-    """The file in `path.py::Name`."""
-    return workload.target.partition("::")[0] or workload.name
+    """The file of the target, or what stands for it."""
+    return workload.file or workload.name
 
 
 def without_numbers(message: str) -> str:
@@ -137,15 +140,15 @@ def without_numbers(message: str) -> str:
     return _NUMBER.sub("", message)
 
 
-def fingerprints(found: list[Entry]) -> list[str]:
-    """One for each entry, unlike all others; none changes because lines move or sizes change.
+def fingerprints(problems: list[Problem]) -> list[str]:
+    """One for each problem, unlike all others; none changes because lines move or sizes change.
 
-    Entries that differ in nothing else are counted in their order.
+    Problems that differ in nothing else are counted in their order.
     """
-    seen: Counter[str] = Counter()
-    made = []
-    for entry in found:
-        what = "\0".join((entry.code, entry.path, entry.workload or "", without_numbers(entry.message)))
-        seen[what] += 1
-        made.append(hashlib.sha256(f"{what}\0{seen[what]}".encode()).hexdigest()[:32])
-    return made
+    counts: Counter[str] = Counter()
+    digests = []
+    for each in problems:
+        text = "\0".join((each.code, each.path, each.workload or "", without_numbers(each.message)))
+        counts[text] += 1
+        digests.append(hashlib.sha256(f"{text}\0{counts[text]}".encode()).hexdigest()[:32])
+    return digests

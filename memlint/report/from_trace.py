@@ -1,0 +1,125 @@
+"""From a Trace, its Timeline and simulated Changes to the records of the Report."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from memlint.memory.timeline import live, peak_event
+from memlint.report import model as report
+from memlint.tracing.records import Phase
+from memlint.whatif.change import Names
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memlint.memory.estimate import Estimate
+    from memlint.memory.liveness import Origin
+    from memlint.memory.timeline import Timeline
+    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.whatif.change import Change
+    from memlint.whatif.plan import Plan
+    from memlint.whatif.simulation import WhatIf
+
+NUM_STRETCHES = 72
+"""Of a Course: what fits on a line of a terminal."""
+
+
+def peak_of(estimate: Estimate) -> report.Peak:
+    """The four peaks of an Estimate."""
+    return report.Peak.model_validate({name: getattr(estimate, name)._asdict() for name in report.Peak.model_fields})
+
+
+def place_of(frame: Frame | None) -> dict[str, Any]:
+    """The fields `path` and `line` of a record."""
+    return {"path": frame.path, "line": frame.line} if frame is not None else {"path": None, "line": None}
+
+
+def course_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Course | None:
+    """The most live bytes in each of NUM_STRETCHES stretches, or of fewer where there are fewer events."""
+    nbytes = live(timeline)
+    number = min(NUM_STRETCHES, len(nbytes))
+    if not number:
+        return None
+    edges = [len(nbytes) * stretch // number for stretch in range(number + 1)]
+    parts = [_phase_and_step(timeline.event_nodes[first], nodes) for first in edges[:-1]]
+    return report.Course(
+        nbytes=[max(nbytes[first:end]) for first, end in pairwise(edges)],
+        phases=[phase.value for phase, _step in parts],
+        steps=[step for _phase, step in parts],
+    )
+
+
+def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
+    """The whole Timeline, with the Buffers that appear in its events numbered anew in the order in which they open."""
+    numbers: dict[int, int] = {}
+    for event in timeline.events:
+        if event >= 0:
+            numbers[event] = len(numbers)
+    opened = [timeline.buffers[buffer] for buffer in numbers]
+    sites: dict[report.Site, int] = {}
+    buffer_sites = []
+    for buffer in opened:
+        site = report.Site(
+            category=buffer.category.value,
+            op=buffer.op,
+            dtype=buffer.dtype,
+            shape=buffer.shape,
+            **place_of(buffer.frame),
+            function=buffer.frame.function if buffer.frame else "",
+            module=buffer.module,
+            name=buffer.name,
+        )
+        buffer_sites.append(sites.setdefault(site, len(sites)))
+    parts = [_phase_and_step(node, nodes) for node in timeline.event_nodes]
+    return report.Timeline(
+        sites=list(sites),
+        buffer_sites=buffer_sites,
+        nbytes=[buffer.nbytes for buffer in opened],
+        events=[numbers[event] if event >= 0 else ~numbers[~event] for event in timeline.events],
+        stretches=[
+            report.Stretch(first=position, phase=part[0].value, step=part[1])
+            for position, part in enumerate(parts)
+            if not position or part != parts[position - 1]
+        ],
+        peak=peak_event(timeline),
+    )
+
+
+def what_ifs_of(answers: Sequence[WhatIf], trace: Trace) -> list[report.Change]:
+    """Changes that were simulated by themselves, by kind, the lowest peak of each first; `trace` is without them."""
+    changes = [_change(answer.changes[0], answer, trace, {}) for answer in answers if len(answer.changes) == 1]
+    return sorted(changes, key=lambda change: (change.kind, change.peak.requested.estimate, change.text))
+
+
+def plan_of(plan: Plan, limit_name: str, trace: Trace) -> report.Plan:
+    """The Report's record of a plan; `trace` is of the program as it is."""
+    return report.Plan(
+        limit=plan.limit,
+        limit_name=limit_name,
+        measure=plan.measure,
+        met=plan.met,
+        changes=[_change(step.change, step.after, trace, plan.variables) for step in plan.steps],
+        num_traces=plan.num_traces,
+    )
+
+
+def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> report.Change:
+    estimate = after.estimate
+    return report.Change(
+        kind=type(change).__name__,
+        text=change.describe(Names(trace.modules, variables)),
+        effect=change.effect_in(trace).value,
+        peak=peak_of(estimate),
+        peak_change=after.peak_change,
+        phase=estimate.phase.value,
+        op=estimate.op,
+        **place_of(estimate.frame),
+        module=estimate.module,
+        recompute_flops=after.recompute_flops,
+        recompute_share=round(after.recompute_flops / after.step_flops, 4) if after.step_flops else 0.0,
+    )
+
+
+def _phase_and_step(node: int, nodes: Sequence[Node]) -> tuple[Phase, int]:
+    return (nodes[node].phase, nodes[node].step) if node >= 0 else (Phase.OTHER, -1)

@@ -1,0 +1,91 @@
+"""What the templates of the page say, where the Report only has numbers and names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.base.units import format_count, format_nbytes
+from memlint.report.model import Settings
+from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, step_text
+
+if TYPE_CHECKING:
+    from memlint.report.model import Estimate, Report, Verdict, Workload
+
+OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
+"""Outcomes as classes of the style."""
+
+
+def headline(workload: Workload) -> str:
+    """What needs how much: of what, and whether that is there, the badges beside it say."""
+    if workload.estimate is None:
+        return workload.name
+    return f"{workload.name} needs {format_nbytes(workload.estimate.peak[workload.measure].estimate)}"
+
+
+def verdict(gpu: Verdict) -> str:
+    """The verdict against a GPU."""
+    outcome = "uncertain on" if gpu.outcome == "uncertain" else gpu.outcome
+    return f"{outcome} {gpu.limit_name}, {format_nbytes(gpu.limit)}"
+
+
+def kept(budget: Verdict) -> str:
+    """The verdict against a budget, of the device's bytes where nothing else is said."""
+    measure = "" if budget.measure == "device" else f" {budget.measure}"
+    level = " (warning)" if budget.level == "warning" else ""
+    return f"{budget.limit_name} {format_nbytes(budget.limit)}{measure} {BUDGET_OUTCOMES[budget.outcome]}{level}"
+
+
+def summary(report: Report) -> str:
+    """The verdict on all Workloads of a Report."""
+    exceeded, unsure = report.outcomes.count("does not fit"), report.outcomes.count("uncertain")
+    return listed(
+        format_count(len(report.workloads), "workload"),
+        f"{format_count(exceeded, 'limit')} exceeded" if exceeded else "",
+        f"{format_count(unsure, 'limit')} may be exceeded" if unsure else "",
+        f"{report.num_failed} not analysed" if report.num_failed else "",
+        format_count(len(report.findings), "finding") if report.findings else "no findings",
+    )
+
+
+def step(workload: Workload) -> str:
+    """What is simulated."""
+    optimizer = workload.optimizer if workload.mode == "train" else ""
+    return step_text(workload.mode, workload.batch, workload.dtype, optimizer, workload.gpu)
+
+
+def scale_of(workload: Workload, estimate: Estimate) -> int:
+    """The bytes that the longest bar of the peaks stands for."""
+    highest = max(estimate.peak[measure].high for measure in MEASURES)
+    # A limit far beyond the peaks would leave their bars too short to compare.
+    limits = [verdict.limit for verdict in workload.verdicts if verdict.limit <= 12 * highest]
+    return max([highest, *limits]) * 21 // 20 or 1
+
+
+def parts(text: str) -> list[tuple[bool, str]]:
+    """`text` cut at its backticks; with each piece, whether it stood between two and so is code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:
+        return [(False, text)]
+    return [(bool(number % 2), piece) for number, piece in enumerate(pieces) if piece]
+
+
+def sources(estimate: Estimate | None) -> dict[tuple[str | None, int | None], str]:
+    """The text of the lines that the Report knows."""
+    return {(line.path, line.line): line.source for line in estimate.by_line if line.source} if estimate else {}
+
+
+def settings(settings: Settings) -> list[tuple[str, str]]:
+    """What was asked for, by name."""
+    texts = []
+    for name, default in Settings():
+        match name, getattr(settings, name):
+            case _, value if value == default:
+                continue
+            case "budget", nbytes:
+                text = format_nbytes(nbytes)
+            case _, list(values):
+                text = ", ".join(values)
+            case _, value:
+                text = str(value)
+        texts.append((name.replace("_", "-"), text))
+    return texts

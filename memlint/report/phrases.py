@@ -1,0 +1,104 @@
+"""The phrases that several renderers use, each in one place: of places, tensors, sizes, steps, limits and counts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from memlint.base.units import format_count, format_nbytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memlint.report.model import Change, Interval, LineBytes, Measure, Outcome, Severity, Sweep
+
+MEASURES: dict[Measure, str] = {
+    "requested": "what tensors ask for",
+    "allocated": "torch.cuda.max_memory_allocated",
+    "reserved": "torch.cuda.max_memory_reserved",
+    "device": "nvidia-smi: reserved and the CUDA context",
+}
+"""The four peaks, and what to compare each with."""
+BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
+"""What is said of a budget."""
+
+_ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
+"""Where packages are installed: long, and of interest to nobody who reads a table."""
+
+
+def place_text(path: str | None, line: int | None = None) -> str:
+    """`path:line`; empty for what no line of the program made. Installed packages begin with their own name."""
+    if path is None:
+        return ""
+    short = _ENVIRONMENT.sub("", path)
+    return short if line is None else f"{short}:{line}"
+
+
+def tensor_text(dtype: str, shape: Sequence[int]) -> str:
+    """`bfloat16[8, 1024, 768]`; empty where the dtype is not known."""
+    return f"{dtype}[{', '.join(map(str, shape))}]" if dtype else ""
+
+
+def spaced(name: str) -> str:
+    """A name as people write it: `optimizer state`."""
+    return name.replace("_", " ")
+
+
+def line_detail(line: LineBytes) -> str:
+    """What says most about a line beside its place: its text, or else the module or the categories."""
+    return line.source or line.module or ", ".join(map(spaced, line.categories))
+
+
+def listed(*parts: str | None) -> str:
+    """The parts that say something, by comma."""
+    return ", ".join(part for part in parts if part)
+
+
+def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:
+    """What is simulated, in the order in which one would type it: `train step, batch 8, float32, adamw`."""
+    return listed(f"{mode} step" if mode else "", f"batch {batch}" if batch else "", dtype, *others)
+
+
+def signed(nbytes: int, minus: str = "-") -> str:
+    """A difference with its sign: `+1.41 GiB`."""
+    return (minus if nbytes < 0 else "+") + format_nbytes(abs(nbytes))
+
+
+def bounds(interval: Interval) -> str:
+    """`4.10 GiB to 4.52 GiB`; empty where nothing is uncertain."""
+    if interval.low == interval.high:
+        return ""
+    return f"{format_nbytes(interval.low)} to {format_nbytes(interval.high)}"
+
+
+def share(part: int, whole: int) -> str:
+    """`part` of `whole` in percent."""
+    return "" if whole <= 0 else "<1%" if 0 < part / whole < 0.01 else f"{part / whole:.0%}"
+
+
+def cost(change: Change, effect: str = "") -> str:
+    """What a Change does to training and how much longer a step computes; `effect` may be coloured."""
+    more = f", {change.recompute_share:.0%} more FLOPs" if change.recompute_share >= 0.005 else ""
+    return (effect or change.effect) + more
+
+
+def largest_batch(sweep: Sweep, if_partial: str) -> str:
+    """The largest batch that fits, as far as it is known."""
+    if sweep.is_partial:
+        return if_partial
+    if sweep.largest is None:
+        return "none"
+    return str(sweep.largest.batch) if sweep.is_limit else f"{sweep.largest.batch} or more"
+
+
+def by_severity(severities: Iterable[Severity]) -> str:
+    """`1 error, 2 warnings, 3 info`."""
+    counts: Counter[str] = Counter(severities)
+    names = [name for name in ("error", "warning", "info", "note") if counts[name]]
+    return listed(*(f"{counts[name]} info" if name == "info" else format_count(counts[name], name) for name in names))
+
+
+def saving(peak_change: int | None) -> str:
+    """`300 MiB`: what a fix saves; empty if it saves nothing."""
+    return format_nbytes(-peak_change) if peak_change is not None and peak_change < 0 else ""
