@@ -7,7 +7,7 @@ the page. A SourceRule reads the text of a file; a TraceRule asks the Context of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -167,17 +167,18 @@ class Case:
         )
         return cls(source=source, line=line, title=title, dtype=dtype, budget=budget)
 
-    def changed(
+    def but(
         self,
         changes: Mapping[str, str] = MappingProxyType({}),
         *,
         line: int | None = None,
         title: str = "",
         dtype: str | None = None,
+        budget: int | None = None,
     ) -> Case:
         """Make the twin of this Case in which each old text, found exactly once, is replaced by its new one.
 
-        Line and title are its own; the dtype stays unless it is given. Raises RuleError.
+        Line and title are its own; dtype and budget stay unless they are given. Raises RuleError.
         """
         source = self.source
         for old, new in changes.items():
@@ -187,7 +188,7 @@ class Case:
                     "Give a text that stands there once.",
                 )
             source = source.replace(old, new)
-        return replace(self, source=source, line=line, title=title, dtype=dtype or self.dtype)
+        return Case(source, line=line, title=title, dtype=dtype or self.dtype, budget=budget or self.budget)
 
 
 class Context(Protocol):

@@ -73,7 +73,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 512, 256)}'),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "from torch import nn": "from torch import nn\nfrom torch.utils.checkpoint import checkpoint",
                 "x = block(x)": "x = checkpoint(block, x, use_reentrant=False)",

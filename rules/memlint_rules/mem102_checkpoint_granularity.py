@@ -80,19 +80,19 @@ class Model(nn.Module):
     )
     bad = (
         example,
-        example.changed(
+        example.but(
             {"self.run, x, use_reentrant=False": "self.run, x.requires_grad_(), use_reentrant=True"},
             title="A reentrant checkpoint",
         ),
     )
     good = (
-        example.changed(
+        example.but(
             {
                 "x = block(x)": "x = checkpoint(block, x, use_reentrant=False)",
                 "return checkpoint(self.run, x, use_reentrant=False)": "return self.run(x)",
             }
         ),
-        example.changed(
+        example.but(
             {"return checkpoint(self.run, x, use_reentrant=False)": "return self.run(x)"},
             title="No checkpoint at all is MEM101's",
         ),

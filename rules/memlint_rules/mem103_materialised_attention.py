@@ -68,7 +68,7 @@ class Attention(nn.Module):
     )
     bad = (
         example,
-        example.changed(
+        example.but(
             {
                 "x = (q @ k.mT / 4).softmax(-1) @ v": (
                     "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n"
@@ -80,8 +80,8 @@ class Attention(nn.Module):
         ),
     )
     good = (
-        example.changed({"x = (q @ k.mT / 4).softmax(-1) @ v": "x = F.scaled_dot_product_attention(q, k, v)"}),
-        example.changed(
+        example.but({"x = (q @ k.mT / 4).softmax(-1) @ v": "x = F.scaled_dot_product_attention(q, k, v)"}),
+        example.but(
             {
                 "x = (q @ k.mT / 4).softmax(-1) @ v": """weights = (q @ k.mT / 4).softmax(-1)
         x = weights @ v + weights.square().mean()"""

@@ -56,8 +56,8 @@ class Block(nn.Module):
 """
     bad = (Case.of_model(model, 'Block(), {"x": torch.randn(8, 512, 64)}', line=11),)
     good = (
-        bad[0].changed({"y, _ = self.attention(x, x, x)": "y, _ = self.attention(x, x, x, need_weights=False)"}),
-        bad[0].changed(
+        bad[0].but({"y, _ = self.attention(x, x, x)": "y, _ = self.attention(x, x, x, need_weights=False)"}),
+        bad[0].but(
             {
                 "y, _ = self.attention(x, x, x)": "y, weights = self.attention(x, x, x)",
                 "return x + y": "return x + y + weights.square().mean()",

@@ -100,7 +100,7 @@ class Model(nn.Module):
     )
     bad = (
         example,
-        example.changed(
+        example.but(
             {
                 "torch.ones(length, length, dtype=torch.bool, device=x.device).tril(": (
                     'torch.full((length, length), float("-inf"), device=x.device).triu(1'
@@ -110,7 +110,7 @@ class Model(nn.Module):
         ),
     )
     good = (
-        example.changed(
+        example.but(
             {
                 (
                     "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()\n"
@@ -118,7 +118,7 @@ class Model(nn.Module):
                 ): "y = F.scaled_dot_product_attention(q, k, v, is_causal=True)"
             }
         ),
-        example.changed(
+        example.but(
             {
                 "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril(": (
                     "ones = torch.ones(length, length, dtype=torch.bool, device=x.device"
@@ -127,7 +127,7 @@ class Model(nn.Module):
             },
             title="A window of positions",
         ),
-        example.changed(
+        example.but(
             {
                 "mask = torch.ones(length, length, dtype=torch.bool, device=x.device).tril()": (
                     "ones = torch.ones(length, length, dtype=torch.bool, device=x.device)\n"

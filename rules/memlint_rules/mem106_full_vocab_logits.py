@@ -79,14 +79,14 @@ from torch.utils.checkpoint import checkpoint
     )
     bad = (
         example,
-        example.changed(
+        example.but(
             {"F.cross_entropy(self.head(hidden), targets)": "F.cross_entropy(self.head(hidden).float(), targets)"},
             title="With a cast of the logits",
             dtype="bf16-amp",
         ),
     )
     good = (
-        example.changed(
+        example.but(
             {
                 "return F.cross_entropy(self.head(hidden), targets)": (
                     "chunks = zip(hidden.chunk(8), targets.chunk(8))\n"
@@ -95,7 +95,7 @@ from torch.utils.checkpoint import checkpoint
                 )
             }
         ),
-        example.changed(
+        example.but(
             {
                 "self.embedding = nn.Embedding(32_000, 64)": "self.embedding = nn.Embedding(1000, 64)",
                 "self.head = nn.Linear(64, 32_000, bias=False)": "self.head = nn.Linear(64, 1000, bias=False)",

@@ -79,19 +79,19 @@ class Quantiser(nn.Module):
     example = Case.of_model(model, 'Quantiser(), {"x": torch.randn(2048, 64)}', line=13)
     bad = (
         example,
-        example.changed(
+        example.but(
             {"= ((points[:, None] - self.codes) ** 2).sum(-1)": "= (points[:, None] * self.codes).sum(-1)"},
             title="A matrix product by hand",
             line=13,
         ),
     )
     good = (
-        example.changed({"= ((points[:, None] - self.codes) ** 2).sum(-1)": "= torch.cdist(points, self.codes) ** 2"}),
-        example.changed(
+        example.but({"= ((points[:, None] - self.codes) ** 2).sum(-1)": "= torch.cdist(points, self.codes) ** 2"}),
+        example.but(
             {"distances = ((points[:, None] - self.codes) ** 2).sum(-1)": "distances = points @ self.codes.T"},
             title="A matrix product",
         ),
-        example.changed(
+        example.but(
             {"((points[:, None] - self.codes) ** 2).sum(-1)": "(points[:, None, 0] - self.codes[:, 0]).abs()"},
             title="Every element does meet every other",
         ),

@@ -77,7 +77,7 @@ class Model(nn.Module):
     example = Case.of_model(model, 'Model(), {"x": torch.randn(64, 512, 256)}', line=15)
     bad = (
         example,
-        example.changed(
+        example.but(
             {
                 "x = x + self.position": "x = x * self.position.repeat(64, 1, 1)",
                 "return self.down(hidden.clone())": "return self.down(hidden)",
@@ -105,8 +105,8 @@ class Attention(nn.Module):
         ),
     )
     good = (
-        example.changed({"return self.down(hidden.clone())": "return self.down(hidden)"}),
-        bad[2].changed(
+        example.but({"return self.down(hidden.clone())": "return self.down(hidden)"}),
+        bad[2].but(
             {
                 (
                     "k, v = k.repeat_interleave(8, 1), v.repeat_interleave(8, 1)\n"
@@ -115,15 +115,15 @@ class Attention(nn.Module):
             },
             title="Keys and values of grouped queries",
         ),
-        bad[2].changed(title="In float32 they have to be repeated", dtype="float32"),
-        example.changed(
+        bad[2].but(title="In float32 they have to be repeated", dtype="float32"),
+        example.but(
             {
                 "x = x + self.position": "y = x.clone()\n        x = y.mul_(2) + x",
                 "return self.down(hidden.clone())": "return self.down(hidden)",
             },
             title="The copy is written to",
         ),
-        example.changed(
+        example.but(
             {
                 "x = x + self.position": "x = torch.cat([x, x, x], 1)[:, :512].clone()",
                 "return self.down(hidden.clone())": "return self.down(hidden)",

@@ -74,7 +74,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"images": torch.randn(8, 3, 128, 128)}', line=18),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "from torch import nn": """from torch import nn
 
@@ -92,7 +92,7 @@ class FrozenBatchNorm(nn.Module):
                 "nn.BatchNorm2d(64).requires_grad_(False) for _ in": "FrozenBatchNorm(64) for _ in",
             }
         ),
-        bad[0].changed(
+        bad[0].but(
             {"nn.BatchNorm2d(64).requires_grad_(False) for _ in": "nn.BatchNorm2d(64) for _ in"},
             title="Trained normalisations need their input",
         ),

@@ -82,7 +82,7 @@ def generate():
 """
     bad = (Case(example, line=18),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "(16, 512, 256), x.new_zeros(16, 512, 256)": "(16, 544, 256), x.new_zeros(16, 544, 256)",
                 "keys, values = torch.cat([keys, new[0]], 1), torch.cat([values, new[1]], 1)": (

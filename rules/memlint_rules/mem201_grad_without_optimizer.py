@@ -70,10 +70,9 @@ def memlint_workload():
 """
     bad = (Case(example, line=14),)
     good = (
-        bad[0].changed({"return Declaration(": "model.backbone.requires_grad_(False)\n    return Declaration("}),
-        bad[0].changed({"model.head.parameters()": "parameters"}, title="All of them are updated"),
-        Case(
-            """\
+        bad[0].but({"return Declaration(": "model.backbone.requires_grad_(False)\n    return Declaration("}),
+        bad[0].but({"model.head.parameters()": "parameters"}, title="All of them are updated"),
+        Case("""\
 import torch
 from torch import nn
 
@@ -90,9 +89,7 @@ def step(model, inputs, optimizer):
 
 def memlint_workload():
     return Declaration(nn.Linear(1024, 1024), {"input": torch.randn(4, 1024)}, step=step)
-""",
-            title="The loop updates parameters by hand",
-        ),
+""").but(title="The loop updates parameters by hand"),
     )
 
     def check(self, context: Context) -> Findings:

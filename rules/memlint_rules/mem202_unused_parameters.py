@@ -56,8 +56,8 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(4, 4096)}', line=1),)
     good = (
-        bad[0].changed({"        self.old_head = nn.Linear(4096, 4096)\n": ""}),
-        bad[0].changed(
+        bad[0].but({"        self.old_head = nn.Linear(4096, 4096)\n": ""}),
+        bad[0].but(
             {
                 "self.head = nn.Linear(4096, 2)\n        self.old_head = nn.Linear(4096, 4096)": (
                     "self.experts = nn.ModuleList(nn.Linear(4096, 4096) for _ in range(4))"

@@ -60,7 +60,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 1024)}'),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "from torch import nn": "from torch import nn\n\nfrom memlint.workloads.declare import Declaration",
                 'return Model(), {"x": torch.randn(2, 1024)}': """return Declaration(

@@ -57,8 +57,7 @@ def step(model, optimizer, x, y):
 """
     bad = (
         Case(example, line=6),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def sgd(model, rate):
@@ -66,15 +65,11 @@ def sgd(model, rate):
         for parameter in model.parameters():
             parameter -= rate * parameter.grad
             parameter.grad.zero_()
-""",
-            title="By hand",
-            line=7,
-        ),
+""").but(title="By hand", line=7),
     )
     good = (
-        bad[0].changed({"optimizer.zero_grad(set_to_none=False)": "optimizer.zero_grad()"}),
-        Case(
-            """\
+        bad[0].but({"optimizer.zero_grad(set_to_none=False)": "optimizer.zero_grad()"}),
+        Case("""\
 import torch
 
 def capture(model, optimizer, x):
@@ -83,11 +78,8 @@ def capture(model, optimizer, x):
     with torch.cuda.graph(graph):
         model(x).sum().backward()
     return graph
-""",
-            title="A CUDA graph needs gradients that keep their addresses",
-        ),
-        Case(
-            """\
+""").but(title="A CUDA graph needs gradients that keep their addresses"),
+        Case("""\
 import torch
 
 class Lion(torch.optim.Optimizer):
@@ -98,9 +90,7 @@ class Lion(torch.optim.Optimizer):
                     parameter.grad = None
                 else:
                     parameter.grad.zero_()
-""",
-            title="The method of an optimizer does what its caller asks for",
-        ),
+""").but(title="The method of an optimizer does what its caller asks for"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -72,10 +72,10 @@ def memlint_workload():
 """
     bad = (Case(example, line=15),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {"copy.deepcopy(model.state_dict())": ("{name: value.cpu() for name, value in model.state_dict().items()}")}
         ),
-        bad[0].changed({"= copy.deepcopy(model.state_dict())": "= model.state_dict()"}, title="No copy"),
+        bad[0].but({"= copy.deepcopy(model.state_dict())": "= model.state_dict()"}, title="No copy"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -67,13 +67,13 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.zeros(8, 64, dtype=torch.int64)}', line=13),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "self.head = nn.Linear(512, 32_000, bias=False)": """self.head = nn.Linear(512, 32_000, bias=False)
         self.head.weight = self.words.weight"""
             }
         ),
-        bad[0].changed(
+        bad[0].but(
             {
                 "self.head = nn.Linear(512, 32_000, bias=False)": """self.head = nn.Linear(512, 32_000, bias=False)
         self.requires_grad_(False)
@@ -81,7 +81,7 @@ class Model(nn.Module):
             },
             title="Trained before, and frozen",
         ),
-        bad[0].changed({"= nn.Embedding(32_000, 512)": "= nn.Embedding(16_000, 512)"}, title="Two vocabularies"),
+        bad[0].but({"= nn.Embedding(32_000, 512)": "= nn.Embedding(16_000, 512)"}, title="Two vocabularies"),
     )
 
     def check(self, context: Context) -> Findings:

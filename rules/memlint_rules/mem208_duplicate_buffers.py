@@ -86,7 +86,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(1, 2048, 64)}', line=9),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 '        self.register_buffer("mask", torch.ones(2048, 2048).triu(1).bool())\n': "",
                 "return scores.masked_fill(self.mask, 0.0) @ x": "return scores.masked_fill(mask, 0.0) @ x",
@@ -97,11 +97,11 @@ class Model(nn.Module):
                 "x = block(x, None)": "x = block(x, self.mask)",
             }
         ),
-        bad[0].changed(
+        bad[0].but(
             {'"mask", torch.ones(2048, 2048).triu(1).bool()': '"mask", torch.rand(2048, 2048) > 0.5'},
             title="Random, and so all different",
         ),
-        bad[0].changed(
+        bad[0].but(
             {"torch.ones(2048, 2048).triu(1).bool()": "torch.zeros(2048, 2048, dtype=torch.bool)"},
             title="Room for a state of each layer",
         ),

@@ -58,12 +58,12 @@ class Model(nn.Module):
     example = Case.of_model(model, 'Model(), {"x": torch.randn(4, 3, 64, 64)}', line=12)
     bad = (
         example,
-        example.changed({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12),
+        example.but({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12),
     )
     good = (
-        example.changed({"self.conv = nn.Conv2d(3, 64, 3)": "self.conv = nn.Conv2d(3, 64, 3, bias=False)"}),
-        example.changed({"= nn.BatchNorm2d(64)": "= nn.GroupNorm(8, 64)"}, title="GroupNorm keeps it"),
-        example.changed(
+        example.but({"self.conv = nn.Conv2d(3, 64, 3)": "self.conv = nn.Conv2d(3, 64, 3, bias=False)"}),
+        example.but({"= nn.BatchNorm2d(64)": "= nn.GroupNorm(8, 64)"}, title="GroupNorm keeps it"),
+        example.but(
             {
                 "return self.norm(self.conv(x)).relu()": (
                     "self.norm.eval()\n        return self.norm(self.conv(x)).relu()"

@@ -62,7 +62,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8, 3, 67, 67)}', line=13),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "self.head = nn.Linear(256 * 16 * 16, 256)": (
                     "self.pool = nn.AdaptiveAvgPool2d(1)\n        self.head = nn.Linear(256, 256)"

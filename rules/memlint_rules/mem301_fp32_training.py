@@ -55,8 +55,8 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8192, 1024)}', line=1),)
     good = (
-        bad[0].changed(dtype="bf16-amp"),
-        bad[0].changed({"torch.randn(8192, 1024)": "torch.randn(16, 1024)"}, title="The peak is the optimizer's"),
+        bad[0].but(dtype="bf16-amp"),
+        bad[0].but({"torch.randn(8192, 1024)": "torch.randn(16, 1024)"}, title="The peak is the optimizer's"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -73,7 +73,7 @@ class Model(nn.Module):
 """,
             'Model(), {"x": torch.randn(16, 2048)}',
         ),
-        bad[0].changed(title="One block around all", dtype="bf16-amp"),
+        bad[0].but(title="One block around all", dtype="bf16-amp"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -98,15 +98,15 @@ class Model(nn.Module):
         ),
     )
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "x.float()": "x",
                 "self.weight.float()": "self.weight",
                 "self.bias.float()).to(x.dtype)": "self.bias)",
             }
         ),
-        bad[0].changed(title="Autocast casts it anyway", dtype="bf16-amp"),
-        bad[0].changed(
+        bad[0].but(title="Autocast casts it anyway", dtype="bf16-amp"),
+        bad[0].but(
             {
                 "F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()": (
                     "(F.layer_norm(x.float(), self.normalized_shape, self.weight.float(), self.bias.float()) * 2.0"

@@ -100,13 +100,13 @@ class Model(nn.Module):
         ),
     )
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 '"keep", torch.ones(4096, 4096).tril()': '"keep", torch.ones(4096, 4096, dtype=torch.bool).tril()',
                 'self.keep == 0, float("-inf")': '~self.keep, float("-inf")',
             }
         ),
-        bad[0].changed({"self.keep == 0,": "self.keep.cumsum(0) == 3,"}, title="Numbers that are no mask"),
+        bad[0].but({"self.keep == 0,": "self.keep.cumsum(0) == 3,"}, title="Numbers that are no mask"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -76,8 +76,7 @@ def memlint_workload():
 """
     bad = (
         Case(example, title="Made once and kept"),
-        Case(
-            """\
+        Case("""\
 import torch
 from torch import nn
 
@@ -96,12 +95,10 @@ class GraphConvolution(nn.Module):
 def memlint_workload():
     edges = torch.zeros(2, 10_000, dtype=torch.int64)
     return GraphConvolution(), {"features": torch.randn(4096, 16), "edges": edges}
-""",
-            title="Made in every forward",
-        ),
+""").but(title="Made in every forward"),
     )
     good = (
-        bad[1].changed(
+        bad[1].but(
             {
                 "adjacency = torch.zeros(4096, 4096, device": "ones = torch.ones(edges.shape[1], device",
                 "adjacency[edges[0], edges[1]] = 1.0": (
@@ -110,17 +107,14 @@ def memlint_workload():
                 "adjacency @ self.linear(features)": "torch.sparse.mm(adjacency, self.linear(features))",
             }
         ),
-        Case(
-            """\
+        Case("""\
 import torch
 from torch import nn
 
 
 def memlint_workload():
     return nn.Linear(4096, 16), {"input": torch.zeros(1024, 4096)}
-""",
-            title="Zeros that stand for an input",
-        ),
+""").but(title="Zeros that stand for an input"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -87,15 +87,15 @@ def memlint_workload():
     example = Case(text, line=14)
     bad = (
         example,
-        example.changed(
+        example.but(
             {"parameters: torch.optim.SGD(parameters, lr=0.1),": "parameters: torch.optim.AdamW(parameters),"},
             title="With the state of Adam",
             line=14,
         ),
     )
     good = (
-        example.changed({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(1_000_000, 64, sparse=True)"}),
-        example.changed({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(30_000, 64)"}, title="A small table"),
+        example.but({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(1_000_000, 64, sparse=True)"}),
+        example.but({"= nn.Embedding(1_000_000, 64)": "= nn.Embedding(30_000, 64)"}, title="A small table"),
         Case.of_model(
             """\
 class Model(nn.Module):

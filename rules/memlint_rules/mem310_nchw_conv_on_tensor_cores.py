@@ -61,7 +61,7 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 64, 32, 32)}', dtype="float16"),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 'return Model(), {"x": torch.randn(2, 64, 32, 32)}': (
                     "model = Model().to(memory_format=torch.channels_last)\n"

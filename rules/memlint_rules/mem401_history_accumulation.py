@@ -72,8 +72,7 @@ def validate(model, loader):
 """
     bad = (
         Case(example, line=6),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer):
@@ -86,12 +85,8 @@ def fit(model, loader, optimizer):
         optimizer.step()
         running_loss += loss
     print(running_loss / len(loader))
-""",
-            title="After a `backward`, where only the graph's nodes stay",
-            line=11,
-        ),
-        Case(
-            """\
+""").but(title="After a `backward`, where only the graph's nodes stay", line=11),
+        Case("""\
 import torch.nn.functional as F
 
 def validate(model, loader):
@@ -99,15 +94,11 @@ def validate(model, loader):
     for images, labels in loader:
         total = total * 0.9 + 0.1 * F.cross_entropy(model(images), labels)
     print(total)
-""",
-            title="A moving average",
-            line=6,
-        ),
+""").but(title="A moving average", line=6),
     )
     good = (
-        bad[0].changed({"F.cross_entropy(model(images), labels)": "F.cross_entropy(model(images), labels).detach()"}),
-        Case(
-            """\
+        bad[0].but({"F.cross_entropy(model(images), labels)": "F.cross_entropy(model(images), labels).detach()"}),
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer):
@@ -119,10 +110,8 @@ def fit(model, loader, optimizer):
         total.backward()
         optimizer.step()
         optimizer.zero_grad()
-""",
-            title="The sum is what is differentiated",
-        ),
-        bad[2].changed(
+""").but(title="The sum is what is differentiated"),
+        bad[2].but(
             {
                 "total * 0.9 + 0.1 * F.cross_entropy(model(images), labels": (
                     "0.9 * total + 0.1 * F.cross_entropy(model(images), labels).detach("
@@ -130,8 +119,7 @@ def fit(model, loader, optimizer):
             },
             title="A moving average of what was detached",
         ),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def validate(model, loader, criterion):
@@ -140,9 +128,7 @@ def validate(model, loader, criterion):
         for x, y in loader:
             total += criterion(model(x), y)
     return total
-""",
-            title="No graph is recorded",
-        ),
+""").but(title="No graph is recorded"),
     )
 
     def check(self, source: Source) -> Findings:

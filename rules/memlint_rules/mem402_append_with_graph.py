@@ -74,8 +74,7 @@ def evaluate(model, loader):
 """
     bad = (
         Case(example, line=6),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer, criterion):
@@ -87,10 +86,7 @@ def fit(model, loader, optimizer, criterion):
         optimizer.step()
         history["logits"].append(logits)
     report(history)
-""",
-            title="Outputs of training steps, for a metric",
-            line=10,
-        ),
+""").but(title="Outputs of training steps, for a metric", line=10),
     )
     good = (
         Case("""\
@@ -103,8 +99,7 @@ def evaluate(model, loader):
             outputs.append(model(x).cpu())
     return torch.cat(outputs)
 """),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer, criterion):
@@ -118,11 +113,8 @@ def fit(model, loader, optimizer, criterion):
         losses.append(loss.item())
         outputs.append(output.detach().cpu())
     report(losses, outputs)
-""",
-            title="The graph is cut",
-        ),
-        Case(
-            """\
+""").but(title="The graph is cut"),
+        Case("""\
 import torch
 
 def fit(model, tasks, optimizer, criterion):
@@ -132,9 +124,7 @@ def fit(model, tasks, optimizer, criterion):
             losses.append(criterion(model(loader.x), loader.y))
         torch.stack(losses).mean().backward()
         optimizer.step()
-""",
-            title="The collected losses are differentiated",
-        ),
+""").but(title="The collected losses are differentiated"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -69,8 +69,7 @@ def fit(model, loader, optimizer, criterion):
 """
     bad = (
         Case(example, line=7),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def step(model, x, y, optimizer, criterion):
@@ -79,25 +78,18 @@ def step(model, x, y, optimizer, criterion):
     criterion(output, y).backward()
     optimizer.step()
     optimizer.zero_grad()
-""",
-            title="Two losses of one graph",
-            line=5,
-        ),
-        Case(
-            """\
+""").but(title="Two losses of one graph", line=5),
+        Case("""\
 import torch
 
 def penalty(model, x):
     model(x).sum().backward(create_graph=True)
     return sum(p.grad.square().sum() for p in model.parameters())
-""",
-            title="Gradients that keep their own graph",
-            line=4,
-        ),
+""").but(title="Gradients that keep their own graph", line=4),
     )
     good = (
-        bad[0].changed({"loss.backward(retain_graph=True)": "loss.backward()"}),
-        bad[1].changed(
+        bad[0].but({"loss.backward(retain_graph=True)": "loss.backward()"}),
+        bad[1].but(
             {
                 (
                     "features.abs().mean().backward(retain_graph=True)\n    criterion(output, y).backward()"
@@ -105,8 +97,7 @@ def penalty(model, x):
             },
             title="Two losses of one graph",
         ),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(generator, critic, loader, optimizer):
@@ -115,19 +106,14 @@ def fit(generator, critic, loader, optimizer):
         critic(fake).mean().backward(retain_graph=True)
         optimizer.step()
         (-critic(fake)).mean().backward()
-""",
-            title="The graph is differentiated once more, after a step",
-        ),
-        Case(
-            """\
+""").but(title="The graph is differentiated once more, after a step"),
+        Case("""\
 import torch
 
 def penalty(model, x):
     gradients = torch.autograd.grad(model(x).sum(), model.parameters(), create_graph=True)
     return sum(gradient.square().sum() for gradient in gradients)
-""",
-            title="Gradients with a graph, without the cycle",
-        ),
+""").but(title="Gradients with a graph, without the cycle"),
     )
 
     def check(self, source: Source) -> Findings:

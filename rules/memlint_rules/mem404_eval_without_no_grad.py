@@ -118,8 +118,7 @@ def accuracy(model, loader):
 """
     bad = (
         Case(example, line=6),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, optimizer, train_loader, val_loader, loss_fn):
@@ -133,24 +132,18 @@ def fit(model, optimizer, train_loader, val_loader, loss_fn):
         total = 0.0
         for x, y in val_loader:
             total += loss_fn(model(x), y).item()
-""",
-            title="Training and evaluation in one function",
-            line=12,
-        ),
+""").but(title="Training and evaluation in one function", line=12),
     )
     good = (
-        bad[0].changed({"def accuracy(model, loader):": "@torch.inference_mode()\ndef accuracy(model, loader):"}),
-        Case(
-            """\
+        bad[0].but({"def accuracy(model, loader):": "@torch.inference_mode()\ndef accuracy(model, loader):"}),
+        Case("""\
 import torch
 
 def predict(model, loader):
     model.eval()
     with torch.no_grad():
         return [model(images).argmax(1) for images in loader]
-""",
-            title="Only the loop is guarded",
-        ),
+""").but(title="Only the loop is guarded"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -61,8 +61,7 @@ def predict(model, loader, device):
 """
     bad = (
         Case(example, line=7),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, train_loader, optimizer, criterion):
@@ -74,27 +73,19 @@ def fit(model, train_loader, optimizer, criterion):
         optimizer.zero_grad()
         logits.append(output.detach())
     return torch.cat(logits)
-""",
-            title="Detached is not moved",
-            line=10,
-        ),
-        Case(
-            """\
+""").but(title="Detached is not moved", line=10),
+        Case("""\
 import torch
 
 @torch.inference_mode()
 def predict(model, loader, device):
     return torch.cat([model(x.to(device)) for x in loader])
-""",
-            title="A list comprehension",
-            line=5,
-        ),
+""").but(title="A list comprehension", line=5),
     )
     good = (
-        bad[0].changed({"outputs.append(model(x.to(device)))": "outputs.append(model(x.to(device)).argmax(-1).cpu())"}),
-        bad[2].changed({"model(x.to(device)) for x": "model(x.to(device)).cpu() for x"}, title="A list comprehension"),
-        Case(
-            """\
+        bad[0].but({"outputs.append(model(x.to(device)))": "outputs.append(model(x.to(device)).argmax(-1).cpu())"}),
+        bad[2].but({"model(x.to(device)) for x": "model(x.to(device)).cpu() for x"}, title="A list comprehension"),
+        Case("""\
 import torch
 
 @torch.inference_mode()
@@ -103,9 +94,7 @@ def evaluate(model, loader, device):
     for x in loader:
         means.append(model(x.to(device)).mean())
     return torch.stack(means).mean()
-""",
-            title="One number per batch",
-        ),
+""").but(title="One number per batch"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -65,18 +65,14 @@ def step(student, teacher, x, optimizer):
 """
     bad = (
         Case(example, line=4),
-        Case(
-            """\
+        Case("""\
 import torch.nn.functional as F
 
 def step(student, teacher, x, optimizer):
     F.mse_loss(student(x), teacher(x)).backward()
     optimizer.step()
     optimizer.zero_grad()
-""",
-            title="Not even detached",
-            line=4,
-        ),
+""").but(title="Not even detached", line=4),
     )
     good = (
         Case("""\
@@ -91,7 +87,7 @@ def step(student, teacher, x, optimizer):
     optimizer.step()
     optimizer.zero_grad()
 """),
-        bad[1].changed(
+        bad[1].but(
             {
                 "F.mse_loss(student(x), teacher(x)).backward()": (
                     "teacher.requires_grad_(False)\n    F.mse_loss(student(x), teacher(x)).backward()"
@@ -99,8 +95,7 @@ def step(student, teacher, x, optimizer):
             },
             title="The teacher is frozen",
         ),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def step(generator, critic, noise, optimizer):
@@ -108,9 +103,7 @@ def step(generator, critic, noise, optimizer):
     critic(fake.detach()).mean().backward()
     (-critic(fake)).mean().backward()
     optimizer.step()
-""",
-            title="The discriminator sees it detached, the generator does not",
-        ),
+""").but(title="The discriminator sees it detached, the generator does not"),
     )
 
     def check(self, source: Source) -> Findings:

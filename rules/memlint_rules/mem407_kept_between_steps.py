@@ -68,8 +68,8 @@ class Model(nn.Module):
 """
     bad = (Case.of_model(model, 'Model(), {"x": torch.randn(1024, 512)}', line=14),)
     good = (
-        bad[0].changed({"        self.hidden = None\n": "", "        self.hidden = hidden.detach()\n": ""}),
-        bad[0].changed(
+        bad[0].but({"        self.hidden = None\n": "", "        self.hidden = hidden.detach()\n": ""}),
+        bad[0].but(
             {
                 "self.hidden = None": "self.mean = None",
                 "self.hidden = hidden.detach()": "self.mean = hidden.detach().mean(0)",

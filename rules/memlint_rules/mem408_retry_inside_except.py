@@ -62,7 +62,7 @@ def run(model, batch):
 """
     bad = (Case(example, line=9),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "torch.cuda.empty_cache()": "pass",
                 "        first, second = batch.chunk(2)": "    first, second = batch.chunk(2)",
@@ -71,8 +71,7 @@ def run(model, batch):
                 ),
             }
         ),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def fit(model, loader, optimizer):
@@ -84,9 +83,7 @@ def fit(model, loader, optimizer):
                 raise
             optimizer.zero_grad()
             torch.cuda.empty_cache()
-""",
-            title="The batch is skipped",
-        ),
+""").but(title="The batch is skipped"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -77,17 +77,14 @@ def features(model, loader):
         start += len(x)
     return found
 """),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def forward(layers, x):
     for layer in layers:
         x = torch.cat([x, layer(x)], 1)
     return x
-""",
-            title="Each layer reads what was gathered",
-        ),
+""").but(title="Each layer reads what was gathered"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -67,8 +67,7 @@ def fit(model, loader, optimizer):
 """
     bad = (
         Case(example, line=3),
-        Case(
-            """\
+        Case("""\
 import torch
 
 activations = []
@@ -76,10 +75,7 @@ activations = []
 def watch(model):
     for block in model.blocks:
         block.register_forward_hook(lambda module, inputs, output: activations.append(output))
-""",
-            title="Every forward adds its activations to a list",
-            line=7,
-        ),
+""").but(title="Every forward adds its activations to a list", line=7),
     )
     good = (
         Case("""\
@@ -91,8 +87,7 @@ def fit(model, loader, optimizer, debug=False):
         model(x).mean().backward()
         optimizer.step()
 """),
-        Case(
-            """\
+        Case("""\
 import torch
 
 activations = {}
@@ -102,11 +97,8 @@ def watch(model):
         block.register_forward_hook(
             lambda module, inputs, output, name=name: activations.update({name: output.detach()})
         )
-""",
-            title="The last activations only, without their graph",
-        ),
-        Case(
-            """\
+""").but(title="The last activations only, without their graph"),
+        Case("""\
 import torch
 
 def fit(model, loader):
@@ -114,9 +106,7 @@ def fit(model, loader):
         for x in loader:
             model(x).mean().backward()
             profiler.step()
-""",
-            title="A few steps are profiled",
-        ),
+""").but(title="A few steps are profiled"),
     )
 
     def check(self, source: Source) -> Findings:

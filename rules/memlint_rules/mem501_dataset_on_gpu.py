@@ -67,8 +67,7 @@ def loader(images, labels):
 """
     bad = (
         Case(example, line=5),
-        Case(
-            """\
+        Case("""\
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -81,10 +80,7 @@ class Images(Dataset):
 
 def loader(paths):
     return DataLoader(Images(paths, "cuda"), batch_size=64, num_workers=8)
-""",
-            title="Every worker uses the GPU",
-            line=9,
-        ),
+""").but(title="Every worker uses the GPU", line=9),
     )
     good = (
         Case("""\
@@ -95,8 +91,7 @@ def batches(images, labels):
     for x, y in DataLoader(TensorDataset(images, labels), batch_size=64, pin_memory=True):
         yield x.cuda(non_blocking=True), y.cuda(non_blocking=True)
 """),
-        Case(
-            """\
+        Case("""\
 import torch
 from torch.utils.data import Dataset
 
@@ -104,9 +99,7 @@ class Features(Dataset):
     def __init__(self, model, paths, device):
         self.model = model.to(device)
         self.paths = paths
-""",
-            title="A model that makes the features",
-        ),
+""").but(title="A model that makes the features"),
     )
 
     def check(self, source: Source) -> Findings:

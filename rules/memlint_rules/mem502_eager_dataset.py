@@ -63,28 +63,23 @@ class Tokens(Dataset):
 """
     bad = (
         Case(example, line=7),
-        Case(
-            """\
+        Case("""\
 from PIL import Image
 from torch.utils.data import Dataset
 
 class Images(Dataset):
     def __init__(self, paths):
         self.images = [Image.open(path).convert("RGB") for path in paths]
-""",
-            title="Every image, decoded",
-            line=6,
-        ),
+""").but(title="Every image, decoded", line=6),
     )
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "self.tokens = np.load(path)": 'self.tokens = np.load(path, mmap_mode="r")',
                 "self.tokens[index : index + 1024]": "self.tokens[index : index + 1024].copy()",
             }
         ),
-        Case(
-            """\
+        Case("""\
 from PIL import Image
 from torch.utils.data import Dataset
 
@@ -94,9 +89,7 @@ class Images(Dataset):
 
     def __getitem__(self, index):
         return Image.open(self.paths[index]).convert("RGB")
-""",
-            title="Each image when it is asked for",
-        ),
+""").but(title="Each image when it is asked for"),
     )
 
     def check(self, source: Source) -> Findings:

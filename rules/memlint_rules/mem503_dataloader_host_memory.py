@@ -68,16 +68,12 @@ loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=8)
 """
     bad = (
         Case(example, line=7),
-        Case(
-            """\
+        Case("""\
 from torch.utils.data import DataLoader
 
 def loader(dataset):
     return DataLoader(dataset, batch_size=256, num_workers=16, prefetch_factor=16)
-""",
-            title="A long queue",
-            line=4,
-        ),
+""").but(title="A long queue", line=4),
     )
     good = (
         Case("""\
@@ -94,8 +90,7 @@ class Lines(Dataset):
 
 loader = DataLoader(Lines("train.txt"), batch_size=32, num_workers=8)
 """),
-        Case(
-            """\
+        Case("""\
 import json
 from torch.utils.data import DataLoader, Dataset
 
@@ -105,9 +100,7 @@ class Lines(Dataset):
             self.rows = [json.loads(line) for line in file]
 
 loader = DataLoader(Lines("train.jsonl"), batch_size=32, num_workers=0)
-""",
-            title="Without workers there is one copy",
-        ),
+""").but(title="Without workers there is one copy"),
     )
 
     def check(self, source: Source) -> Findings:

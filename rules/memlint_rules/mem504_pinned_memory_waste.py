@@ -55,27 +55,19 @@ class PinnedMemoryWaste(SourceRule):
     summary = "Pinned host memory is rounded up to a power of two, or holds a whole data set."
     severity = Severity.NOTE
     bad = (
-        Case(
-            """\
+        Case("""\
 import torch
 
 staging = torch.empty(129, 1024, 1024, dtype=torch.uint8, pin_memory=True)
-""",
-            title="129 MiB take 256",
-            line=3,
-        ),
-        Case(
-            """\
+""").but(title="129 MiB take 256", line=3),
+        Case("""\
 import torch
 from torch.utils.data import Dataset
 
 class Images(Dataset):
     def __init__(self, path):
         self.images = torch.load(path).pin_memory()
-""",
-            title="A whole data set",
-            line=6,
-        ),
+""").but(title="A whole data set", line=6),
     )
     good = (
         Case("""\
@@ -83,8 +75,7 @@ import torch
 
 staging = torch.empty(128, 1024, 1024, dtype=torch.uint8, pin_memory=True)
 """),
-        Case(
-            """\
+        Case("""\
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -93,9 +84,7 @@ class Images(Dataset):
         self.images = torch.load(path, mmap=True)
 
 loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
-""",
-            title="One batch at a time",
-        ),
+""").but(title="One batch at a time"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -78,15 +78,12 @@ def prepare(dataset):
 
     return dataset.map(encode, batched=True), DataCollatorWithPadding(tokenizer, pad_to_multiple_of=8)
 """),
-        Case(
-            """\
+        Case("""\
 from torch.utils.data import DataLoader
 
 def encode(tokenizer, caption):
     return tokenizer(caption, padding="max_length", truncation=True, max_length=tokenizer.model_max_length)
-""",
-            title="A text encoder with positions for exactly 77 tokens",
-        ),
+""").but(title="A text encoder with positions for exactly 77 tokens"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -63,16 +63,13 @@ def resume(model, optimizer, path):
 """
     bad = (Case(example, line=5),)
     good = (
-        bad[0].changed({"= torch.load(path)": '= torch.load(path, map_location="cpu", mmap=True)'}),
-        Case(
-            """\
+        bad[0].but({"= torch.load(path)": '= torch.load(path, map_location="cpu", mmap=True)'}),
+        Case("""\
 import torch
 
 def tokens(path, device):
     return torch.load(path).to(device)
-""",
-            title="No checkpoint",
-        ),
+""").but(title="No checkpoint"),
     )
 
     def check(self, source: Source) -> Findings:

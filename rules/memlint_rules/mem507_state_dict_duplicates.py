@@ -67,8 +67,7 @@ def main(model, loader, optimizer, path):
 """
     bad = (
         Case(example, line=4),
-        Case(
-            """\
+        Case("""\
 import copy
 import torch
 
@@ -78,14 +77,11 @@ def fit(model, epochs, device):
         if train_epoch(model):
             best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
-""",
-            title="The best weights so far, kept on the GPU",
-            line=8,
-        ),
+""").but(title="The best weights so far, kept on the GPU", line=8),
     )
     good = (
-        bad[0].changed({"for x in loader:": "del checkpoint\n    for x in loader:"}),
-        bad[1].changed(
+        bad[0].but({"for x in loader:": "del checkpoint\n    for x in loader:"}),
+        bad[1].but(
             {
                 "import copy\n": "",
                 "copy.deepcopy(model.state_dict())": (

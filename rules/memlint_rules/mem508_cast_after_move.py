@@ -65,30 +65,23 @@ def build(config):
 """
     bad = (
         Case(example, line=5),
-        Case(
-            """\
+        Case("""\
 import torch
 
 def prepare(model, device):
     model.to(device)
     model = model.to(torch.bfloat16)
     return model
-""",
-            title="In two statements",
-            line=5,
-        ),
+""").but(title="In two statements", line=5),
     )
     good = (
-        bad[0].changed({"return Transformer(config).cuda().half()": "return Transformer(config).half().cuda()"}),
-        Case(
-            """\
+        bad[0].but({"return Transformer(config).cuda().half()": "return Transformer(config).half().cuda()"}),
+        Case("""\
 import torch
 
 def prepare(model, device):
     return model.to(device, torch.bfloat16)
-""",
-            title="Both at once, parameter by parameter",
-        ),
+""").but(title="Both at once, parameter by parameter"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -59,9 +59,8 @@ def fit(model, loader, optimizer):
 """
     bad = (Case(example, line=8),)
     good = (
-        bad[0].changed({"        torch.cuda.empty_cache()\n": ""}),
-        Case(
-            """\
+        bad[0].but({"        torch.cuda.empty_cache()\n": ""}),
+        Case("""\
 import torch
 
 def run(model, loader, optimizer):
@@ -71,11 +70,8 @@ def run(model, loader, optimizer):
             optimizer.step()
         torch.cuda.empty_cache()
         evaluate(model)
-""",
-            title="Between training and evaluation, once per epoch",
-        ),
-        Case(
-            """\
+""").but(title="Between training and evaluation, once per epoch"),
+        Case("""\
 import torch
 
 def run(model, loader):
@@ -84,9 +80,7 @@ def run(model, loader):
             model(x).sum().backward()
         except torch.OutOfMemoryError:
             torch.cuda.empty_cache()
-""",
-            title="After an allocation failed",
-        ),
+""").but(title="After an allocation failed"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -55,7 +55,7 @@ def fit(model, loader, optimizer):
 """
     bad = (Case(example, line=5),)
     good = (
-        bad[0].changed(
+        bad[0].but(
             {
                 "for x in loader:": "for number, x in enumerate(loader):",
                 "optimizer.zero_grad()": (
@@ -63,8 +63,7 @@ def fit(model, loader, optimizer):
                 ),
             }
         ),
-        Case(
-            """\
+        Case("""\
 import gc
 import torch
 
@@ -74,9 +73,7 @@ def measure(model, x):
         return model(x)
     finally:
         gc.enable()
-""",
-            title="Only while something is measured",
-        ),
+""").but(title="Only while something is measured"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -61,32 +61,25 @@ import torch
 """
     bad = (
         Case(example, line=3),
-        Case(
-            """\
+        Case("""\
 import os
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:32")
 
 import torch
-""",
-            title="Blocks above 32 MiB are never split",
-            line=3,
-        ),
+""").but(title="Blocks above 32 MiB are never split", line=3),
     )
     good = (
-        bad[0].changed(
+        bad[0].but(
             {'["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"': '["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"'}
         ),
-        Case(
-            """\
+        Case("""\
 import os
 import torch
 
 def under_checker(run):
     os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1" if run.checks_memory else "0"
-""",
-            title="For a memory checker",
-        ),
+""").but(title="For a memory checker"),
     )
 
     def check(self, source: Source) -> Findings:

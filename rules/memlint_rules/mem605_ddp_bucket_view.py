@@ -56,16 +56,13 @@ def wrap(model, rank):
 """
     bad = (Case(example, line=4),)
     good = (
-        bad[0].changed({"device_ids=[rank]": "device_ids=[rank], gradient_as_bucket_view=True"}),
-        Case(
-            """\
+        bad[0].but({"device_ids=[rank]": "device_ids=[rank], gradient_as_bucket_view=True"}),
+        Case("""\
 import torch
 
 def wrap(model, **options):
     return torch.nn.parallel.DistributedDataParallel(model, **options)
-""",
-            title="The caller decides",
-        ),
+""").but(title="The caller decides"),
     )
 
     def check(self, source: Source) -> Findings:

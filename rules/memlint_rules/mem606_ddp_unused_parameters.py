@@ -62,15 +62,12 @@ from torch.nn.parallel import DistributedDataParallel
 def wrap(model, rank):
     return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)
 """),
-        Case(
-            """\
+        Case("""\
 from torch.nn.parallel import DistributedDataParallel
 
 def wrap(model, rank):
     return DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True, static_graph=True)
-""",
-            title="The same parameters are unused in every step",
-        ),
+""").but(title="The same parameters are unused in every step"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -61,8 +61,7 @@ def shard(model):
 """
     bad = (
         Case(example, line=4),
-        Case(
-            """\
+        Case("""\
 from torch.distributed.fsdp import fully_shard
 
 def shard(model):
@@ -70,34 +69,24 @@ def shard(model):
         fully_shard(block, reshard_after_forward=False)
     fully_shard(model)
     return model
-""",
-            title="Every block stays whole until its backward",
-            line=5,
-        ),
-        Case(
-            """\
+""").but(title="Every block stays whole until its backward", line=5),
+        Case("""\
 from torch.distributed.fsdp import FullyShardedDataParallel
 
 def shard(model):
     return FullyShardedDataParallel(model, use_orig_params=True)
-""",
-            title="The first version",
-            line=4,
-        ),
+""").but(title="The first version", line=4),
     )
     good = (
-        bad[1].changed({"fully_shard(block, reshard_after_forward=False)": "fully_shard(block)"}),
-        Case(
-            """\
+        bad[1].but({"fully_shard(block, reshard_after_forward=False)": "fully_shard(block)"}),
+        Case("""\
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from models import Block
 
 def shard(model):
     return FullyShardedDataParallel(model, auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=True)
-""",
-            title="The first version",
-        ),
+""").but(title="The first version"),
     )
 
     def check(self, source: Source) -> Findings:

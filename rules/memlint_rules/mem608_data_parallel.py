@@ -60,15 +60,12 @@ from torch.nn.parallel import DistributedDataParallel
 def build(model, rank):
     return DistributedDataParallel(model.to(rank), device_ids=[rank], gradient_as_bucket_view=True)
 """),
-        Case(
-            """\
+        Case("""\
 from torch import nn
 
 def unwrap(model):
     return model.module if isinstance(model, nn.DataParallel) else model
-""",
-            title="Only asked for",
-        ),
+""").but(title="Only asked for"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -51,15 +51,11 @@ setup(name="model", version="1.0", install_requires=["torch==1.13.1", "numpy"])
 """
     bad = (
         Case(example, line=3),
-        Case(
-            """\
+        Case("""\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=1.8,<2"])
-""",
-            title="Anything below 2",
-            line=3,
-        ),
+""").but(title="Anything below 2", line=3),
     )
     good = (
         Case("""\
@@ -67,14 +63,11 @@ from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=2.4", "numpy"])
 """),
-        Case(
-            """\
+        Case("""\
 from setuptools import setup
 
 setup(name="model", version="1.0", install_requires=["torch>=1.8"])
-""",
-            title="A lower bound",
-        ),
+""").but(title="A lower bound"),
     )
 
     def check(self, source: Source) -> Findings:

@@ -228,7 +228,7 @@ def test_cases_of_rules_of_traced_steps_run_in_a_process_of_their_own(tmp_path):
 
 def test_a_case_that_changes_a_text_that_does_not_stand_there_once_is_a_broken_rule(folder):
     for code, text in (("ACM001", ".half()"), ("ACM002", "torch")):
-        twin = f"good = (bad[0].changed({{{text!r}: ''}}),)"
+        twin = f"good = (bad[0].but({{{text!r}: ''}}),)"
         new(folder, code, code.lower(), lambda source, twin=twin: source.replace("good = (", f"{twin}\n    other = ("))
     messages = [problem.message for problem in load_rules((), [folder]).problems]
     assert any("the text '.half()' that a case changes stands 0 times" in message for message in messages)
@@ -237,7 +237,7 @@ def test_a_case_that_changes_a_text_that_does_not_stand_there_once_is_a_broken_r
 
 def test_a_twin_is_the_whole_file_with_its_changes():
     bad = Case.of_model("class Model(nn.Module): ...\n", "Model(), {}", line=5, title="Bad", dtype="bfloat16")
-    good = bad.changed({"Model(), {}": "Model(), {'x': 1}", "nn.Module": "nn.Linear"})
+    good = bad.but({"Model(), {}": "Model(), {'x': 1}", "nn.Module": "nn.Linear"})
     assert bad.source == (
         "import torch\nfrom torch import nn\n\n\nclass Model(nn.Module): ...\n\n\n"
         "def memlint_workload():\n    return Model(), {}\n"
