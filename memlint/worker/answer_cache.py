@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from memlint.base import cache
-from memlint.worker.child_variables import child_environment
-from memlint.worker.dependencies import digest_of_file, digest_of_variable, mark_of
+from memlint.worker.dependencies import child_environment, digest_of_file, digest_of_variable, mark_of
 from memlint.worker.protocol import Answer, Dependencies, Result
 
 if TYPE_CHECKING:

@@ -36,8 +36,8 @@ _exchange: tuple[Path, int] | None = None
 """The directory of the exchange and the process that may write there, once `main` has begun."""
 
 
-def tell(result: Result) -> None:
-    """Say what there is so far, in place of what was told before: it counts if this process is stopped or fails.
+def write_partial(result: Result) -> None:
+    """Write what there is so far, in place of the last partial result: it counts if this process is stopped or fails.
 
     Outside of a child nothing happens.
     """
@@ -50,10 +50,10 @@ def main(exchange: str, parent: str, memory_limit: str, analyse: str, bytecode: 
     `parent` is the process to die with, `memory_limit` in bytes; with `bytecode` the compiled modules of memlint and
     PyTorch are kept, as Python does, but never those of user code.
     """
-    live(Path(exchange), int(parent), int(memory_limit), analyse, bytecode=bool(bytecode))
+    run(Path(exchange), int(parent), int(memory_limit), analyse, bytecode=bool(bytecode))
 
 
-def live(
+def run(
     directory: Path,
     parent: int,
     nbytes: int,
@@ -63,7 +63,7 @@ def live(
     bytecode: bool,
     ready: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """As `main`. A copy of another process has a `watch`, and does what `ready` does within its limits."""
+    """As `main`. A copy of another process has a `watch`, and calls `ready` within its limits."""
     die_with(parent)
     limit_memory(nbytes)
     global _exchange  # noqa: PLW0603 -- a process is a child once and for all
@@ -124,8 +124,8 @@ def _reply(request: str, analyse: str, watch: Watch) -> Reply:
         return Reply(result=function(parsed), dependencies=watch.dependencies())
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        said = f": {error.code}" if isinstance(error.code, str) else ""
-        return Reply(failure=Failure(kind="SystemExit", message=f"sys.exit({code}){said}", traceback=user_lines(error)))
+        text = f": {error.code}" if isinstance(error.code, str) else ""
+        return Reply(failure=Failure(kind="SystemExit", message=f"sys.exit({code}){text}", traceback=user_lines(error)))
     except BaseException as error:
         return Reply(failure=_failure(error))
 

@@ -1,4 +1,4 @@
-"""What the answer of a child depends on besides the request: the files, packages and variables it has looked at."""
+"""What the answer of a child depends on besides the request: the files, packages and variables that it reads."""
 
 from __future__ import annotations
 
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
     from memlint.worker.protocol import Dependencies
 
+_CHILD_VARIABLES = {
+    **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONDONTWRITEBYTECODE"), "1"),
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "CUDA_VISIBLE_DEVICES": "",
+    "TOKENIZERS_PARALLELISM": "false",
+    "WANDB_MODE": "disabled",
+    "MPLBACKEND": "Agg",
+}
 _PSEUDO = ("/dev/", "/proc/", "/sys/")
 _OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
 """Variables that change with every command. Who copies all variables looks at them, too."""
@@ -27,6 +35,13 @@ ALL = "*"
 _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 """Packages that are imported nearly always, and that go over all variables in search of their own."""
 _COMPILED = (".pyc", ".pyo")
+
+
+def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
+    """The variables of a child; those in `environment` override the usual ones, None leaves one as it is here."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("MEMLINT_")}
+    ordered: dict[str, str | None] = {**_CHILD_VARIABLES, **environment}
+    return inherited | {key: value for key, value in ordered.items() if value is not None}
 
 
 class Watch:

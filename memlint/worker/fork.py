@@ -1,4 +1,4 @@
-"""A copy of this process, which runs a function and ends."""
+"""A process that is a copy of this one, which runs a function and ends."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 class Fork:
     """The copy, with what is used here of `subprocess.Popen` and of `multiprocessing.Process`.
 
-    Both do more to the copy than to run a function: under Process it is no main process, and may have no children.
+    Both do more in the copy than run a function: under Process it is no main process, and may have no children.
     """
 
     def __init__(self, run: Callable[[], object]) -> None:
         """Start it; it ends with status 0 when `run` returns, and with 1 when it raises."""
-        self.returncode: int | None = None
+        self.exitcode: int | None = None
+        """The status with which it ended, negative for a signal; None while nobody has asked."""
         self.pid = os.fork()
         if self.pid == 0:
             status = 1
@@ -36,23 +37,16 @@ class Fork:
                 os._exit(status)
         self._process = psutil.Process(self.pid)
 
-    @property
-    def exitcode(self) -> int | None:
-        """The status with which it ended, negative for a signal; None while nobody has asked."""
-        return self.returncode
-
     def wait(self, timeout: float | None = None) -> int:
         """The status with which it ended. Raises subprocess.TimeoutExpired after `timeout` seconds without one."""
-        if self.returncode is None:
+        if self.exitcode is None:
             try:
-                self.returncode = int(self._process.wait(timeout))
+                self.exitcode = int(self._process.wait(timeout))
             except psutil.TimeoutExpired:
                 raise subprocess.TimeoutExpired("a copy of this process", timeout or 0.0) from None
-        return self.returncode
+        return self.exitcode
 
-    def join(self) -> None:
-        """Wait for its end."""
-        self.wait()
+    join = wait
 
     def is_alive(self) -> bool:
         """Whether it runs."""
@@ -64,7 +58,7 @@ class Fork:
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it is known to have ended."""
-        if self.returncode is None:
+        if self.exitcode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:

@@ -11,7 +11,7 @@ import psutil
 from memlint.worker import server_client
 from memlint.worker.child_exit import unanswered
 from memlint.worker.signals import terminations_raise
-from memlint.worker.supervisor_pool import Supervisors, answer_of, ask_child
+from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def answers_to(
     if num <= 1:
         yield from _one_by_one(left, on_wait)
     else:
-        with terminations_raise(), Supervisors(left.items(), num) as supervisors:
+        with terminations_raise(), SupervisorPool(left.items(), num) as supervisors:
             yield from supervisors.answers(lambda number, seconds: on_wait(tasks[number], seconds))
 
 

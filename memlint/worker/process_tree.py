@@ -1,4 +1,4 @@
-"""The child and everything it started, also what left its session or lost its parent."""
+"""A child and every process it started, also those that left its session or lost their parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from memlint.worker.limits import adopt_orphans
 
 if TYPE_CHECKING:
     import subprocess
-    from types import TracebackType
 
     from memlint.worker.fork import Fork
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 _PATIENCE = 10.0  # seconds for the kernel to remove killed processes
 
 
-class Family:
-    """What descends from this process and was not there before: as a context, nothing of it outlives the block.
+class ProcessTree:
+    """The descendants of this process that were not there before: as a context, it lets none of them outlive the block.
 
     One at a time: two in threads of one process would take each other's orphans.
     """
@@ -34,8 +33,8 @@ class Family:
     def __init__(self) -> None:
         self._this = psutil.Process()
         self._others: frozenset[psutil.Process] = frozenset()
-        self._seen: set[psutil.Process] = set()
-        self._child: Child | None = None
+        self._known: set[psutil.Process] = set()
+        self._root: Child | None = None
         self._adopted_before = False
 
     def __enter__(self) -> Self:
@@ -43,56 +42,54 @@ class Family:
         self._others = frozenset(self._this.children())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         try:
-            self._end()
+            self._kill()
         finally:
             adopt_orphans(self._adopted_before)
 
-    def begin(self, child: Child) -> None:
-        """Take `child`, which leads its own session, as the head of the family."""
-        self._child = child
+    def grow_from(self, child: Child) -> None:
+        """Take `child`, which leads its own session, as the root of the tree."""
+        self._root = child
 
-    def look(self) -> tuple[int, int]:
-        """How many members run now, and the sum of their resident bytes; pages they share count for each."""
+    def usage(self) -> tuple[int, int]:
+        """How many processes run now, and the sum of their resident bytes; pages they share count for each."""
         count = nbytes = 0
-        for member in self._members():
+        for process in self._processes():
             with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                if member.status() != psutil.STATUS_ZOMBIE:
+                if process.status() != psutil.STATUS_ZOMBIE:
                     count += 1
-                    nbytes += member.memory_info().rss
-                elif member.ppid() == self._this.pid and (self._child is None or member.pid != self._child.pid):
-                    member.wait(0)  # an orphan that ended: nobody else will ask for its status
+                    nbytes += process.memory_info().rss
+                elif process.ppid() == self._this.pid and (self._root is None or process.pid != self._root.pid):
+                    process.wait(0)  # an orphan that ended: nobody else will ask for its status
         return count, nbytes
 
-    def _members(self) -> list[psutil.Process]:
+    def _processes(self) -> list[psutil.Process]:
         """Those that exist now, zombies included."""
-        found = set(self._this.children()) - self._others
-        for member in tuple(found):
+        children = set(self._this.children()) - self._others
+        for child in tuple(children):
             with suppress(psutil.NoSuchProcess):
-                found.update(member.children(recursive=True))
-        self._seen = {member for member in self._seen | found if member.is_running()}
-        return list(self._seen)
+                children.update(child.children(recursive=True))
+        self._known = {process for process in self._known | children if process.is_running()}
+        return list(self._known)
 
-    def _end(self) -> None:
-        if self._child is not None:
-            self._members()
+    def _kill(self) -> None:
+        if self._root is not None:
+            self._processes()
             if sys.platform != "win32":
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._child.pid, signal.SIGKILL)
+                    os.killpg(self._root.pid, signal.SIGKILL)
             with suppress(ProcessLookupError):
-                self._child.kill()
-            self._child.wait()
+                self._root.kill()
+            self._root.wait()
         deadline = time.monotonic() + _PATIENCE
-        while members := self._members():
-            for member in members:
+        while processes := self._processes():
+            for process in processes:
                 with suppress(psutil.NoSuchProcess):
-                    member.kill()
-            psutil.wait_procs(members, timeout=0.1)
+                    process.kill()
+            psutil.wait_procs(processes, timeout=0.1)
             if time.monotonic() > deadline:
                 raise WorkerError(
-                    f"processes {', '.join(str(member.pid) for member in members)} cannot be killed",
+                    f"processes {', '.join(str(process.pid) for process in processes)} cannot be killed",
                     "They may wait for a device or a network drive. End them by hand.",
                 )

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from memlint.worker.dependencies import Watch
 from memlint.worker.limits import die_with
@@ -16,27 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Original(NamedTuple):
-    """What a child finds that is a Python of its own, just before it reads its request."""
+def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
+    """Import the modules that `arguments` name, those of the functions that will answer, and serve process `parent`.
 
-    place: Path
-    """Where the files of the server and of all exchanges are."""
-    watch: Watch
-    modules: frozenset[str]
-    descriptors: frozenset[int]
-    output: bytes
-    """What the imports wrote to stdout."""
-    errors: bytes
-    """And to stderr."""
-    bytecode: bool
-
-
-def main(place: str, handle: str, parent: str, bytecode: str, *modules: str) -> NoReturn:
-    """Import `modules`, which are those of the functions that will be asked for, and serve the process `parent`.
-
-    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. `bytecode` is as for
-    an ordinary child.
+    It speaks on the descriptor `handle`, and ends without a word if its copies would not be whole. The last argument is
+    `bytecode`, as for an ordinary child.
     """
+    *modules, bytecode = arguments
     die_with(int(parent))
     os.set_inheritable(int(handle), False)
     watch = Watch(Path(place))
@@ -48,13 +34,10 @@ def main(place: str, handle: str, parent: str, bytecode: str, *modules: str) -> 
     sys.dont_write_bytecode = True
     sys.stdout.flush()
     sys.stderr.flush()
-    descriptors = _open_descriptors() - {int(handle)}
-    original = Original(
-        Path(place), watch, frozenset(sys.modules), descriptors, _written(1), _written(2), bool(bytecode)
-    )
-    from memlint.worker.server_children import serve  # noqa: PLC0415  (not among the modules of the copies)
+    imported, descriptors = frozenset(sys.modules), _open_descriptors() - {int(handle)}
+    from memlint.worker.server_children import Snapshot, serve  # noqa: PLC0415  (not among the modules of the copies)
 
-    serve(int(handle), original)
+    serve(int(handle), Snapshot(Path(place), watch, imported, descriptors, _output(1), _output(2), bool(bytecode)))
 
 
 @contextmanager
@@ -78,5 +61,5 @@ def _open_descriptors() -> frozenset[int]:
     return frozenset(each for each in listed if os.path.exists(f"/proc/self/fd/{each}"))  # noqa: PTH110
 
 
-def _written(descriptor: int) -> bytes:
+def _output(descriptor: int) -> bytes:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

@@ -10,31 +10,45 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 
 from memlint.worker import child
 from memlint.worker.fork import Fork, may_fork
-from memlint.worker.supervise import conduct
-from memlint.worker.supervisor_pool import Supervisors, supervise
+from memlint.worker.supervise import supervise
+from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor
 
 if TYPE_CHECKING:
+    from memlint.worker.dependencies import Watch
     from memlint.worker.protocol import Answer, Task
-    from memlint.worker.server import Original
 
 _STANDARD = frozenset((0, 1, 2))
 
 
-def serve(handle: int, original: Original) -> NoReturn:
-    """Say on `handle` that all is ready, take up tasks, and tell each Answer and, now and then, who is waited for."""
+class Snapshot(NamedTuple):
+    """The server as it was after its imports: what a child that is a new Python finds before it reads its request."""
+
+    place: Path
+    """Where the files of the server and of all exchanges are."""
+    watch: Watch
+    modules: frozenset[str]
+    descriptors: frozenset[int]
+    stdout: bytes
+    """What the imports wrote there."""
+    stderr: bytes
+    bytecode: bool
+
+
+def serve(handle: int, snapshot: Snapshot) -> NoReturn:
+    """Send on `handle` that all is ready, receive tasks, and send Answers and, now and then, which task is running."""
     try:
         if may_fork():
-            _serve(Connection(handle), original)
+            _serve(Connection(handle), snapshot)
     finally:
         os._exit(0)
 
 
-def _serve(orders: Connection, original: Original) -> None:
-    def tell(number: int, seconds: float) -> None:
+def _serve(orders: Connection, snapshot: Snapshot) -> None:
+    def report(number: int, seconds: float) -> None:
         if orders.poll():  # the only other order is to stop
             raise KeyboardInterrupt
         orders.send((number, seconds))
@@ -45,54 +59,54 @@ def _serve(orders: Connection, original: Original) -> None:
         return
     tasks, num = order
     try:
-        with Supervisors(enumerate(tasks), num, partial(_start, original=original)) as supervisors:
-            for each in supervisors.answers(tell):
+        with SupervisorPool(enumerate(tasks), num, partial(_start, snapshot=snapshot)) as supervisors:
+            for each in supervisors.answers(report):
                 orders.send(each)
     except Exception as error:
         orders.send(error)
 
 
-def _start(task: Task, outcome: Connection, original: Original) -> Fork:
+def _start(task: Task, outcome: Connection, snapshot: Snapshot) -> Fork:
     """Start a supervisor."""
     parent = os.getpid()
 
     def run() -> None:
-        _close(original.descriptors | {outcome.fileno()})
-        supervise(task, outcome, parent, partial(_ask, original=original))
+        _close_others(snapshot.descriptors | {outcome.fileno()})
+        run_supervisor(task, outcome, parent, partial(_ask, snapshot=snapshot))
 
     return Fork(run)
 
 
-def _ask(task: Task, original: Original) -> Answer:
+def _ask(task: Task, snapshot: Snapshot) -> Answer:
     """The Answer of a copy of this process."""
 
-    def begin(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> Fork:
-        for file, text in ((stdout, original.output), (stderr, original.errors)):
+    def start(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> Fork:
+        for file, text in ((stdout, snapshot.stdout), (stderr, snapshot.stderr)):
             file.write(text)
             file.flush()
         parent = os.getpid()
-        return Fork(lambda: _live(exchange, parent, stdout, stderr, task, original))
+        return Fork(lambda: _become_child(exchange, parent, stdout, stderr, task, snapshot))
 
     # With a place given, nobody asks for that of temporary files, which the child may do and is to be seen doing.
-    with TemporaryDirectory(dir=original.place) as name:
-        return conduct(Path(name), task.request, task.limits, begin)
+    with TemporaryDirectory(dir=snapshot.place) as name:
+        return supervise(Path(name), task.request, task.limits, start)
 
 
-def _live(
-    exchange: Path, parent: int, stdout: IO[bytes], stderr: IO[bytes], task: Task, original: Original
+def _become_child(
+    exchange: Path, parent: int, stdout: IO[bytes], stderr: IO[bytes], task: Task, snapshot: Snapshot
 ) -> NoReturn:
-    """Become what `memlint.worker.child.main` finds in a Python of its own, and go on as it does."""
+    """Restore what `memlint.worker.child.main` finds in a new Python, and go on as it does."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.dup2(stdout.fileno(), 1)
     os.dup2(stderr.fileno(), 2)
-    _close(original.descriptors)
-    for name in sys.modules.keys() - original.modules:
+    _close_others(snapshot.descriptors)
+    for name in sys.modules.keys() - snapshot.modules:
         del sys.modules[name]
-    child.live(
-        exchange, parent, task.limits.nbytes, task.analyse, original.watch, bytecode=original.bytecode, ready=_renew
+    child.run(
+        exchange, parent, task.limits.nbytes, task.analyse, snapshot.watch, bytecode=snapshot.bytecode, ready=_renew
     )
 
 
@@ -106,8 +120,8 @@ def _renew() -> None:
         accumulation.measure()
 
 
-def _close(kept: frozenset[int]) -> None:
+def _close_others(descriptors: frozenset[int]) -> None:
     for name in os.listdir("/proc/self/fd"):  # noqa: PTH208
-        if int(name) not in kept | _STANDARD:
+        if int(name) not in descriptors | _STANDARD:
             with suppress(OSError):
                 os.close(int(name))

@@ -1,10 +1,13 @@
-"""Answers of children that are copies of a server: a process that has imported PyTorch once, for all of them."""
+"""Answers of children that are copies of a server: a process that has imported PyTorch once, for all of them.
+
+It is not `multiprocessing`'s forkserver, which was tried with the same imports preloaded and is no faster: that imports
+the main module again in every child, writes to this process' stdout what imports write, stays when the work is done,
+and has the environment of this process, where a child's is its own.
+"""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -14,11 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.child_exit import unanswered
-from memlint.worker.child_variables import child_environment
-from memlint.worker.process_tree import Family
+from memlint.worker.process_tree import ProcessTree
 from memlint.worker.protocol import Answer
 from memlint.worker.signals import signals_wait, terminations_raise
-from memlint.worker.supervise import command
+from memlint.worker.supervise import start_python
 from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ IMPORT_SECONDS = 60.0
 
 
 def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], None]) -> Iterator[tuple[int, Answer]]:
-    """As `answers_to` says, for at most `num` at a time; those that a server cannot or can no more give are left out.
+    """As `answers_to` says, for at most `num` at a time; tasks that the server cannot answer (any more) are left out.
 
     Linux only. Like `ask`, it ends every process that is started below this one meanwhile.
     """
@@ -41,13 +43,13 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
     with (
         TemporaryDirectory(prefix="memlint-") as name,
         terminations_raise(),
-        Family() as family,
+        ProcessTree() as tree,
         suppress(_GoneError),
         _Server(Path(name), sorted({task.analyse.partition(":")[0] for task in tasks})) as server,
     ):
-        family.begin(server.process)
+        tree.grow_from(server.process)
         try:
-            imported = server.wait_for_imports(lambda seconds: on_wait(tasks[0], seconds))
+            import_seconds = server.wait_for_imports(lambda seconds: on_wait(tasks[0], seconds))
             server.send((tasks, num))
             while missing:
                 message = server.receive(INTERVAL)
@@ -55,18 +57,18 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
                     raise message
                 if message is None:
                     continue
-                number, said = message
-                if isinstance(said, Answer):
+                number, content = message
+                if isinstance(content, Answer):
                     missing.remove(number)
-                    yield number, said
+                    yield number, content
                 else:
-                    on_wait(tasks[number], said + (imported if number < num else 0.0))
+                    on_wait(tasks[number], content + (import_seconds if number < num else 0.0))
         except KeyboardInterrupt as error:
             interruption = error
             last = list(server.stop())
     if interruption is not None:  # no process is left by now
-        told = dict(last)
-        yield from ((number, told.get(number) or unanswered()) for number in sorted(missing))
+        partial = dict(last)
+        yield from ((number, partial.get(number) or unanswered()) for number in sorted(missing))
         raise interruption
 
 
@@ -75,23 +77,17 @@ class _GoneError(Exception):
 
 
 class _Server:
-    """The process, and what is said to it and by it; as a context, it has ended its children after the block."""
+    """The process and the connection to it; as a context, it has ended its children after the block."""
 
     def __init__(self, place: Path, modules: Sequence[str]) -> None:
         """Start it, to import `modules`; all its files are in `place`."""
         self._ready = False
         self._connection, theirs = Pipe()
-        bytecode = "" if sys.dont_write_bytecode else "kept"
-        told = (str(place), str(theirs.fileno()), str(os.getpid()), bytecode, *modules)
         with theirs, (place / STDOUT).open("w+b") as stdout, (place / STDERR).open("w+b") as stderr:
-            self.process = subprocess.Popen(
-                command("memlint.worker.server", *told),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=child_environment({}),
-                start_new_session=True,
-                pass_fds=(theirs.fileno(),),
+            handle = theirs.fileno()
+            arguments = (str(place), str(handle), str(os.getpid()), *modules)
+            self.process = start_python(
+                "memlint.worker.server", *arguments, stdout=stdout, stderr=stderr, pass_fds=(handle,)
             )
 
     def __enter__(self) -> _Server:
@@ -114,12 +110,12 @@ class _Server:
         return time.monotonic() - start
 
     def send(self, message: object) -> None:
-        """Say something; whether it is gone shows when it is listened to."""
+        """Send a message; whether the server is gone shows when its answer is waited for."""
         with suppress(OSError), signals_wait():
             self._connection.send(message)
 
     def receive(self, seconds: float) -> Any:
-        """What it says next, None if that is nothing within `seconds`. Raises _GoneError."""
+        """Its next message, None if there is none within `seconds`. Raises _GoneError."""
         if not self._connection.poll(seconds):
             return None
         try:

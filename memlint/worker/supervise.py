@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING
 
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import interrupted, read_answer, stopped
-from memlint.worker.child_variables import child_environment
-from memlint.worker.process_tree import Family
+from memlint.worker.dependencies import child_environment
+from memlint.worker.process_tree import ProcessTree
 from memlint.worker.protocol import ANALYSE
 from memlint.worker.signals import terminations_raise
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from memlint.worker.process_tree import Child
     from memlint.worker.protocol import Answer, Limits, Request
 
-_INTERVAL = 0.1  # seconds between two looks at the family
+_INTERVAL = 0.1  # seconds between two measurements of the process tree
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C while a child ran: `answer` has what it told until then."""
+    """Ctrl-C while a child ran: `answer` has the partial result that it had written until then."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__()
@@ -50,52 +50,62 @@ def ask(
 ) -> Answer:
     """The answer of a child process to `request`; no process it started is left when this returns or raises.
 
-    `analyse` names the function that the child calls; `environment` goes before the child's usual variables, and with
-    None leaves one as this process has it; `on_wait` is called about ten times a second with the seconds
-    gone. Raises nothing that happened in the child, and Interrupted on Ctrl-C.
+    `analyse` names the function that the child calls; variables in `environment` override the child's usual ones, and
+    None leaves one as this process has it; `on_wait` is called about ten times a second with the seconds gone. Raises
+    nothing that happened in the child, and Interrupted on Ctrl-C.
     """
 
-    def begin(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-        bytecode = "" if sys.dont_write_bytecode else "kept"
-        told = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse, bytecode)
-        return subprocess.Popen(
-            command("memlint.worker.child", *told),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=child_environment(environment),
-            start_new_session=True,
-        )
+    def start(exchange: Path, stdout: IO[bytes], stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        arguments = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse)
+        return start_python("memlint.worker.child", *arguments, stdout=stdout, stderr=stderr, environment=environment)
 
     with tempfile.TemporaryDirectory(prefix="memlint-") as name:
-        return conduct(Path(name), request, limits, begin, on_wait)
+        return supervise(Path(name), request, limits, start, on_wait)
 
 
-def command(module: str, *told: str) -> list[str]:
-    """The command that starts the `main` of a module of memlint in a new Python, and tells it `told`."""
-    ours = str(Path(__file__).resolve().parents[2])
-    return [sys.executable, "-P", "-c", _BOOT.format(module), ours, *told]
+def start_python(
+    module: str,
+    *arguments: str,
+    stdout: IO[bytes],
+    stderr: IO[bytes],
+    environment: Mapping[str, str | None] = MappingProxyType({}),
+    pass_fds: tuple[int, ...] = (),
+) -> subprocess.Popen[bytes]:
+    """Start the `main` of a module of memlint in a new Python that leads a session.
+
+    Its last argument says whether compiled modules are kept. `environment` is as for `ask`.
+    """
+    ours, bytecode = str(Path(__file__).resolve().parents[2]), "" if sys.dont_write_bytecode else "kept"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", _BOOT.format(module), ours, *arguments, bytecode],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=child_environment(environment),
+        start_new_session=True,
+        pass_fds=pass_fds,
+    )
 
 
-def conduct(
+def supervise(
     exchange: Path,
     request: Request,
     limits: Limits,
-    begin: Callable[[Path, IO[bytes], IO[bytes]], Child],
+    start: Callable[[Path, IO[bytes], IO[bytes]], Child],
     on_wait: Callable[[float], None] = lambda _seconds: None,
 ) -> Answer:
-    """As `ask`, in a directory `exchange`; `begin` starts the child, which leads a session and writes to two files."""
-    with terminations_raise(), Family() as family:
+    """As `ask`, in a directory `exchange`; `start` starts the child, which leads a session and writes to two files."""
+    with terminations_raise(), ProcessTree() as tree:
         (exchange / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
         (exchange / STACK).touch()
         with (exchange / STDOUT).open("wb") as stdout, (exchange / STDERR).open("wb") as stderr:
-            child = begin(exchange, stdout, stderr)
-        family.begin(child)
-        start = time.monotonic()
+            child = start(exchange, stdout, stderr)
+        tree.grow_from(child)
+        begin = time.monotonic()
         try:
-            broken = _watch(child, family, exchange, limits, on_wait)
+            broken = _watch(child, tree, exchange, limits, on_wait)
         except KeyboardInterrupt as error:
-            raise Interrupted(interrupted(time.monotonic() - start, exchange)) from error
+            raise Interrupted(interrupted(time.monotonic() - begin, exchange)) from error
         if broken is None:
             return read_answer(exchange, child.wait(), limits)
         if broken == "seconds":
@@ -104,19 +114,19 @@ def conduct(
 
 
 def _watch(
-    child: Child, family: Family, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
+    child: Child, tree: ProcessTree, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
 ) -> Limit | None:
-    """Wait for the child's end; give the limit that it broke, if it did."""
-    start = time.monotonic()
+    """Wait for the end of the child; give the limit that it broke, if any."""
+    begin = time.monotonic()
     while True:
         with suppress(subprocess.TimeoutExpired):
             child.wait(_INTERVAL)
             return None
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - begin
         on_wait(seconds)
         if seconds > limits.seconds:
             return "seconds"
-        processes, nbytes = family.look()
+        processes, nbytes = tree.usage()
         if processes > limits.processes:
             return "processes"
         if nbytes > limits.nbytes:

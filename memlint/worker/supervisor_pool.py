@@ -1,4 +1,4 @@
-"""Processes that ask one child each, side by side."""
+"""Processes that supervise one child each, side by side."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from memlint.worker.protocol import Task
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
-PATIENCE = 15.0  # seconds for supervisors to end their families: a little more than a Family takes at most
+PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most
 
 
 def ask_child(task: Task, on_wait: Callable[[float], None] = lambda _seconds: None) -> Answer:
-    """The Answer of a Python of its own."""
+    """The Answer of a child that is a new Python."""
     return ask(task.request, task.limits, analyse=task.analyse, on_wait=on_wait)
 
 
@@ -41,15 +41,40 @@ def answer_of(error: KeyboardInterrupt) -> Answer:
 
 
 def start_process(task: Task, outcome: Connection) -> BaseProcess:
-    """Start a supervisor of `task`, which asks a Python of its own."""
+    """Start a supervisor of `task` whose child is a new Python."""
     kind: type[BaseProcess] = get_context("fork" if may_fork() else "spawn").Process  # type: ignore[attr-defined]
-    process = kind(target=supervise, args=(task, outcome, os.getpid(), ask_child), daemon=True)
+    process = kind(target=run_supervisor, args=(task, outcome, os.getpid(), ask_child), daemon=True)
     process.start()
     return process
 
 
+def run_supervisor(task: Task, outcome: Connection, parent: int, ask_for: Callable[[Task], Answer]) -> None:
+    """Be a supervisor, a child of `parent`: send what `ask_for` gives or raises.
+
+    SIGINT ends its processes once: a terminal sends it to all of them, and the parent does as well.
+    """
+    die_with(parent, gently=True)
+    for number in ENDING:
+        signal.signal(number, _interrupt_once if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    message: Answer | Exception
+    try:
+        message = ask_for(task)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except KeyboardInterrupt as error:
+        message = answer_of(error)
+    except Exception as error:
+        message = error
+    outcome.send(message)
+
+
+def _interrupt_once(_number: int, _frame: object) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 class _Supervisor(NamedTuple):
-    """A process that asks one child: a Family takes all new children of its process for its own."""
+    """One for each child: a ProcessTree counts all new descendants of its process."""
 
     number: int
     process: BaseProcess | Fork
@@ -57,13 +82,13 @@ class _Supervisor(NamedTuple):
     start: float
 
     def end(self) -> Answer | Exception:
-        """Wait for its end; give the Answer that it sent, or what was raised instead."""
-        sent: Answer | Exception | None = None
+        """Wait for its end; give the Answer or exception that it sent, or an error if it sent none."""
+        message: Answer | Exception | None = None
         with self.outcome, suppress(EOFError, OSError):
-            sent = self.outcome.recv()
+            message = self.outcome.recv()
         self.process.join()
-        if sent is not None:
-            return sent
+        if message is not None:
+            return message
         error = WorkerError(
             f"the process that watches over the code ended with status {self.process.exitcode}",
             "The system may have been out of memory: close other programs, or name one target at a time.",
@@ -71,8 +96,8 @@ class _Supervisor(NamedTuple):
         return Answer(None, error, (), "", "")
 
 
-class Supervisors:
-    """Those that run, and the tasks for the next ones; as a context, no process outlives the block."""
+class SupervisorPool:
+    """Supervisors that run, and tasks that wait for one; as a context, no process outlives the block."""
 
     def __init__(
         self,
@@ -80,13 +105,13 @@ class Supervisors:
         num: int,
         start: Callable[[Task, Connection], BaseProcess | Fork] = start_process,
     ) -> None:
-        """`tasks` have numbers, at most `num` run at a time, and `start` starts a process that calls `supervise`."""
+        """`tasks` have numbers, at most `num` run at a time; `start` starts a process that calls `run_supervisor`."""
         self._waiting = deque(tasks)
         self._running: list[_Supervisor] = []
         self._num = num
         self._start = start
 
-    def __enter__(self) -> Supervisors:
+    def __enter__(self) -> SupervisorPool:
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -100,11 +125,11 @@ class Supervisors:
                     self._begin(*self._waiting.popleft())
                 ready = connection.wait([each.outcome for each in self._running], INTERVAL)
                 for each in [each for each in self._running if each.outcome in ready]:
-                    sent = each.end()
+                    message = each.end()
                     self._running.remove(each)
-                    if isinstance(sent, Exception):
-                        raise sent
-                    yield each.number, sent
+                    if isinstance(message, Exception):
+                        raise message
+                    yield each.number, message
                 if self._running:
                     on_wait(self._running[0].number, time.monotonic() - self._running[0].start)
         except KeyboardInterrupt:
@@ -116,8 +141,7 @@ class Supervisors:
         """Start the next process; signals wait until it is known here, and has set up what it does with them."""
         ours, theirs = Pipe(duplex=False)
         with theirs, signals_wait():
-            process = self._start(task, theirs)
-            self._running.append(_Supervisor(number, process, ours, time.monotonic()))
+            self._running.append(_Supervisor(number, self._start(task, theirs), ours, time.monotonic()))
 
     def _stop(self) -> list[tuple[int, Answer]]:
         """End all that run, and give what they answer to that."""
@@ -132,29 +156,4 @@ class Supervisors:
                 if not each.outcome.poll(max(0.0, deadline - time.monotonic())):
                     each.process.kill()
             ends = [(each.number, each.end()) for each in stopped]
-        return [(number, sent if isinstance(sent, Answer) else unanswered()) for number, sent in ends]
-
-
-def supervise(task: Task, outcome: Connection, parent: int, ask_for: Callable[[Task], Answer]) -> None:
-    """Be a supervisor, a child of `parent`: send what `ask_for` gives.
-
-    SIGINT ends the family once: a terminal sends it to all, and the parent as well.
-    """
-    die_with(parent, gently=True)
-    for number in ENDING:
-        signal.signal(number, _interrupt_once if number == signal.SIGINT else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    sent: Answer | Exception
-    try:
-        sent = ask_for(task)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    except KeyboardInterrupt as error:
-        sent = answer_of(error)
-    except Exception as error:
-        sent = error
-    outcome.send(sent)
-
-
-def _interrupt_once(_number: int, _frame: object) -> NoReturn:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    raise KeyboardInterrupt
+        return [(number, message if isinstance(message, Answer) else unanswered()) for number, message in ends]

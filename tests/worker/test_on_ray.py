@@ -137,9 +137,9 @@ def test_a_task_elsewhere_finds_its_files_and_says_paths_as_they_are_here(projec
 def test_an_error_elsewhere_is_the_error_it_would_be_here(project, monkeypatch):
     code = """
         from memlint.base.errors import TargetError
-        from memlint.worker.child import tell
+        from memlint.worker.child import write_partial
         from memlint.worker.protocol import Result
-        tell(Result(torch="1"))
+        write_partial(Result(torch="1"))
         raise TargetError(f"{__file__} is odd", "Mend it.")
         """
     answer = away(task_of(project, code), monkeypatch)

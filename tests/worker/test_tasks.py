@@ -17,7 +17,7 @@ import pytest
 from memlint.base.errors import TargetError, WorkerError
 from memlint.commands.check import command as check
 from memlint.worker import parallel, server_client, supervisor_pool
-from memlint.worker.child import tell
+from memlint.worker.child import write_partial
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Limits, Result, Task
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="how processes d
 
 ANALYSE = "fake_analyse:analyse"
 TELL = """
-from memlint.worker.child import tell
+from memlint.worker.child import write_partial
 from memlint.worker.protocol import Result
-tell(Result(torch="first"))
-tell(Result(torch="second"))
+write_partial(Result(torch="first"))
+write_partial(Result(torch="second"))
 """
 WAIT = """
 import os, time
@@ -186,12 +186,12 @@ def test_what_was_told_does_not_stand_beside_a_result(project):
 
 
 def test_what_a_copy_of_the_child_tells_does_not_count(project):
-    copy = "import os\nif os.fork() == 0:\n    tell(Result(torch='copy'))\n    os._exit(0)\nos.wait()\nos.abort()\n"
+    copy = "import os\nif os.fork() == 0:\n    write_partial(Result(torch='copy'))\n    os._exit(0)\nos.wait()\nos.abort()\n"
     assert project.run(TELL + copy).partial == Result(torch="second")
 
 
 def test_telling_outside_of_a_child_does_nothing():
-    tell(Result())
+    write_partial(Result())
 
 
 @pytest.mark.parametrize("count", [1, 3])

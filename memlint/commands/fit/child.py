@@ -22,7 +22,7 @@ from memlint.scaling.steps import Steps
 from memlint.whatif.change import ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
-from memlint.worker.child import tell
+from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete
@@ -50,7 +50,7 @@ def fit(request: Request) -> Result:
         found = _described(asked)
         try:
             for found in _fits(asked, root):
-                tell(_result([*done, found]))
+                write_partial(_result([*done, found]))
         except MemlintError as error:
             found = _described(asked, error=error.message, hint=error.hint or "")
         done.append(found)

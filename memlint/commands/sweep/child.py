@@ -21,7 +21,7 @@ from memlint.lint.rule import MANY_NODES
 from memlint.report.model import Sweep
 from memlint.scaling.grid import NUM_SIZES
 from memlint.scaling.steps import Steps
-from memlint.worker.child import tell
+from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete
@@ -55,7 +55,7 @@ def sweep(request: Request) -> Result:
             asked = replace(workload, dtype=dtype, gpu=gpu)  # type: ignore[arg-type]
             found: list[Sweep] = []
             for found in _tables(asked, root, order):
-                tell(_result([*done, *found]))
+                write_partial(_result([*done, *found]))
             done += found
     return _result(done)
 
@@ -73,7 +73,7 @@ def around(request: Request) -> Result:
             order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE), dtypes=(), gpus=())
             found: list[Sweep] = []
             for found in _tables(asked, root, order, most_calls=MOST_CALLS):
-                tell(_result([*done, *found]))
+                write_partial(_result([*done, *found]))
             done += found
             if found[-1].error is not None:
                 break

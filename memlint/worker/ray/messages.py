@@ -1,4 +1,4 @@
-"""A task for another machine, as JSON beside the files of its project, and its Answer as JSON."""
+"""A Task for another machine, as JSON beside the files of its project, and its Answer as JSON."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import os
 import re
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from memlint.base import errors
-from memlint.base.errors import MemlintError, WorkerError
-from memlint.worker.protocol import Answer, Failure, Limits, Request, Result
+from memlint.base.errors import WorkerError
+from memlint.worker.protocol import Answer, Failure, Request, Result, Task
 from memlint.worker.ray.archive import unpack
 from memlint.worker.supervise import Interrupted, ask
-
-if TYPE_CHECKING:
-    from memlint.worker.protocol import Task
 
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
 """Environment variables that change what a step takes; all others are those of the other machine."""
@@ -28,10 +25,8 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class _Sent(_Message):
-    request: Request
-    limits: Limits
-    analyse: str
+class _Order(_Message):
+    task: Task
     directory: str
     """Where the command was typed."""
     variables: dict[str, str]
@@ -49,34 +44,30 @@ class _Returned(_Message):
 
 def sent(task: Task) -> str:
     """JSON of `task`, with paths of this machine."""
-    return _Sent(
-        request=task.request,
-        limits=task.limits,
-        analyse=task.analyse,
-        directory=str(Path.cwd()),
-        variables={name: os.environ.get(name, "") for name in _VARIABLES},
-    ).model_dump_json()
+    variables = {name: os.environ.get(name, "") for name in _VARIABLES}
+    return _Order(task=task, directory=str(Path.cwd()), variables=variables).model_dump_json()
 
 
-def carried_out(archive: bytes, task: str) -> str:
+def carried_out(archive: bytes, order: str) -> str:
     """JSON of the Answer to what `sent` made, with its paths; `archive` is what `pack` made of the project.
 
     The project is unpacked into a directory that is gone when this returns, and its code runs in a child process only.
-    KeyboardInterrupt, where it comes while the child runs, becomes the Answer with what the child had told.
+    KeyboardInterrupt, where it comes while the child runs, becomes the Answer with the child's partial result.
     """
-    asked = _Sent.model_validate_json(task)
-    there = Path(asked.request.root)
+    message = _Order.model_validate_json(order)
+    task = message.task
+    there = Path(task.request.root)
     with tempfile.TemporaryDirectory(prefix="memlint-") as name:
         root = Path(name).resolve() / (there.name or "project")
         unpack(archive, root)
-        request = Request.model_validate(moved(asked.request.model_dump(mode="json"), there, root))
-        directory = Path(moved(asked.directory, there, root))
-        if not directory.is_relative_to(root):
-            directory = root
-        directory.mkdir(parents=True, exist_ok=True)
-        with contextlib.chdir(directory):
+        request = Request.model_validate(moved(task.request.model_dump(mode="json"), there, root))
+        here = Path(moved(message.directory, there, root))
+        if not here.is_relative_to(root):
+            here = root
+        here.mkdir(parents=True, exist_ok=True)
+        with contextlib.chdir(here):
             try:
-                answer = ask(request, asked.limits, analyse=asked.analyse, environment=asked.variables)
+                answer = ask(request, task.limits, analyse=task.analyse, environment=message.variables)
             except Interrupted as error:
                 answer = error.answer
         back = moved(_returned(answer).model_dump(mode="json"), root, there)
@@ -85,17 +76,13 @@ def carried_out(archive: bytes, task: str) -> str:
 
 def received(returned: str) -> Answer:
     """The Answer that `carried_out` gave."""
-    said = _Returned.model_validate_json(returned)
-    failure = said.failure
-    return Answer(
-        result=said.result,
-        error=None if failure is None else _error(failure),
-        traceback=() if failure is None else tuple(failure.traceback),
-        stdout=said.stdout,
-        stderr=said.stderr,
-        out_of_memory=failure is not None and failure.memory,
-        partial=said.partial,
-    )
+    message = _Returned.model_validate_json(returned)
+    failure = message.failure
+    if failure is None:
+        return Answer(message.result, None, (), message.stdout, message.stderr, partial=message.partial)
+    error = getattr(errors, failure.kind, WorkerError)(failure.message, failure.hint)
+    texts = message.stdout, message.stderr
+    return Answer(message.result, error, tuple(failure.traceback), *texts, failure.memory, partial=message.partial)
 
 
 def moved(value: Any, before: Path, after: Path) -> Any:
@@ -124,8 +111,3 @@ def _returned(answer: Answer) -> _Returned:
     return _Returned(
         result=answer.result, failure=failure, partial=answer.partial, stdout=answer.stdout, stderr=answer.stderr
     )
-
-
-def _error(failure: Failure) -> MemlintError:
-    kind = getattr(errors, failure.kind, WorkerError)
-    return kind(failure.message, failure.hint) if issubclass(kind, MemlintError) else WorkerError(failure.message)
