@@ -14,7 +14,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, parse_nbytes
-from memlint.lint.selection import normal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +91,7 @@ class Settings(_Table):
     rule_paths: Codes = ()
     """Folders or files of the project with rules of its own; their code is run."""
     exclude: Codes = ()
-    """Patterns of paths, as in .gitignore's simplest form, that directories are searched without."""
+    """Patterns as in a .gitignore of what directories are searched without; they start at the configuration."""
     workload: tuple[dict[str, Any], ...] = ()
     """Tables as they stand; `memlint.workloads.pyproject` reads them."""
     sweep: bool = True
@@ -147,10 +146,16 @@ def override(settings: Settings, **options: object) -> Settings:
         raise UsageError(f"--{key.replace('_', '-')}: {_reason(error)}", "See `memlint check --help`.") from error
 
 
+def code_prefix(text: str) -> str:
+    """A code, or the beginning of codes, as codes are compared with it: upper-case, and empty for `ALL`."""
+    code = text.strip().upper()
+    return "" if code == "ALL" else code
+
+
 def _without(codes: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, ...]:
     """`codes` without those that begin with one of `taken_back`."""
-    beginnings = tuple(normal(code) for code in taken_back)
-    return tuple(code for code in codes if not normal(code).startswith(beginnings))
+    beginnings = tuple(code_prefix(code) for code in taken_back)
+    return tuple(code for code in codes if not code_prefix(code).startswith(beginnings))
 
 
 def _table_of(file: Path) -> dict[str, Any] | None:

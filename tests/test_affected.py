@@ -531,6 +531,42 @@ def test_patterns_count_from_the_configuration_wherever_the_command_runs(tree, m
     assert resolve(".", {}, force_exclude=True).files == ()
 
 
+def test_patterns_of_exclude_are_those_of_a_gitignore(tree):
+    tree["pyproject.toml"] = (
+        "[tool.memlint]\n"
+        "exclude = ['/top.py', 'src/*/gen', 'deep/**/x.py', 'only/', '*_old.py', 'kept/*', '!kept/ours.py']\n"
+    )
+    left_out = ("top.py", "src/a/gen/x.py", "deep/a/b/x.py", "only/x.py", "a/b_old.py", "kept/theirs.py")
+    kept = ("src/top.py", "src/a/b/gen/x.py", "deep/a/y.py", "a/only.py", "kept/ours.py")
+    tree.write(**dict.fromkeys((*left_out, *kept), ""))
+    assert sorted(map(str, resolve(".", {}).files)) == sorted(kept)
+    assert [str(file) for file in resolve("src", {}).files] == ["src/top.py", "src/a/b/gen/x.py"]
+    assert [resolve(name, {}, force_exclude=True).excluded for name in left_out] == [(Path(n),) for n in left_out]
+    assert [resolve(name, {}, force_exclude=True).excluded for name in kept] == [()] * len(kept)
+
+
+def test_within_an_excluded_folder_that_is_named_patterns_count_from_it(tree):
+    tree["pyproject.toml"] = "[tool.memlint]\nexclude = ['vendor', '*_old.py']\n"
+    tree.write(**dict.fromkeys(("vendor/x.py", "vendor/x_old.py", "vendor/vendor/x.py", "vendor/sub/x.py"), ""))
+    assert list(map(str, resolve("vendor", {}).files)) == ["vendor/x.py", "vendor/sub/x.py"]
+    assert list(map(str, resolve("vendor/sub", {}).files)) == ["vendor/sub/x.py"]
+
+
+def test_a_pattern_without_meaning_is_an_error(tree):
+    tree["pyproject.toml"] = "[tool.memlint]\nexclude = ['!']\n"
+    with pytest.raises(UsageError, match="exclude"):
+        resolve(".", {})
+
+
+def test_only_exclude_takes_the_library_for_patterns(tree):
+    tree["one.py"] = LEAK
+    code = "import sys\nfrom memlint.cli import main\nmain(['check', '--no-exec', 'one.py'], standalone_mode=False)\n"
+    code += "assert 'pathspec' not in sys.modules and 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "MEM601" in done.stdout
+    assert not done.stderr
+
+
 def test_an_excluded_file_is_not_checked_but_still_a_part_of_a_workload(tree):
     tree["pyproject.toml"] = "[tool.memlint]\nexclude = ['vendor']\n"
     tree["vendor/layers.py"] = LEAK

@@ -6,6 +6,9 @@ import re
 
 from memlint.base.errors import UsageError
 
+LARGEST_SIZE = 2**31 - 1
+"""Of the batch or another named dimension. PyTorch's kernels count many of them in 32 bits."""
+
 _FACTORS = {
     "": 1,
     "b": 1,

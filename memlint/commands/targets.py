@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
+from memlint.base.exclusion import exclusion
 from memlint.config import find_settings, override
 from memlint.report.model import Skipped
 from memlint.source.files import Unreadable, python_files
@@ -87,17 +87,21 @@ def resolve(
 
 def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool = False) -> Targets:
     """Targets of a directory of the project at `root`: its Python files, and the Workloads declared for them."""
-    files = tuple(file for file in python_files([directory]) if not _excluded(file, directory, settings.exclude))
+    place = directory.resolve()
+    is_left_out = exclusion(settings.exclude, root)
+    if is_left_out(place):  # and named all the same
+        is_left_out = exclusion(settings.exclude, place)
+    files = tuple(file for file in python_files([directory]) if not is_left_out(place / file.relative_to(directory)))
     wanted = {str(file.resolve()): str(file) for file in files if _declares(file)}
     modules = []
     lost: dict[str, TargetError] = {}
     for workload in workloads_from_tables(settings.workload, root / "pyproject.toml", lost):
         if not workload.path:
             modules.append(workload)
-        elif Path(workload.path).is_relative_to(directory.resolve()):
-            wanted.setdefault(workload.path, str(directory / Path(workload.path).relative_to(directory.resolve())))
+        elif Path(workload.path).is_relative_to(place):
+            wanted.setdefault(workload.path, str(directory / Path(workload.path).relative_to(place)))
     asked: list[tuple[str, str | None, str, str]] = [(text, path, "", "") for path, text in sorted(wanted.items())]
-    if directory.resolve() == root:
+    if place == root:
         named = [(table.target, None, table.target.partition(SEPARATOR)[0], table.qualname) for table in modules]
         asked += dict.fromkeys(named)  # several tables may be of one target
     requests = tuple(
@@ -113,21 +117,13 @@ def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool 
         )
         for text, path, module, qualname in asked
     )
-    return Targets(settings, root, files, requests, lost=tuple(lost.items()) if directory.resolve() == root else ())
+    return Targets(settings, root, files, requests, lost=tuple(lost.items()) if place == root else ())
 
 
 def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
     """Whether one of the patterns of the project at `root` matches a file or directory in it."""
     absolute = Path(os.path.abspath(place))  # noqa: PTH100 -- what a link is called counts
-    absolute = absolute.parent.resolve() / absolute.name
-    return absolute != root and absolute.is_relative_to(root) and _excluded(absolute, root, patterns)
-
-
-def _excluded(file: Path, directory: Path, patterns: tuple[str, ...]) -> bool:
-    """Whether a pattern matches the path below `directory`, or any directory or name on it."""
-    relative = file.relative_to(directory)
-    texts = {relative.as_posix(), *relative.parts, *(folder.as_posix() for folder in relative.parents[:-1])}
-    return any(fnmatch(text, pattern.rstrip("/")) for pattern in patterns for text in texts)
+    return exclusion(patterns, root)(absolute.parent.resolve() / absolute.name)
 
 
 def _declares(file: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
+from memlint.config import code_prefix
 from memlint.lint.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
@@ -95,18 +96,12 @@ def prefixes(key: str, texts: Iterable[str], rules: Sequence[Rule], *, complete:
 
 
 def _prefix(key: str, text: str, rules: Sequence[Rule], *, complete: bool) -> str:
-    prefix = normal(text)
+    prefix = code_prefix(text)
     if text.strip() and any(rule.code.startswith(prefix) for rule in rules):
         return prefix
     if text.strip() and not complete and not prefix.startswith(OWN_LETTERS):
         return prefix
     raise unknown(text, rules, key)
-
-
-def normal(text: str) -> str:
-    """A code or beginning as codes are compared with it: upper-case, and empty for `ALL`."""
-    code = text.strip().upper()
-    return "" if code == "ALL" else code
 
 
 def _longest(code: str, prefixes: Iterable[str]) -> int:

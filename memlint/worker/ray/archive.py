@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 import os
 import zipfile
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
+from memlint.base.exclusion import exclusion
 from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
@@ -60,23 +60,21 @@ def unpack(archive: bytes, root: Path) -> None:
 
 
 def _files(root: Path, exclude: Sequence[str]) -> Iterator[Path]:
+    is_excluded = exclusion(exclude, root)
     for place, directories, names in os.walk(root):
         here = Path(place)
         directories[:] = [
             name
             for name in directories
             if name not in _SKIPPED
-            and not _left_out(here / name, root, exclude)
+            and not name.startswith(".")
+            and not is_excluded(here / name)
             and not any((here / name / mark).exists() for mark in _MARKS)
         ]
         for file in (here / name for name in names):
-            if file.suffix.lower() in _SUFFIXES and not _left_out(file, root, exclude) and file.is_file():
+            is_wanted = file.suffix.lower() in _SUFFIXES and not file.name.startswith(".")
+            if is_wanted and not is_excluded(file) and file.is_file():
                 yield file
-
-
-def _left_out(path: Path, root: Path, exclude: Sequence[str]) -> bool:
-    texts = (path.name, path.relative_to(root).as_posix())
-    return path.name.startswith(".") or any(fnmatch(text, pattern.rstrip("/")) for pattern in exclude for text in texts)
 
 
 def _refuse_large(root: Path, files: dict[str, Path]) -> None:

@@ -1,0 +1,33 @@
+"""`exclude`: files and folders left out by patterns as in a .gitignore."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+def exclusion(patterns: Sequence[str], root: Path) -> Callable[[Path], bool]:
+    """Give what says whether `patterns` leave out an absolute path below `root`, or a folder around it.
+
+    Nothing leaves out `root` itself or a path elsewhere. Raises UsageError for a pattern that has no meaning.
+    """
+    if not patterns:
+        return lambda _path: False
+    from pathspec import GitIgnoreSpec  # noqa: PLC0415 -- most runs exclude nothing
+
+    try:
+        spec = GitIgnoreSpec.from_lines(patterns)
+    except ValueError as error:
+        raise UsageError(f"exclude: {error}", "Write patterns as in a .gitignore: vendor, *_old.py, src/**.") from error
+
+    def is_excluded(path: Path) -> bool:
+        if path == root or not path.is_relative_to(root):
+            return False
+        return spec.match_file(path.relative_to(root).as_posix() + "/" * path.is_dir())
+
+    return is_excluded
