@@ -46,9 +46,9 @@ class Measured(NamedTuple):
 
 
 def measured(model: str, num_sizes: int) -> Measured:
-    from memlint.commands.analyse.child import traced
     from memlint.cuda.devices import device_named
     from memlint.scaling.steps import Steps
+    from memlint.tracing.workload_errors import trace_of_workload
     from memlint.workloads.build.construct import completed_program
     from memlint.workloads.find.discover import complete, find_workloads
 
@@ -58,7 +58,7 @@ def measured(model: str, num_sizes: int) -> Measured:
 
     def seconds_to_trace(batch: int) -> float:
         start = time.process_time()
-        traced(completed_program(replace(completed, batch=batch), ROOT), device)
+        trace_of_workload(completed_program(replace(completed, batch=batch), ROOT), device)
         return time.process_time() - start
 
     first, *before = UNSEEN

@@ -85,7 +85,7 @@ def _analysed(workload) -> bool:
 
     from memlint.base.errors import MemlintError
     from memlint.base.units import format_nbytes
-    from memlint.commands.analyse.child import Analysis
+    from memlint.commands.analyse.analysis import Analysis
 
     start = time.perf_counter()
     try:

@@ -47,5 +47,9 @@ class RuleError(MemlintError):
     """A rule or a plugin is broken."""
 
 
+class ProgramError(Exception):
+    """Base of what memlint's own part of a program raises beside the user's code: no mistake, and never shown."""
+
+
 GUARD = "memlint runs a file by importing it: guard its script part with `if __name__ == '__main__':`."
 """The hint where a file is a script that does its work, or ends the process, when it is imported."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from memlint.lint import rule as lint
     from memlint.lint.rule import Case, Rule
-    from memlint.report.model import Finding
+    from memlint.report.model import RunFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def run_cases(subjects: Subjects) -> Iterator[Outcome]:
 
 def _problem(rule: Rule, case: Case, kind: str, paths: Sequence[Path]) -> str:
     try:
-        found: Iterable[lint.Finding | Finding]
+        found: Iterable[lint.Finding | RunFinding]
         found = _found_in_trace(rule, case, paths) if isinstance(rule, TraceRule) else _found_in_source(rule, case)
     except _NotRunError as error:
         return str(error)
@@ -127,7 +127,7 @@ def _found_in_source(rule: Rule, case: Case) -> list[lint.Finding]:
         raise _NotRunError(f"the case {error.reason} (line {error.line})") from error
 
 
-def _found_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[Finding]:
+def _found_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[RunFinding]:
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         file = Path(folder).resolve() / "case.py"
         file.write_text(case.source, encoding="utf-8")

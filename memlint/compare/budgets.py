@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memlint.base.limits import outcome
 from memlint.compare.comparison import BudgetCheck
 
 if TYPE_CHECKING:
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
     from memlint.compare.comparison import BudgetOutcome, Facts
     from memlint.report.model import Budget
+
+_OUTCOMES: dict[str, BudgetOutcome] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "uncertain"}
 
 
 def checks(budget: Budget | None, base: Facts | None, head: Facts | None, measure: str) -> list[BudgetCheck]:
@@ -27,10 +30,8 @@ def checks(budget: Budget | None, base: Facts | None, head: Facts | None, measur
 def _checks(budget: Budget, base: Facts | None, head: Facts, measure: str) -> Iterator[BudgetCheck]:
     after = getattr(head.peak, measure)
     if budget.max is not None:
-        outcome: BudgetOutcome = (
-            "kept" if after.high <= budget.max else "exceeded" if after.low > budget.max else "uncertain"
-        )
-        yield BudgetCheck(rule="max", limit=budget.max, actual=after.estimate, outcome=outcome, level=budget.level)
+        kept = _OUTCOMES[outcome(after.low, after.high, budget.max)]
+        yield BudgetCheck(rule="max", limit=budget.max, actual=after.estimate, outcome=kept, level=budget.level)
     before = getattr(base.peak, measure).estimate if base is not None and base.peak is not None else None
     increase = None if before is None else after.estimate - before
     percent = None if before is None or increase is None else 100 * increase / max(before, 1)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import UnreadableFile
-from memlint.report.model import Error, Workload
+from memlint.report.from_rules import failed_target
+from memlint.report.model import Error
 from memlint.workloads.find.target import SEPARATOR
 
 if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report
+    from memlint.report.model import Finding, Report, Workload
 
 
 def failures(report: Report) -> list[Workload]:
@@ -17,10 +18,7 @@ def failures(report: Report) -> list[Workload]:
     unreadable = (finding for finding in report.findings if is_unreadable(finding))
     return [
         *(workload for workload in report.workloads if is_target(workload)),
-        *(
-            Workload(name=each.path, target=each.path, error=Error(kind="target", message=each.message))
-            for each in unreadable
-        ),
+        *(failed_target(each.path, Error(kind="target", message=each.message)) for each in unreadable),
     ]
 
 

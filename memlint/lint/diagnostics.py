@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import re
 import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -36,8 +35,8 @@ class Diagnostic(Rule):
     looks_at = "memlint's own run"
 
     @classmethod
-    def at(cls, path: str, line: int, message: str, fix: str, column: int = 1) -> Finding:
-        """Make a Finding of this diagnostic."""
+    def at(cls, path: str, line: int, message: str, fix: str, column: int = 1, *, subject: str = "") -> Finding:
+        """Make a Finding of this diagnostic, about the code `subject` if it is about one."""
         return Finding(
             code=cls.code,
             path=path,
@@ -49,6 +48,7 @@ class Diagnostic(Rule):
             nbytes=None,
             peak_change=None,
             fix=fix,
+            subject=subject,
         )
 
 
@@ -191,13 +191,8 @@ class BrokenRule(Diagnostic):
             1,
             f"Rule {rule.code} ({rule.name}) failed: {describe(error)}{place}.",
             f"{mend}, and ignore {rule.code} until it is repaired.",
+            subject=rule.code,
         )
-
-    @staticmethod
-    def failed_rule(message: str) -> str:
-        """Give the code of the rule that a finding of `of_rule` is about; empty if `message` is another's."""
-        found = re.match(r"Rule (\w+) \(\S+\) failed: ", message)
-        return found[1] if found else ""
 
     @classmethod
     def of_plugin(cls, plugin: str, distribution: str, error: BaseException, rule: object = None) -> Finding:
@@ -272,6 +267,7 @@ class UnusedSuppression(Diagnostic):
             ("Remove the comment" if alone else f"Remove {code} from the comment")
             + (", unless another workload or batch size needs it." if traced else "."),
             suppression.column,
+            subject=code,
         )
         return replace(unused, severity=Severity.NOTE) if traced else unused
 

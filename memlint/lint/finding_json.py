@@ -24,6 +24,7 @@ def to_json(finding: Finding, path: str) -> dict[str, Any]:
         "nbytes": finding.nbytes,
         "peak_change": finding.peak_change,
         "fix": finding.fix,
+        "subject": finding.subject,
         "correction": correction
         and {
             "applicability": correction.applicability.value,
@@ -46,6 +47,7 @@ def from_json(fields: dict[str, Any], path: str) -> Finding:
         nbytes=_number(fields["nbytes"]),
         peak_change=_number(fields["peak_change"]),
         fix=str(fields["fix"]),
+        subject=str(fields["subject"]),
         correction=correction
         and Correction(
             tuple(Edit(int(start), int(end), str(text)) for start, end, text in correction["edits"]),

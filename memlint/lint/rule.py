@@ -125,6 +125,8 @@ class Finding:
     fix: str
     correction: Correction | None = None
     """What `--fix` does to the file; None where a person has to."""
+    subject: str = ""
+    """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names."""
 
 
 Findings = Iterator[Finding]

@@ -34,9 +34,13 @@ class Located(Protocol):
     def line(self) -> int:
         """From 1."""
 
+
+class AboutRule(Located, Protocol):
+    """A finding that may be one of memlint's own about a rule."""
+
     @property
-    def message(self) -> str:
-        """What was found."""
+    def subject(self) -> str:
+        """Code of that rule."""
 
 
 F = TypeVar("F", bound=Located)
@@ -132,9 +136,9 @@ def codes_of(rules: Iterable[Rule], base: type[Rule]) -> frozenset[str]:
     return frozenset(rule.code for rule in rules if isinstance(rule, base))
 
 
-def without_failed(codes: frozenset[str], findings: Iterable[Located]) -> frozenset[str]:
+def without_failed(codes: frozenset[str], findings: Iterable[AboutRule]) -> frozenset[str]:
     """Leave out the codes of rules that `findings` say failed: what they would have found is not known."""
-    return codes - {BrokenRule.failed_rule(finding.message) for finding in findings if finding.code == BrokenRule.code}
+    return codes - {finding.subject for finding in findings if finding.code == BrokenRule.code}
 
 
 def _read(path: str) -> Source | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from memlint.report.model import Finding
 
 if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report
+    from memlint.report.model import Report
+
+F = TypeVar("F", bound=Finding)
 
 
 class FindingsByWorkload(NamedTuple):
@@ -39,7 +43,7 @@ def workload_positions(report: Report) -> list[int | None]:
     return [position(finding) for finding in report.findings]
 
 
-def moved(finding: Finding, by: int) -> Finding:
+def moved(finding: F, by: int) -> F:
     """The finding after its Workload has come to stand so many places further on."""
     if finding.workload_position is None:
         return finding

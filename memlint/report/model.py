@@ -11,12 +11,13 @@ from typing import Annotated, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
+from memlint.base.limits import Outcome
+
 CategoryName = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
 ]
 PhaseName = Literal["forward", "backward", "optimizer", "other"]
 Measure = Literal["requested", "allocated", "reserved", "device"]
-Outcome = Literal["fits", "does not fit", "uncertain"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]
@@ -408,6 +409,13 @@ class Finding(Record):
     """Name of the Workload it was found in; None for rules that read only the source."""
     workload_position: NonNegativeInt | None = None
     """Where that Workload stands in `workloads`, counted from 0: several may have one name."""
+
+
+class RunFinding(Finding):
+    """A Finding as long as the run goes on; in a Report it is a plain one."""
+
+    subject: str = ""
+    """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names."""
 
 
 class Skipped(Record):

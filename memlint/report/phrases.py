@@ -11,7 +11,8 @@ from memlint.base.units import format_count, format_nbytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memlint.report.model import Change, Interval, LineBytes, Measure, Outcome, Severity, Sweep
+    from memlint.base.limits import Outcome
+    from memlint.report.model import Change, Interval, LineBytes, Measure, Severity, Sweep
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
+from memlint.base.limits import outcome
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.analyse.child import taken
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import most_device, peaks
@@ -17,6 +17,7 @@ from memlint.scaling.calls import TooLongError, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Found, largest_within
+from memlint.tracing.workload_errors import storages_of_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,11 +129,8 @@ class Steps:
         most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
         ranges = {name: Interval(**getattr(most, name)._asdict()) for name in most._fields}
         told = {"batch": point[0], **ranges, "evidence": evidence}
-        return Row.model_validate({**told, "outcome": self._outcome(*most.device) if self.device.is_cuda else None})
-
-    def _outcome(self, low: int, _estimate: int, high: int) -> str:
-        limit = self.device.total_nbytes
-        return "fits" if high <= limit else "does not fit" if low > limit else "uncertain"
+        within = outcome(most.device.low, most.device.high, self.device.total_nbytes) if self.device.is_cuda else None
+        return Row.model_validate({**told, "outcome": within})
 
     @property
     def _settings(self) -> AllocatorSettings:
@@ -240,7 +238,7 @@ class Steps:
             raise self._rejected[point]
         if point not in self.lives:
             try:
-                self.lives[point] = lives_of(taken(self._program(point), self.device, self._settings))
+                self.lives[point] = lives_of(storages_of_workload(self._program(point), self.device, self._settings))
             except WorkloadError as error:
                 self._rejected[point] = error
                 raise
@@ -248,7 +246,7 @@ class Steps:
 
     def _sample(self, point: Point) -> Sample:
         with recorded(self.most_calls) as calls:
-            storages = taken(self._program(point), self.device, self._settings)
+            storages = storages_of_workload(self._program(point), self.device, self._settings)
         self.lives[point] = lives_of(storages)
         return Sample(point, storages, tuple(calls))
 

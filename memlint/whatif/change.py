@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from memlint.base.errors import ProgramError
 from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ MIN_SHARE = 0.01
 _BY_BATCH = (Category.INPUT, Category.ACTIVATION, Category.TEMPORARY, Category.WORKSPACE)
 
 
-class NotApplicableError(Exception):
+class NotApplicableError(ProgramError):
     """The Change means nothing for this program."""
 
 

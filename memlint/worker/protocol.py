@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from memlint.config import Settings
-from memlint.report.model import Finding, Skipped, Workload
+from memlint.report.model import RunFinding, Skipped, Workload
 
 if TYPE_CHECKING:
     from memlint.base.errors import MemlintError
@@ -57,7 +57,7 @@ class Result(_Message):
 
     torch: str | None = None
     workloads: list[Workload] = []
-    findings: list[Finding] = []
+    findings: list[RunFinding] = []
     skipped: list[Skipped] = []
     declarations: list[str] = []
     """With `init`: TOML or Python text for each Workload."""

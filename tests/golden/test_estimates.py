@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memlint.commands.analyse.child import Analysis
+from memlint.commands.analyse.analysis import Analysis
 from memlint.workloads.find.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]

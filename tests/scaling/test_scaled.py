@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("torch")
 
-from memlint.commands.analyse.child import taken, traced
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import peaks
@@ -19,6 +18,7 @@ from memlint.scaling.calls import can_be_made_alone, recorded
 from memlint.scaling.grid import Grid
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.tracing.storages import Storages
+from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete, find_workloads
 
@@ -39,11 +39,11 @@ def sampler(file: Path, **options: object):
 
     def sample(batch: int) -> Sample:
         with recorded() as calls:
-            storages = taken(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
+            storages = storages_of_workload(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
         return Sample((batch,), storages, tuple(calls))
 
     def trace(batch: int) -> Trace:
-        return traced(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
+        return trace_of_workload(completed_program(replace(completed, batch=batch), ROOT), device_named(GPU))
 
     return sample, trace
 

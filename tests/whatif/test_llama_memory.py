@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from memlint.commands.analyse.child import Analysis
+from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.changes import CheckpointModules, DropReference
 from memlint.whatif.changes.drop_reference import dead_references

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from memlint.commands.analyse.child import Analysis, analyse
+from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.worker.protocol import Request
 from memlint.workloads.find.discover import find_workloads

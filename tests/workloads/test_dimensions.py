@@ -17,7 +17,8 @@ from click.testing import CliRunner
 import memlint.commands.check.command
 from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.commands.analyse.child import Analysis, find_asked
+from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.child import find_asked
 from memlint.commands.check.command import Run
 from memlint.config import Settings, override
 from memlint.worker.protocol import Request

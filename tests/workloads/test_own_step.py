@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.commands.analyse.child import Analysis
+from memlint.commands.analyse.analysis import Analysis
 from memlint.tracing.records import Phase
 from memlint.workloads.find.discover import find_workloads
 

@@ -17,7 +17,6 @@ from memlint.commands.check.settled import (
     keep_needed_comments,
     leave_out,
     once_per_rule,
-    reported,
     unused_in_traces,
 )
 from memlint.commands.check.settled import statistics as count_findings
@@ -25,8 +24,9 @@ from memlint.commands.targets import distinct, passed_over, resolve, together
 from memlint.cuda.devices import device_named
 from memlint.lint.suppression import unsuppressed
 from memlint.report.findings_by_workload import moved
+from memlint.report.from_rules import error_of, failed_target, finding_of
 from memlint.report.model import Baseline as KnownFindings
-from memlint.report.model import Error, Finding, Report, Settings, Skipped, Sweep, Workload
+from memlint.report.model import Finding, Report, RunFinding, Settings, Skipped, Sweep, Workload
 from memlint.report.paths import relative
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
@@ -49,7 +49,6 @@ _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.commands.sweep.child:around"
 _BESIDE = {"detail": {"around": True}, "plan": False, "thorough": False, "timeline": False, "init": False}
-_KINDS = ("usage", "target", "workload", "trace", "worker", "rule")
 
 
 @dataclass(slots=True)
@@ -59,7 +58,7 @@ class Run:
     settings: Settings = field(default_factory=Settings)
     torch: str | None = None
     workloads: list[Workload] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[RunFinding] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     declarations: list[str] = field(default_factory=list)
     """With `init`: what to add to the configuration."""
@@ -67,7 +66,7 @@ class Run:
     """For each target whose code ran: its name, stdout and stderr."""
     empty: list[tuple[Request, list[Skipped]]] = field(default_factory=list)
     """Files that were named and gave no Workload, with what was left out of each."""
-    traced: list[Finding] = field(default_factory=list)
+    traced: list[RunFinding] = field(default_factory=list)
     """Everything that rules of traced steps found, suppressed or not."""
     traced_lines: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     """By absolute path: the lines those rules have seen at work."""
@@ -89,14 +88,14 @@ class Run:
     def report(self, *, statistics: bool = False) -> Report:
         """Everything in a fixed order, with paths written relative to the current directory, or as they were typed."""
         written = relative([finding.model_dump() for finding in self.findings], Path.cwd(), self.files)
-        found = computed_first(map(Finding.model_validate, written))
+        found = computed_first(map(RunFinding.model_validate, written))
         found.sort(key=lambda finding: (finding.path, finding.line, finding.column, finding.code))
         report = Report(
             tool=f"memlint {__version__}",
             torch=self.torch,
             settings=self.settings,
             workloads=self.workloads,
-            findings=once_per_rule(dict.fromkeys(found)),
+            findings=[Finding(**each.model_dump(exclude={"subject"})) for each in once_per_rule(dict.fromkeys(found))],
             skipped=self.skipped,
             baseline=self.baseline,
             statistics=count_findings(found, self.names) if statistics else None,
@@ -265,7 +264,7 @@ def _lint(target: Targets, choice: Choice, run: Run, *, cache: bool) -> None:
     files = [file for file in target.files if not unreadable or str(file.resolve()) not in unreadable]
     registry = choice.registry
     found = choice.findings(target, files, cache=cache)
-    run.findings += [reported(finding) for finding in (*choice.wanted(registry.problems), *found)]
+    run.findings += [finding_of(finding) for finding in (*choice.wanted(registry.problems), *found)]
     run.correctable.update(finding.correction.applicability for finding in found if finding.correction)
     run.files += target.files
     run.names |= {rule.code: rule.name for rule in registry.rules}
@@ -374,18 +373,10 @@ def _idle_budgets(arguments: Sequence[str], targets: Sequence[Targets], run: Run
 
 
 def _failed(target: str, error: MemlintError, traceback: tuple[str, ...] = ()) -> Workload:
-    kind = type(error).__name__.removesuffix("Error").lower()
     file = str(Path(target.partition(SEPARATOR)[0]).resolve())
-    return Workload(
-        name=target,
-        target=target,
-        error=Error(
-            kind=kind if kind in _KINDS else "internal",  # type: ignore[arg-type]
-            message=error.message.removeprefix(f"{file} ").removeprefix(f"{target} "),  # which is said already
-            hint=error.hint or "See the whole traceback with -v.",
-            traceback=list(traceback),
-        ),
-    )
+    message = error.message.removeprefix(f"{file} ").removeprefix(f"{target} ")  # which is said already
+    changed = {"message": message, "hint": error.hint or "See the whole traceback with -v."}
+    return failed_target(target, error_of(error, traceback).model_copy(update=changed))
 
 
 def _settings(settings: config.Settings, *, execute: bool) -> Settings:

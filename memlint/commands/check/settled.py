@@ -10,7 +10,8 @@ from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report_model
-from memlint.report.model import CodeCount, Finding, Stale
+from memlint.report.from_rules import finding_of
+from memlint.report.model import CodeCount, RunFinding, Stale
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 
@@ -20,11 +21,10 @@ if TYPE_CHECKING:
     from memlint.commands.check.command import Run
     from memlint.commands.check.rules import Choice
     from memlint.commands.targets import Targets
-    from memlint.lint import rule
     from memlint.lint.baseline import Baseline
 
 
-def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[Finding]:
+def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[RunFinding]:
     """Comments in the files of `target` for rules of traced steps that found nothing there, if all Workloads ran."""
     only_one = any(request.path and request.qualname for request in target.requests)
     if only_one or any(workload.error for workload in run.workloads):
@@ -33,11 +33,11 @@ def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[Finding]
         return []
     codes = without_failed(codes_of(choice.rules, TraceRule), run.traced)
     files = {os.path.realpath(file) for file in target.files}
-    comments: list[Finding] = []
+    comments: list[RunFinding] = []
     for path, lines in run.traced_lines.items():
         source = _read(path) if os.path.realpath(path) in files else None
         if source is not None:
-            comments += [reported(found) for found in unused(source, run.traced, codes, lines)]
+            comments += [finding_of(found) for found in unused(source, run.traced, codes, lines)]
     return choice.wanted(comments)
 
 
@@ -54,8 +54,8 @@ def keep_needed_comments(chosen: Sequence[Choice], run: Run) -> None:
                 if found.path == path and found.code in comment.codes and comment.first <= found.line <= comment.last
             }
 
-    def is_wrong(found: Finding) -> bool:
-        code = found.message.partition(" ")[0]
+    def is_wrong(found: RunFinding) -> bool:
+        code = found.subject
         if found.code != UnusedSuppression.code or code not in codes:
             return False
         return not run.complete or (os.path.realpath(found.path), found.line, found.column, code) in needed
@@ -73,7 +73,8 @@ def _read(path: str) -> Source | None:
 def leave_out(known: Baseline, targets: Sequence[Targets], chosen: Sequence[Choice], run: Run) -> None:
     """Take the findings away that are known, and say which entries of the baseline are stale."""
     found = run.report().findings
-    run.findings, missing = known.split(found)
+    new, missing = known.split(found)
+    run.findings = [RunFinding(**each.model_dump()) for each in new]
     read = {
         os.path.realpath(file): choice for target, choice in zip(targets, chosen, strict=True) for file in target.files
     }
@@ -95,7 +96,7 @@ def leave_out(known: Baseline, targets: Sequence[Targets], chosen: Sequence[Choi
     )
 
 
-def computed_first(findings: Iterable[Finding]) -> list[Finding]:
+def computed_first(findings: Iterable[RunFinding]) -> list[RunFinding]:
     """The findings without what a rule said of the text of a line where it has computed bytes of a traced step."""
     found = list(findings)
     computed = {(each.path, each.line, each.code) for each in found if each.confidence != "heuristic"}
@@ -104,13 +105,13 @@ def computed_first(findings: Iterable[Finding]) -> list[Finding]:
     ]
 
 
-def once_per_rule(findings: Iterable[Finding]) -> list[Finding]:
+def once_per_rule(findings: Iterable[RunFinding]) -> list[RunFinding]:
     """One finding for each rule that failed, however often it did."""
     first: dict[str, int] = {}
     times: Counter[str] = Counter()
-    kept: list[Finding] = []
+    kept: list[RunFinding] = []
     for finding in findings:
-        code = BrokenRule.failed_rule(finding.message) if finding.code == BrokenRule.code else ""
+        code = finding.subject if finding.code == BrokenRule.code else ""
         if code not in first:
             kept.append(finding)
         if code:
@@ -123,24 +124,8 @@ def once_per_rule(findings: Iterable[Finding]) -> list[Finding]:
     return kept
 
 
-def statistics(findings: Iterable[Finding], names: Mapping[str, str]) -> list[CodeCount]:
+def statistics(findings: Iterable[RunFinding], names: Mapping[str, str]) -> list[CodeCount]:
     """Count the findings of each rule, most first; `names` are those of the rules by code."""
     counts = Counter(finding.code for finding in once_per_rule(dict.fromkeys(findings)))
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return [CodeCount(code=code, name=names.get(code, ""), count=count) for code, count in ordered]
-
-
-def reported(found: rule.Finding) -> Finding:
-    """A rule's finding as the Report says it."""
-    return Finding(
-        code=found.code,
-        path=found.path,
-        line=found.line,
-        column=found.column,
-        message=found.message,
-        severity=found.severity.value,
-        confidence=found.confidence.value,
-        nbytes=found.nbytes,
-        peak_change=found.peak_change,
-        fix=found.fix,
-    )

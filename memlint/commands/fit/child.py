@@ -10,7 +10,8 @@ import torch
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.analyse.child import Analysis, find_asked, taken, traced
+from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.child import find_asked
 from memlint.commands.sweep.records import Fit, Parts, Way
 from memlint.commands.sweep.subject import subject
 from memlint.cuda.allocator.reference import AllocatorSettings
@@ -19,6 +20,7 @@ from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.steps import Steps
+from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.whatif.change import ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
@@ -96,7 +98,7 @@ class _Search:
         self.device = device_named(workload.gpu)
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
-        self._trace: Trace = traced(completed_program(workload, root), self.device, self._settings)
+        self._trace: Trace = trace_of_workload(completed_program(workload, root), self.device, self._settings)
 
     def why_whole(self) -> str | None:
         """Why the batch is not cut into parts."""
@@ -140,7 +142,7 @@ class _Search:
             more = (AccumulationSteps(number),) if number > 1 else ()
             try:
                 program = self._changed((*changes, *more))(self.workload)
-                lives = lives_of(taken(program, self.device, self._settings))
+                lives = lives_of(storages_of_workload(program, self.device, self._settings))
             except (MemlintError, NotApplicableError):
                 return None
             device = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings).device

@@ -9,7 +9,7 @@ import torch
 
 from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
-from memlint.commands.analyse.child import Analysis
+from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.timeline import Timeline, by_category, live, without
 from memlint.tracing.records import Phase
 from memlint.validate.conditions import reason_to_skip, under

@@ -32,6 +32,8 @@ class LeftOut(NamedTuple):
 
     name: str
     reason: str
+    has_failed: bool = False
+    """Whether it could not be built."""
 
 
 class Found(NamedTuple):
@@ -118,10 +120,10 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
         else:
             roots.append(candidate)
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
-    kept = [left for left in left_out if left.name not in built or not _is_failure(left)]
+    kept = [left for left in left_out if left.name not in built or not left.has_failed]
     kept = [
         LeftOut(left.name, "it is a part of another model")
-        if classes.get(left.name) in used and _is_failure(left)
+        if classes.get(left.name) in used and left.has_failed
         else left
         for left in kept
     ]
@@ -137,13 +139,9 @@ def _candidate(name: str, maker: object, workload: Workload) -> _Candidate | Lef
     try:
         model = build_object(maker, workload).model
     except (WorkloadError, TargetError) as error:
-        return LeftOut(name, error.message)
+        return LeftOut(name, error.message, has_failed=True)
     parts = frozenset(type(part) for part in model.modules() if part is not model)
     return _Candidate(name, sum(parameter.numel() for parameter in model.parameters()), parts)
-
-
-def _is_failure(left: LeftOut) -> bool:
-    return not left.reason.startswith("it ")
 
 
 def _is_model_class(value: object, module: ModuleType, name: str) -> bool:

@@ -1,0 +1,98 @@
+"""One Workload, traced: what rules and what-ifs may ask about it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from memlint.accelerator import lazy_imports
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.devices import Device, device_named
+from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.timeline import Timeline
+from memlint.tracing.records import Assumption, Trace
+from memlint.tracing.workload_errors import trace_of_workload
+from memlint.whatif.change import ChangedProgram
+from memlint.whatif.holders import find_holders
+from memlint.whatif.long_run import run_longer
+from memlint.whatif.simulation import Simulation, WhatIf
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.find.discover import complete
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from memlint.memory.retention import Holder, LongRun
+    from memlint.whatif.change import Change
+    from memlint.workloads.build.program import Program
+    from memlint.workloads.spec import Workload
+
+
+@dataclass
+class Analysis:
+    """The Context of rules."""
+
+    workload: Workload
+    device: Device
+    trace: Trace
+    timeline: Timeline
+    estimate: Estimate
+    budget: int | None
+    program: Program
+    rebuild: Callable[[], Program]
+    simulation: Simulation
+    thorough: bool = False
+    _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Analysis:
+        """Trace `workload`. Raises WorkloadError for what its code raises, TraceError for what cannot be traced."""
+        device = device_named(workload.gpu)
+        completed, assumptions = complete(workload, root)
+        rebuild = functools.partial(completed_program, completed, root)
+        program = rebuild()
+        program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
+        settings = AllocatorSettings.parse(completed.allocator)
+        trace = trace_of_workload(program, device, settings)
+        if lazy_imports.Compilation.asked:
+            text = "torch.compile is left out: what it would compile runs eagerly, and may take less memory"
+            program.assumptions.append(Assumption(text, None))
+        if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
+            text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
+            program.assumptions.append(Assumption(text, None))
+        timeline = Timeline.of(trace)
+        peak = estimate(timeline, device, trace.nodes, settings)
+        run = functools.partial(trace_of_workload, device=device, allocator=settings)
+        simulation = Simulation(rebuild, run, device, settings, program=program, trace=trace, estimate=peak)
+        return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
+
+    def retrace(self, change: Change) -> Estimate | None:
+        """Estimate of the changed program; None where the change does not apply to it."""
+        answer = self.simulation.what_if(change)
+        return answer.estimate if answer is not None else None
+
+    def what_if(self, *changes: Change) -> WhatIf | None:
+        """What the changes do together; None where one does not apply or the program fails with it."""
+        return self.simulation.what_if(*changes)
+
+    def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
+        """Which variables hold these Buffers at the peak."""
+        ids = frozenset(buffer_ids)
+        if ids not in self._holders:
+            self._holders[ids] = self.holders_after((), self.estimate.peak_event, ids)
+        return self._holders[ids]
+
+    def holders_after(
+        self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
+    ) -> Mapping[int, Holder]:
+        """Which variables of the changed program hold these Buffers at an event of its Trace."""
+        traced = [change for change in changes if not change.is_edit]
+        program = ChangedProgram(self.rebuild(), *traced) if traced else self.rebuild()
+        return find_holders(program, self.device, event, buffer_ids, self.simulation.settings)
+
+    @functools.cached_property
+    def long_run(self) -> LongRun:
+        """Four steps in a row, and the variables that keep what these leave behind."""
+        return run_longer(self.rebuild(), self.device, self.simulation.settings)

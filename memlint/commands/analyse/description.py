@@ -1,0 +1,182 @@
+"""One analysed Workload as the Report says it."""
+
+from __future__ import annotations
+
+import linecache
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.limits import outcome
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.memory.liveness import dead_at, least_peak
+from memlint.report import model as report
+from memlint.report.from_trace import course_of, peak_of, place_of, plan_of, what_ifs_of
+from memlint.tracing.records import Category
+from memlint.whatif.plan import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from memlint.commands.analyse.analysis import Analysis
+    from memlint.config import Budget
+    from memlint.tracing.records import Buffer
+    from memlint.workloads.spec import Workload
+
+NUM_LISTED = 200
+"""Buffers, modules and lines listed in a Report; the rest is counted."""
+_NOT_BY_LINE = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.WORKSPACE)
+
+
+def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
+    """The fields that say which Workload it is and what it may take."""
+    names = ("name", "target", "mode", "batch", "dtype", "gpu", "allocator", "origin")
+    return {
+        **{name: getattr(workload, name) for name in names},
+        "optimizer": workload.optimizer if workload.mode == "train" else None,
+        "allowed": report.Budget.model_validate(budget.model_dump()) if budget else None,
+    }
+
+
+def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
+    """The Workload with its Estimate, its assumptions and whether it fits."""
+    assumptions = dict.fromkeys((*analysis.program.assumptions, *analysis.trace.assumptions))
+    return report.Workload(
+        **identity(analysis.workload, budget),
+        assumptions=[report.Assumption(text=each.text, **place_of(each.frame)) for each in assumptions],
+        estimate=_estimate(analysis),
+        verdict=_gpu_verdict(analysis),
+        budget=_budget_verdict(analysis, budget),
+        what_ifs=what_ifs_of(analysis.simulation.answers, analysis.trace),
+    )
+
+
+def plan(analysis: Analysis, *, dynamics: bool) -> report.Plan | None:
+    """What brings the peak below the budget, or into the GPU; None where there is neither."""
+    limit = _budget_verdict(analysis, None) or _gpu_verdict(analysis)
+    if limit is None:
+        return None
+    planner = Planner(
+        analysis.workload, analysis.simulation, analysis.holders_after, limit.limit, limit.measure, dynamics
+    )
+    return plan_of(planner.plan(), limit.limit_name, analysis.trace)
+
+
+def _budget_verdict(analysis: Analysis, budget: Budget | None) -> report.Verdict | None:
+    if not analysis.budget:
+        return None
+    return _verdict(analysis, analysis.budget, "budget", level=budget.level if budget else "error")
+
+
+def _gpu_verdict(analysis: Analysis) -> report.Verdict | None:
+    """Whether it fits the GPU; where the process may reserve a share of it only, whether it fits that."""
+    device = analysis.device
+    if not device.is_cuda:
+        return None
+    fraction = AllocatorSettings.parse(analysis.workload.allocator).memory_fraction
+    if fraction < 1:
+        share = int(fraction * device.total_nbytes)
+        return _verdict(analysis, share, f"{fraction:.0%} of {device.title}", measure="reserved")
+    return _verdict(analysis, device.total_nbytes, device.title)
+
+
+def _verdict(
+    analysis: Analysis, limit: int, name: str, *, measure: Any = "device", level: Any = "error"
+) -> report.Verdict:
+    low, _, high = getattr(analysis.estimate, measure)
+    return report.Verdict(outcome=outcome(low, high, limit), limit=limit, limit_name=name, level=level, measure=measure)
+
+
+def _estimate(analysis: Analysis) -> report.Estimate:
+    peak = analysis.estimate
+    dead = {buffer.id for buffer in dead_at(analysis.trace, peak.peak_event)} if peak.peak_event >= 0 else set()
+    types = dict(analysis.trace.modules)
+
+    def why(b: Buffer) -> str:
+        if b.id in dead:
+            return "held by a Python reference"
+        if b.category is Category.ACTIVATION:
+            return "saved for backward"
+        return "in use" if b.category is Category.TEMPORARY else ""
+
+    return report.Estimate(
+        peak=peak_of(peak),
+        phase=peak.phase.value,
+        op=peak.op,
+        **place_of(peak.frame),
+        module=peak.module,
+        phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
+        least=least_peak(analysis.trace),
+        categories={category.value: nbytes for category, nbytes in peak.categories.items()},
+        at_peak=[
+            report.AliveBuffer(
+                nbytes=b.nbytes,
+                dtype=b.dtype,
+                shape=b.shape,
+                category=b.category.value,
+                op=b.op,
+                **place_of(b.frame),
+                module=b.module,
+                name=b.name,
+                why=why(b),
+            )
+            for b in peak.at_peak[:NUM_LISTED]
+        ],
+        num_at_peak=len(peak.at_peak),
+        course=course_of(analysis.timeline, analysis.trace.nodes),
+        by_module=[
+            report.ModuleBytes(module=module, type=types.get(module, ""), **_totals(group))
+            for module, group in _groups(peak.at_peak, _owner)
+        ],
+        by_line=[
+            report.LineBytes(
+                **place_of(frame),
+                **_totals(group),
+                dtype=group[0].dtype,
+                shape=group[0].shape,
+                module=_pattern({b.module for b in group}),
+                why=_groups(group, why)[0][0],
+                source=linecache.getline(frame.path, frame.line).strip() if frame else "",
+            )
+            for frame, group in _groups([b for b in peak.at_peak if b.category not in _NOT_BY_LINE], lambda b: b.frame)
+        ],
+    )
+
+
+def _owner(b: Buffer) -> str:
+    """The module a Buffer belongs to: of a named tensor that of its parameter, else where it was made."""
+    if b.category in _NOT_BY_LINE and b.name:
+        return b.name.rpartition(" of ")[2].rpartition(".")[0]
+    return b.module
+
+
+def _groups(buffers: Iterable[Buffer], key: Callable[[Buffer], Any]) -> list[tuple[Any, list[Buffer]]]:
+    """The Buffers by `key`, the group with the most bytes first."""
+    groups: defaultdict[Any, list[Buffer]] = defaultdict(list)
+    for b in buffers:
+        groups[key(b)].append(b)
+    return sorted(groups.items(), key=lambda item: -_sum(item[1]))[:NUM_LISTED]
+
+
+def _sum(buffers: Iterable[Buffer]) -> int:
+    return sum(b.nbytes for b in buffers)
+
+
+def _totals(group: list[Buffer]) -> dict[str, Any]:
+    categories = {category.value: _sum(part) for category, part in _groups(group, lambda b: b.category)}
+    return {"nbytes": _sum(group), "num_buffers": len(group), "categories": categories}
+
+
+def _pattern(modules: set[str]) -> str:
+    """One path for all of `modules`, with `*` where they differ in a number; empty if they differ otherwise."""
+    split = [m.split(".") for m in modules]
+    if len({len(parts) for parts in split}) != 1:
+        return ""
+    merged = []
+    for parts in zip(*split, strict=True):
+        if len(set(parts)) == 1:
+            merged.append(parts[0])
+        elif all(p.isdigit() for p in parts):
+            merged.append("*")
+        else:
+            return ""
+    return ".".join(merged)

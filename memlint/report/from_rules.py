@@ -1,0 +1,53 @@
+"""From what rules find and what goes wrong to the records of the Report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memlint.base import errors
+from memlint.report.model import Error, ErrorKind, RunFinding, Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from memlint.base.errors import MemlintError
+    from memlint.lint import rule
+
+_KINDS: dict[type[MemlintError], ErrorKind] = {
+    errors.UsageError: "usage",
+    errors.TargetError: "target",
+    errors.WorkloadError: "workload",
+    errors.TraceError: "trace",
+    errors.WorkerError: "worker",
+    errors.RuleError: "rule",
+}
+
+
+def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> RunFinding:
+    """What a rule found, in the Workload of this name that stands at `position`, if it was found in one."""
+    return RunFinding(
+        code=finding.code,
+        path=finding.path,
+        line=finding.line,
+        column=finding.column,
+        message=finding.message,
+        severity=finding.severity.value,
+        confidence=finding.confidence.value,
+        nbytes=finding.nbytes,
+        peak_change=finding.peak_change,
+        fix=finding.fix,
+        workload=workload,
+        workload_position=position,
+        subject=finding.subject,
+    )
+
+
+def error_of(error: MemlintError, traceback: Iterable[str] = ()) -> Error:
+    """The error with the user's lines that it went through."""
+    kind: ErrorKind = next((kind for type_, kind in _KINDS.items() if isinstance(error, type_)), "internal")
+    return Error(kind=kind, message=error.message, hint=error.hint, traceback=list(traceback))
+
+
+def failed_target(target: str, error: Error) -> Workload:
+    """What stands in a Report for a target of which no Workload could be loaded."""
+    return Workload(name=target, target=target, error=error)
