@@ -45,6 +45,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--ignore", **CODES, help="Rules to leave out.")
 @click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
 @click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report.")
+@click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report.")
 @click.option("-o", "--output-file", type=FILE, help="Write the report there.")
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
 @click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files.")
@@ -71,6 +72,7 @@ def check(
     allow_dynamics: bool,
     output_format: str,
     timeline: bool,
+    graph: bool,
     output_file: Path | None,
     statistics: bool,
     add_ignore: bool,
@@ -108,12 +110,12 @@ def check(
         partial=baseline is not None and write_baseline is not None,
     )
     instead = init or add_ignore or write_baseline is not None
-    _refuse_format(output_format, statistics=statistics, timeline=timeline, no_report=instead or diff)
+    _refuse_format(output_format, statistics=statistics, timeline=timeline, graph=graph, no_report=instead or diff)
     if not (paths or affected):
         paths = (".",)
     sweep = not (instead or quiet or (affected and not options["sweep"]))
     how = {"execute": not no_exec, "cache": not no_cache, "affected": affected, "force_exclude": force_exclude}
-    extent = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": verbose, "timeline": timeline}
+    extent = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": verbose, "timeline": timeline, "graph": graph}
     if fix or diff:
         fixed = checking.corrections(paths, options, **how, unsafe=unsafe_fixes)
         if diff:
@@ -171,15 +173,16 @@ def _refuse(*, several: bool, unfixed: bool, unplanned: bool, partial: bool) -> 
         raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
 
 
-def _refuse_format(output_format: str, *, statistics: bool, timeline: bool, no_report: bool) -> None:
+def _refuse_format(output_format: str, *, statistics: bool, timeline: bool, graph: bool, no_report: bool) -> None:
     """Raise UsageError for a format of `check` that the other options leave no use for."""
     if output_format != "text" and no_report:
         raise UsageError(
             f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
             "Leave --output-format out, or run memlint check a second time.",
         )
-    if timeline and output_format != "json":
-        raise UsageError(f"{output_format} has no place for --timeline", "Add --output-format json.")
+    if (timeline or graph) and output_format != "json":
+        option = "--timeline" if timeline else "--graph"
+        raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
     if statistics and output_format not in WITH_STATISTICS:
         raise UsageError(
             f"{output_format} lists findings and has no place for --statistics",

@@ -12,7 +12,7 @@ from memlint.base.errors import UsageError
 from memlint.cli.options import FILE, registry_here, workload_options
 from memlint.cli.printing import look_of, print_errors, progress, write
 from memlint.report.escaping import one_line
-from memlint.report.exports import EXPORTS, SUFFIXES, export
+from memlint.report.exports import EXPORTS, GRAPH, GRAPH_ENDINGS, SUFFIXES, export
 from memlint.report.formats import FORMATS, render
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCES...")
-@click.option(
-    "--format", "form", type=click.Choice(("html", *EXPORTS, "text", *FORMATS)), default="html", show_default=True
-)
+@click.option("--format", "form", type=click.Choice((*SUFFIXES, "text", *FORMATS)), default="html", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write it there, whatever is there now.")
 @click.option("--force", is_flag=True, help="Without -o: write over a file that is there.")
 @click.option("--workload", metavar="NAME", help="Show only this one.")
@@ -44,8 +42,9 @@ def report(
     targets as check takes them, which are analysed first. Several become one report.
 
     html makes a page that needs nothing else, memviz a snapshot for https://pytorch.org/memory_viz, perfetto a trace
-    for https://ui.perfetto.dev, speedscope a flame graph of the peak for https://www.speedscope.app. They are written
-    to a file named after the source. The other formats are those of check, and are printed.
+    for https://ui.perfetto.dev, speedscope a flame graph of the peak for https://www.speedscope.app, graph the kernels
+    of a step and the tensors between them: node-link JSON, or what -o ends in, .graphml or .dot. They are written to a
+    file named after the source. The other formats are those of check, and are printed.
 
     Exit status: 0 it is written, 2 something could not be read, analysed or written.
     """
@@ -57,13 +56,16 @@ def report(
         file = Path(file_name(sources, SUFFIXES[form]))
         if file.exists() and not force:
             raise UsageError(f"{file} is there already", "Write over it with --force, or name another file with -o.")
+    if form == GRAPH and file is not None and file.suffix not in GRAPH_ENDINGS:
+        raise UsageError(f"{file} names no format of a graph", f"End it in {' or '.join(GRAPH_ENDINGS)}.")
     show, clear = progress()
     try:
         gathered = gather(
             sources,
             options,
-            timeline=form in SUFFIXES,
-            sweep=form not in EXPORTS,
+            timeline=form in ("html", *EXPORTS),
+            graph=form == GRAPH,
+            sweep=form not in (*EXPORTS, GRAPH),
             stdin=sys.stdin.buffer.read,
             on_wait=show,
         )
@@ -104,7 +106,7 @@ def _write_picture(shown: Report, form: str, file: Path) -> None:
 
         data = render_page(shown).encode("utf-8")
     else:
-        data = export(shown, form)
+        data = export(shown, form, file.suffix)
     try:
         file.write_bytes(data)
     except OSError as error:

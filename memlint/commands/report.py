@@ -36,15 +36,16 @@ def gather(
     options: Mapping[str, object],
     *,
     timeline: bool,
+    graph: bool,
     sweep: bool,
     stdin: Callable[[int], bytes],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
 ) -> Gathered:
     """Read the Reports among `sources`, analyse the targets, and put all of it into one Report.
 
-    `options`, `timeline`, `sweep` and `on_wait` are those of `memlint check` for the targets; `stdin` reads so many
-    bytes where a source is `-`. Raises MemlintError for a source that cannot be read or found, and for options where
-    there is no target.
+    `options`, `timeline`, `graph`, `sweep` and `on_wait` are those of `memlint check` for the targets; `stdin` reads so
+    many bytes where a source is `-`. Raises MemlintError for a source that cannot be read or found, and for options
+    where there is no target.
     """
     sources = tuple(dict.fromkeys(sources))
     targets = [source for source in sources if not _is_report(source)]
@@ -63,7 +64,8 @@ def gather(
         elif source not in targets:
             reports.append(read_report(Path(source)))
         elif source == targets[0]:
-            report = checking.check(targets, options, timeline=timeline, sweep=sweep, on_wait=on_wait).report()
+            run = checking.check(targets, options, timeline=timeline, graph=graph, sweep=sweep, on_wait=on_wait)
+            report = run.report()
             has_failed = any(workload.error is not None for workload in report.workloads)
             reports.append(report)
     return Gathered(merged(reports), has_failed)

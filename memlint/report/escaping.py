@@ -11,7 +11,7 @@ _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Printable characters that show nothing: fillers of Hangul, vowels of Khmer, Braille without a dot."""
 _AS_TYPED = ("path", "target")
 """Fields whose spaces people and editors need, because they name a file."""
-_NOT_PRINTED = "timeline"
+_NOT_PRINTED = ("timeline", "graph")
 
 Document = TypeVar("Document")
 
@@ -42,7 +42,7 @@ def inert(text: str) -> str:
 
 
 def for_log(document: Document) -> Document:
-    """A Report, Comparison or table with each string on one line, visible and no command, but without timelines."""
+    """A Report, Comparison or table with strings on one line, visible and no command, without timelines and graphs."""
     escaped: Document = _escaped(document)
     return escaped
 
@@ -59,5 +59,5 @@ def _escaped(value: Any, name: str = "") -> Any:
             return type(value)(_escaped(item) for item in value)
     # What is left is a record of pydantic's, which is not imported here because `memlint --help` imports this.
     return value.model_copy(
-        update={field: None if field == _NOT_PRINTED else _escaped(item, field) for field, item in value}
+        update={field: None if field in _NOT_PRINTED else _escaped(item, field) for field, item in value}
     )

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.memory.timeline import live, peak_event
 from memlint.report import model as report
+from memlint.tracing.data_flow import data_flow
 from memlint.tracing.records import Phase
 from memlint.whatif.change import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from memlint.memory.estimate import Estimate
     from memlint.memory.liveness import Origin
     from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Frame, Node, Trace
+    from memlint.tracing.records import Buffer, Frame, Geometry, Node, Trace
     from memlint.whatif.change import Change
     from memlint.whatif.plan import Plan
     from memlint.whatif.simulation import WhatIf
@@ -58,19 +59,7 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
             numbers[event] = len(numbers)
     opened = [timeline.buffers[buffer] for buffer in numbers]
     sites: dict[report.Site, int] = {}
-    buffer_sites = []
-    for buffer in opened:
-        site = report.Site(
-            category=buffer.category.value,
-            op=buffer.op,
-            dtype=buffer.dtype,
-            shape=buffer.shape,
-            **place_of(buffer.frame),
-            function=buffer.frame.function if buffer.frame else "",
-            module=buffer.module,
-            name=buffer.name,
-        )
-        buffer_sites.append(sites.setdefault(site, len(sites)))
+    buffer_sites = [sites.setdefault(_site(buffer), len(sites)) for buffer in opened]
     parts = [_phase_and_step(node, nodes) for node in timeline.event_nodes]
     return report.Timeline(
         sites=list(sites),
@@ -83,6 +72,57 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
             if not position or part != parts[position - 1]
         ],
         peak=peak_event(timeline),
+    )
+
+
+def graph_of(trace: Trace, flops: Callable[[Node], int]) -> report.Graph:
+    """Describe the last step of a Trace; `flops` counts the floating-point operations of a Node.
+
+    Left out are Buffers of the host, and those that live through the step unused.
+    """
+    first = trace.step_nodes[-1] if trace.step_nodes else len(trace.nodes)
+    of_gpu = {event for event in trace.events if event >= 0}
+    flows = [flow for flow in data_flow(trace) if flow.target >= first and flow.buffer in of_gpu]
+    opened_or_used = {flow.buffer for flow in flows} | {b for b in of_gpu if trace.buffers[b].node >= first}
+    buffers = [trace.buffers[number] for number in sorted(opened_or_used)]
+    numbers = {buffer.id: number for number, buffer in enumerate(buffers)}
+    opened = dict.fromkeys(range(first, len(trace.nodes)), 0)
+    for buffer in buffers:
+        if buffer.node >= first:
+            opened[buffer.node] += buffer.nbytes
+
+    def nbytes(geometries: Iterable[Geometry]) -> int:
+        return sum(trace.buffers[number].nbytes for number in {each.buffer for each in geometries} & of_gpu)
+
+    def in_step(node: int) -> int:
+        return node - first if node >= first else -1
+
+    sites: dict[report.Site, int] = {}
+    return report.Graph(
+        step=trace.num_steps - 1,
+        kernels=[
+            report.Kernel(
+                op=node.op,
+                phase=node.phase.value,
+                **place_of(node.frame),
+                function=node.frame.function if node.frame else "",
+                module=node.module,
+                flops=flops(node),
+                read=nbytes(node.inputs),
+                written=nbytes(node.outputs),
+                opened=opened[node.index],
+            )
+            for node in trace.nodes[first:]
+        ],
+        buffer_sites=[sites.setdefault(_site(buffer), len(sites)) for buffer in buffers],
+        sites=list(sites),
+        nbytes=[buffer.nbytes for buffer in buffers],
+        born=[in_step(buffer.node) for buffer in buffers],
+        last_used=[in_step(buffer.last_used) for buffer in buffers],
+        died=[-1 if buffer.died is None else in_step(trace.event_nodes[buffer.died]) for buffer in buffers],
+        flow_sources=[in_step(flow.source) for flow in flows],
+        flow_targets=[flow.target - first for flow in flows],
+        flow_buffers=[numbers[flow.buffer] for flow in flows],
     )
 
 
@@ -118,6 +158,19 @@ def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Orig
         module=estimate.module,
         recompute_flops=after.recompute_flops,
         recompute_share=round(after.recompute_flops / after.step_flops, 4) if after.step_flops else 0.0,
+    )
+
+
+def _site(buffer: Buffer) -> report.Site:
+    return report.Site(
+        category=buffer.category.value,
+        op=buffer.op,
+        dtype=buffer.dtype,
+        shape=buffer.shape,
+        **place_of(buffer.frame),
+        function=buffer.frame.function if buffer.frame else "",
+        module=buffer.module,
+        name=buffer.name,
     )
 
 

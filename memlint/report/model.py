@@ -212,6 +212,73 @@ class Timeline(Record):
         return self
 
 
+class Kernel(Record):
+    """One kernel of a step, at the line that ran it; a kernel of the backward at that of its forward."""
+
+    op: str
+    phase: PhaseName
+    path: str | None = None
+    line: NonNegativeInt | None = None
+    function: str = ""
+    """The function that the line stands in."""
+    module: str = ""
+    flops: NonNegativeInt = 0
+    """Floating-point operations of matrix products, convolutions and attention; 0 for all others."""
+    read: NonNegativeInt = 0
+    """Bytes of the Buffers that it reads, each as a whole."""
+    written: NonNegativeInt = 0
+    """Bytes of the Buffers that it returns or writes in place."""
+    opened: NonNegativeInt = 0
+    """Bytes of the Buffers that open while it runs, those that only it needs included."""
+
+
+class Graph(Record):
+    """The last traced step: its kernels, the Buffers that they open or use, and the way of these between them.
+
+    Kernels and Buffers are named by their positions. -1 is what lies outside of the step.
+    """
+
+    step: int
+    """The step, counted from 0; -1 if none was traced."""
+    kernels: Several[Kernel]
+    """In the order in which they start."""
+    sites: Several[Site]
+    buffer_sites: Several[NonNegativeInt]
+    """For each Buffer the position of what describes it in `sites`."""
+    nbytes: Several[NonNegativeInt]
+    """For each Buffer the bytes it asks for."""
+    born: Several[int]
+    """For each Buffer the kernel that opens it; -1: it was there before the step."""
+    last_used: Several[int]
+    """For each Buffer the last kernel that reads or writes it."""
+    died: Several[int]
+    """For each Buffer the kernel that had started last when it closed; -1: it outlives the step."""
+    flow_sources: Several[int]
+    """For each edge the kernel that wrote its Buffer last; -1: none in this step did."""
+    flow_targets: Several[NonNegativeInt]
+    """For each edge the kernel that reads the Buffer or writes it in place."""
+    flow_buffers: Several[NonNegativeInt]
+    """For each edge its Buffer."""
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        num_kernels, num_buffers = len(self.kernels), len(self.nbytes)
+        lifetimes = (self.born, self.last_used, self.died)
+        is_whole = (
+            num_buffers == len(self.buffer_sites)
+            and max(self.buffer_sites, default=-1) < len(self.sites)
+            and all(len(nodes) == num_buffers for nodes in lifetimes)
+            and all(-1 <= node < num_kernels for nodes in lifetimes for node in nodes)
+            and len(self.flow_sources) == len(self.flow_targets) == len(self.flow_buffers)
+            and max(self.flow_targets, default=-1) < num_kernels
+            and max(self.flow_buffers, default=-1) < num_buffers
+            and all(-1 <= source < target for source, target in zip(self.flow_sources, self.flow_targets, strict=True))
+        )
+        if not is_whole:
+            raise ValueError("positions in a graph lie outside of its lists, or in no order")
+        return self
+
+
 class Verdict(Record):
     """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
 
@@ -358,6 +425,8 @@ class Workload(Record):
     assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
     timeline: Timeline | None = None
+    """Where it was asked for."""
+    graph: Graph | None = None
     """Where it was asked for."""
     verdict: Verdict | None = None
     """Against the GPU."""

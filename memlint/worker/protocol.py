@@ -48,6 +48,8 @@ class Request(_Message):
     """Whether rules are to simulate alternatives that only a detailed report shows."""
     timeline: bool = False
     """Whether the Report is to hold the lifetime of every Buffer."""
+    graph: bool = False
+    """Whether the Report is to hold the last step as a graph."""
     detail: dict[str, JsonValue] = {}
     """What other functions than `analyse` are asked for; each says what it holds."""
 

@@ -51,7 +51,7 @@ def analysed(monkeypatch):
         def report(self):
             return Report(tool="memlint 0", workloads=list(self.workloads))
 
-    def check(targets, options, *, timeline, sweep, on_wait):
+    def check(targets, options, *, timeline, graph, sweep, on_wait):
         asked.append((tuple(targets), {k: v for k, v in options.items() if v is not None}, timeline, sweep))
         return Run()
 

@@ -19,7 +19,8 @@ from memlint.lint.rule import Severity
 from memlint.lint.runner import step_findings, trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
-from memlint.report.from_trace import timeline_of
+from memlint.report.from_trace import graph_of, timeline_of
+from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.find import torchvision_schemas
 from memlint.workloads.find.discover import Found, find_workloads
@@ -59,6 +60,7 @@ def analyse(request: Request) -> Result:
         added = {
             "plan": plan(analysis, dynamics=request.allow_dynamics) if request.plan else None,
             "timeline": timeline_of(analysis.timeline, analysis.trace.nodes) if request.timeline else None,
+            "graph": graph_of(analysis.trace, node_flops) if request.graph else None,
         }
         workloads.append(record.model_copy(update=added))
         for frame in _frames(analysis.trace):

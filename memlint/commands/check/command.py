@@ -48,7 +48,7 @@ _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.commands.sweep.child:around"
-_BESIDE = {"detail": {"around": True}, "plan": False, "thorough": False, "timeline": False, "init": False}
+_BESIDE = {"detail": {"around": True}, **dict.fromkeys(("plan", "thorough", "timeline", "graph", "init"), False)}
 
 
 @dataclass(slots=True)
@@ -113,6 +113,7 @@ def check(
     allow_dynamics: bool = False,
     thorough: bool = False,
     timeline: bool = False,
+    graph: bool = False,
     baseline: Path | None = None,
     cache: bool = True,
     sweep: bool = False,
@@ -124,20 +125,21 @@ def check(
 
     `options` are those of Settings that the command line gave; with `plan` the changes are found that bring each
     Workload below its limit, with `allow_dynamics` also those that change the course of training; with `thorough` rules
-    simulate alternatives as well; with `timeline` the Report holds the lifetime of every Buffer; with `sweep` batch
-    sizes around each Workload's are estimated beside it, unless its configuration says no; findings in the file
-    `baseline` are left out; with `cache` findings of source rules and answers of workers are kept from run to run;
-    with `affected` the arguments are files that were changed, and those Workloads of their projects are run that one of
-    them is a part of; with `force_exclude` what the configuration excludes is left out even if it is named; `on_wait`
-    is called with the target and the seconds it has taken so far. Raises MemlintError for configuration and for an only
-    argument that make no sense; what goes wrong with one target of several stands in the Report.
+    simulate alternatives as well; with `timeline` the Report holds the lifetime of every Buffer, with `graph` the last
+    step as a graph; with `sweep` batch sizes around each Workload's are estimated beside it, unless its configuration
+    says no; findings in the file `baseline` are left out; with `cache` findings of source rules and answers of workers
+    are kept from run to run; with `affected` the arguments are files that were changed, and those Workloads of their
+    projects are run that one of them is a part of; with `force_exclude` what the configuration excludes is left out
+    even if it is named; `on_wait` is called with the target and the seconds it has taken so far. Raises MemlintError
+    for configuration and for an only argument that make no sense; what goes wrong with one target of several stands in
+    the Report.
     """
     known = _baseline(baseline) if baseline is not None else None
     wrong: dict[str, MemlintError] = {}
     targets = _targets(
         arguments, options, init=init, affected=affected, force_exclude=force_exclude, cache=cache, wrong=wrong
     )
-    asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough, "timeline": timeline}
+    asked = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": thorough, "timeline": timeline, "graph": graph}
     chosen = choose(targets, execute=execute)
     lost = {name: error for target in targets if execute for name, error in target.lost}
     failures = [_failed(each, error) for each, error in {**wrong, **lost}.items()]

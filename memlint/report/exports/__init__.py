@@ -20,24 +20,37 @@ _RENDERERS = {
 }
 EXPORTS = tuple(_RENDERERS)
 """The formats that are made of timelines."""
-SUFFIXES = {"html": ".html", "memviz": ".pickle", "perfetto": ".perfetto.json", "speedscope": ".speedscope.json"}
+GRAPH = "graph"
+"""The format that is made of the step's graph, and has others below it: one for each of GRAPH_ENDINGS."""
+GRAPH_ENDINGS = (".json", ".graphml", ".dot")
+SUFFIXES = {
+    "html": ".html",
+    "memviz": ".pickle",
+    "perfetto": ".perfetto.json",
+    "speedscope": ".speedscope.json",
+    GRAPH: ".graph.json",
+}
 """How names of files of each format end."""
 
 
-def export(report: Report, form: str) -> bytes:
-    """The Workloads of `report` that have an Estimate, in one of EXPORTS.
+def export(report: Report, form: str, ending: str = ".json") -> bytes:
+    """The Workloads of `report` that have an Estimate, in one of EXPORTS or as GRAPH in a file with that `ending`.
 
-    Raises TargetError for a Workload without a timeline or where there is none at all, UsageError for one that the
-    format cannot show.
+    Raises TargetError for a Workload without what the format is made of or where there is none at all, UsageError for
+    one that the format cannot show.
     """
     from memlint.report.exports.lifetimes import Lifetimes  # noqa: PLC0415
 
-    drawn = [Lifetimes.of(workload, form) for workload in report.workloads if workload.estimate is not None]
-    if not drawn:
+    workloads = [workload for workload in report.workloads if workload.estimate is not None]
+    if not workloads:
         raise TargetError(
             f"there is no estimate that {form} could show",
             "Name a model, as in model.py::build, or a report of one that could be analysed.",
         )
+    if form == GRAPH:
+        from memlint.report.exports.graph import render_graph  # noqa: PLC0415 -- networkx takes a fifth of a second
+
+        return render_graph(workloads, ending)
     module, _, name = _RENDERERS[form].partition(":")
     renderer: Callable[[Sequence[Lifetimes]], bytes] = getattr(import_module(module), name)
-    return renderer(drawn)
+    return renderer([Lifetimes.of(workload, form) for workload in workloads])

@@ -30,9 +30,7 @@ class Lifetimes:
         """The lifetimes in `workload.timeline`. Raises TargetError if there is none for `drawn_as`."""
         timeline = workload.timeline
         if timeline is None:
-            raise TargetError(
-                f"{workload.name} has no timeline, which {drawn_as} is made of", _how_to_get_one(workload, drawn_as)
-            )
+            raise lacking(workload, "timeline", drawn_as)
         born = [0] * len(timeline.nbytes)
         died: list[int | None] = [None] * len(timeline.nbytes)
         for position, event in enumerate(timeline.events):
@@ -68,9 +66,11 @@ class Lifetimes:
         return list(zip(found, firsts[1:], strict=True))
 
 
-def _how_to_get_one(workload: Workload, drawn_as: str) -> str:
+def lacking(workload: Workload, part: str, drawn_as: str) -> TargetError:
+    """The error that a Workload lacks the `part` of a Report that `drawn_as` is made of, and how to get it."""
     target = shlex.quote(workload.target)
-    return (
-        f"Write the report with `memlint check {target} --timeline --output-format json -o report.json`, or type "
-        f"`memlint report {target} --format {drawn_as}`."
+    return TargetError(
+        f"{workload.name} has no {part}, which {drawn_as} is made of",
+        f"Write the report with `memlint check {target} --{part} --output-format json -o report.json`, or type "
+        f"`memlint report {target} --format {drawn_as}`.",
     )

@@ -14,10 +14,10 @@ _LISTS = {"workloads": "workload", "findings": "finding", "skipped": "skipped"}
 def render_json(report: Report) -> str:
     """JSON in ASCII, so that no terminal or pipe can spoil it; it ends with a newline.
 
-    It is indented by two spaces, unless it holds timelines: each of their numbers would take a line.
+    It is indented by two spaces, unless it holds timelines or graphs: each of their numbers would take a line.
     """
-    has_timelines = any(workload.timeline for workload in report.workloads)
-    return json.dumps(report.model_dump(mode="json"), indent=None if has_timelines else 2) + "\n"
+    has_numbers = any(workload.timeline or workload.graph for workload in report.workloads)
+    return json.dumps(report.model_dump(mode="json"), indent=None if has_numbers else 2) + "\n"
 
 
 def render_json_lines(report: Report) -> str:
