@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 def measured(model: str, num_sizes: int) -> Measured:
     from memlint.cuda.devices import device_named
-    from memlint.scaling.steps import Steps
+    from memlint.scaling.sizes import Sizes
     from memlint.tracing.workload_errors import trace_of_workload
     from memlint.workloads.build.construct import completed_program
     from memlint.workloads.find.discover import complete, find_workloads
@@ -65,17 +65,17 @@ def measured(model: str, num_sizes: int) -> Measured:
     seconds_to_trace(first)
     traces = [seconds_to_trace(batch) for batch in before]
     sizes = range(5, 5 + num_sizes)
-    steps = Steps(completed, lambda each: completed_program(each, ROOT), device)
+    workload_sizes = Sizes(completed, lambda each: completed_program(each, ROOT), device)
     start = time.process_time()
-    note = steps.learn([sizes[-1]])
+    note = workload_sizes.learn([sizes[-1]])
     learned = time.process_time()
     assert note is None, note
-    rows = [steps.row((batch,)) for batch in sizes]
+    rows = [workload_sizes.at((batch,)) for batch in sizes]
     swept = time.process_time()
     assert all(row.evidence == "computed" for row in rows[:-1])
-    steps.row((1,))  # a batch of one is always traced
+    workload_sizes.at((1,))  # a batch of one is always traced
     searching = time.process_time()
-    largest = steps.search([1, 2]).number
+    largest = workload_sizes.search([1, 2]).number
     found = time.process_time()
     traces += [seconds_to_trace(batch + len(UNSEEN)) for batch in before]
     return Measured(model, median(traces), learned - start, (swept - learned) / num_sizes, largest, found - searching)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from memlint.commands.sweep.gather import Result, Told
+    from memlint.commands.sweep.gather import Document, Gathered
     from memlint.report.model import Report
     from memlint.report.text_style import TextStyle
 
@@ -24,14 +24,18 @@ _PATIENCE = 1.0  # seconds before progress is shown
 
 
 def show_result(
-    result: Result[Told], render: Callable[[Told, str, TextStyle], str], form: str, file: Path | None, color: str
+    gathered: Gathered[Document],
+    render: Callable[[Document, str, TextStyle], str],
+    form: str,
+    file: Path | None,
+    color: str,
 ) -> NoReturn:
     """Write what a sweep or a fit says, and what went wrong, and exit."""
     look = look_of(color, file, verbosity=0)
-    write(render(result.told, form, look), file, color=look.color)
-    for failure in result.failures:
+    write(render(gathered.document, form, look), file, color=look.color)
+    for failure in gathered.missing:
         print_error(f"{failure.target}: {failure.message}", failure.hint)
-    click.get_current_context().exit(result.status)
+    click.get_current_context().exit(gathered.status)
 
 
 def look_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:

@@ -53,7 +53,7 @@ def sweep(
     Exit status: 0 all tables are there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.commands.sweep import command  # noqa: PLC0415
-    from memlint.commands.sweep.text import render  # noqa: PLC0415
+    from memlint.commands.sweep.tables_text import render  # noqa: PLC0415
 
     run = command.executor_of(executor, address)
     order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
@@ -90,7 +90,7 @@ def fit(
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
-    from memlint.commands.fit.text import render  # noqa: PLC0415
+    from memlint.commands.fit.fits_text import render  # noqa: PLC0415
 
     show, clear = progress("fitting")
     try:

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from memlint.accelerator.inference import Remembered, Shape, remembering
-from memlint.scaling.calls import Born, Call, Pattern, can_be_made_alone, make_alone
+from memlint.scaling.recorded_calls import Born, Call, Pattern, can_be_made_alone, make_alone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memlint.scaling.calls import Make
+    from memlint.scaling.recorded_calls import Make
 
 Form: TypeAlias = "tuple[Any, ...]"
 

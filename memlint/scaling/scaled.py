@@ -19,15 +19,16 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 
 from memlint.cuda.allocator.fast import integers
-from memlint.scaling.calls import Born, Made, Pattern, pattern_of
 from memlint.scaling.groups import Group
+from memlint.scaling.polynomials import size_name
+from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
 from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from memlint.accelerator.inference import Remembered
-    from memlint.scaling.grid import Grid, Point
+    from memlint.scaling.polynomials import Grid, Point
     from memlint.tracing.storages import Storages
 
 
@@ -149,7 +150,9 @@ class Scaled:
     def lives(self, point: Point) -> Lives:
         """Say what is taken at `point`. Raises NotScalableError where no kernel can be called as it would be there."""
         if not self.grid.has_lines_to(point):
-            raise NotScalableError(f"{_said(point)} is no whole number of steps from {_said(self.samples[0].point)}")
+            raise NotScalableError(
+                f"{size_name(point)} is no whole number of steps from {size_name(self.samples[0].point)}"
+            )
         patterns = self._patterns(point)
         structure = tuple((pattern.events, pattern.kept) for pattern in patterns)
         template = self._templates.get(structure)
@@ -195,7 +198,7 @@ class Scaled:
             group = self._groups[number]
             pattern = group.made(numbers[first:end])
             if pattern is None:
-                raise NotScalableError(f"at {_said(point)} {group.call.kernel.name} fails")
+                raise NotScalableError(f"at {size_name(point)} {group.call.kernel.name} fails")
             patterns.append(pattern)
         return patterns
 
@@ -221,7 +224,7 @@ class Scaled:
             first, events, kept = patterns[self._group_of[step.call]]
             if len(kept) != len(step.opens):
                 name = self.samples[0].calls[step.call].call.kernel.name
-                raise NotScalableError(f"at {_said(point)} {name} leaves another number of tensors behind")
+                raise NotScalableError(f"at {size_name(point)} {name} leaves another number of tensors behind")
             writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
         return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp))
 
@@ -367,7 +370,7 @@ def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Bor
 
 
 def _refuse_different_calls(first: Sample, other: Sample) -> None:
-    here, there = _said(first.point), _said(other.point)
+    here, there = size_name(first.point), size_name(other.point)
     alike: set[tuple[int, int]] = set()
     for made_here, made_there in zip(first.calls, other.calls, strict=False):
         mine, theirs = made_here.call, made_there.call
@@ -389,8 +392,4 @@ def _what_differs(first: Sample, script: list[_Step], other: Sample, theirs: lis
     place = next((n for n, (a, b) in pairs if a != b), min(len(script), len(theirs)))
     calls = [step.call for step in script[:place] if step.call is not None]
     after = f" after {first.calls[calls[-1]].call.kernel.name}" if calls else ""
-    return f"at {_said(other.point)} tensors live otherwise than at {_said(first.point)}{after}"
-
-
-def _said(point: Point) -> str:
-    return f"size {' x '.join(map(str, point))}"
+    return f"at {size_name(other.point)} tensors live otherwise than at {size_name(first.point)}{after}"

@@ -17,14 +17,14 @@ _NARROW = 8
 """A range of less than this part of its end is no place for curves: what is rounded would bend them."""
 
 
-class Found(NamedTuple):
+class Largest(NamedTuple):
     """`number` stays within the limit, 0 if none does; `is_limit` says whether the next one is known not to."""
 
     number: int
     is_limit: bool
 
 
-def largest_within(limit: int, value: Callable[[int], int | None], low: int, high: int | None, most: int) -> Found:
+def largest_within(limit: int, value: Callable[[int], int | None], low: int, high: int | None, most: int) -> Largest:
     """Search between `low`, which is within the limit, and `high`, which is not; None: up to `most`, unless one is not.
 
     `value` is None for a number that cannot be. Where values do not always grow, the number that is found is within the
@@ -39,7 +39,7 @@ def largest_within(limit: int, value: Callable[[int], int | None], low: int, hig
         return found is not None and found <= limit
 
     if low < 1 or not within(low):
-        return Found(0, is_limit=high == 1)
+        return Largest(0, is_limit=high == 1)
     if high is not None:
         within(high)  # for the guesses
     looks = 0
@@ -57,7 +57,7 @@ def largest_within(limit: int, value: Callable[[int], int | None], low: int, hig
         looks += 1
         if high is not None and (width is None or 2 * (high - low) <= width):
             looks, width = 0, high - low
-    return Found(low, is_limit=high is not None)
+    return Largest(low, is_limit=high is not None)
 
 
 def _guess(limit: int, known: dict[int, int], low: int, high: int | None) -> int:

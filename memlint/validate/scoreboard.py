@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.validate.compare import COMPARED
+from memlint.validate.comparison import COMPARED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memlint.validate.compare import Comparison, Measure
+    from memlint.validate.comparison import Comparison, Measure
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
 """Names of lines that are no families: everything, and the two halves of the suite."""

@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
+from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import ChangedProgram, Effect, NotApplicableError
 from memlint.whatif.flops import step_flops
 
@@ -47,7 +48,6 @@ class Simulation:
     def __init__(
         self,
         rebuild: Callable[[], Program],
-        run: Callable[[Program], Trace],
         device: Device,
         settings: AllocatorSettings,
         *,
@@ -55,11 +55,10 @@ class Simulation:
         trace: Trace,
         estimate: Estimate,
     ) -> None:
-        """`rebuild` makes the program anew and `run` traces one; `program`, `trace` and `estimate` are unchanged."""
+        """`rebuild` makes the program anew; `program`, `trace` and `estimate` are unchanged."""
         self.estimate = estimate
         self.step_flops = step_flops(trace)
         self._rebuild = rebuild
-        self._run = run
         self._device = device
         self.settings = settings
         self._inputs = _shapes(program)
@@ -87,16 +86,16 @@ class Simulation:
 
         Raises NotApplicableError, or MemlintError for what the program raises.
         """
-        traced = tuple(change for change in changes if not change.is_edit)
-        if traced not in self._traces:
+        changes = tuple(change for change in changes if not change.is_edit)
+        if changes not in self._traces:
             program = self._rebuild()
             self.num_traces += 1
-            trace = self._run(ChangedProgram(program, *traced))
-            if any(each.sets_batch for each in traced) and _shapes(program) == self._inputs:
+            trace = trace_of_workload(ChangedProgram(program, *changes), self._device, self.settings)
+            if any(each.sets_batch for each in changes) and _shapes(program) == self._inputs:
                 raise NotApplicableError  # the target makes its inputs as it likes
             # A Trace takes much memory: only those that are asked for next are kept.
-            self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), traced: trace}
-        return self._traces[traced]
+            self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), changes: trace}
+        return self._traces[changes]
 
     def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
         trace = self.trace(*changes)

@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.cli import main
-from memlint.commands.fit.text import render
-from memlint.commands.sweep.records import Fit, Fits, Parts, Way
+from memlint.commands.fit.fits import BatchParts, Fit, Fits, Way
+from memlint.commands.fit.fits_text import render
 from memlint.config import Settings
 from memlint.report.model import Interval, Row
 from memlint.report.text_style import TextStyle
@@ -172,9 +172,9 @@ FIT = Fit(
     gpu_title="RTX", gpu_nbytes=24 << 30,
     ways=(
         Way(changes=(), effect="exact", largest=ROW, is_limit=True,
-            parts=Parts(num_parts=8, batch=8, device=ROW.device or Interval(low=1, estimate=1, high=1))),
+            parts=BatchParts(num_parts=8, batch=8, device=ROW.device or Interval(low=1, estimate=1, high=1))),
         Way(changes=("one", "two"), effect="numerics", flops_change=0.25, largest=ROW, is_limit=False,
-            parts=Parts(num_parts=1, batch=64, device=ROW.device or Interval(low=1, estimate=1, high=1))),
+            parts=BatchParts(num_parts=1, batch=64, device=ROW.device or Interval(low=1, estimate=1, high=1))),
         Way(changes=("three",), effect="exact"),
     ),
 )  # fmt: skip

@@ -14,8 +14,8 @@ pytest.importorskip("torch")
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import peaks
-from memlint.scaling.calls import can_be_made_alone, recorded
-from memlint.scaling.grid import Grid
+from memlint.scaling.polynomials import Grid
+from memlint.scaling.recorded_calls import can_be_made_alone, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.tracing.storages import Storages
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload

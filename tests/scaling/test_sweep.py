@@ -19,8 +19,8 @@ from click.testing import CliRunner
 from memlint.base.errors import UsageError
 from memlint.cli import main
 from memlint.commands.sweep.command import order_of, sizes_of
-from memlint.commands.sweep.records import Order, Table
-from memlint.commands.sweep.text import render
+from memlint.commands.sweep.tables import Order, Tables
+from memlint.commands.sweep.tables_text import render
 from memlint.config import Settings
 from memlint.report.model import Interval, Row, Sweep
 from memlint.report.text_style import TextStyle
@@ -140,7 +140,7 @@ def test_the_host_has_no_limit_that_a_batch_could_exceed(folder: Path) -> None:
     assert [row.outcome for row in sweep.rows] == [None, None]
     assert sweep.largest is None
     for color in (False, True):
-        text = render(Table(tool="memlint 0", torch="2", sweeps=[sweep]), "text", TextStyle(color=color))
+        text = render(Tables(tool="memlint 0", torch="2", sweeps=[sweep]), "text", TextStyle(color=color))
         assert "Plain on the host: " in text
         assert "fit" not in text
 
@@ -321,7 +321,7 @@ SWEEP = Sweep(
     name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="bf16-amp", gpu="t4", gpu_title="NVIDIA T4",
     gpu_nbytes=15 << 30, rows=list(ROWS), largest=ROWS[1], is_limit=True, traced=[2, 3, 4, 16],
 )  # fmt: skip
-TABLE = Table(tool="memlint 0", sweeps=(SWEEP,))
+TABLE = Tables(tool="memlint 0", sweeps=(SWEEP,))
 
 
 def test_a_table_as_text() -> None:
@@ -344,12 +344,12 @@ def test_a_table_as_markdown_csv_and_json() -> None:
     assert [row["batch"] for row in rows] == ["1", "8", "16"]
     assert rows[1]["device_high"] == str(5 << 30)
     assert rows[0]["error"] == "no single one"
-    assert Table.model_validate_json(render(TABLE, "json", TextStyle())) == TABLE
+    assert Tables.model_validate_json(render(TABLE, "json", TextStyle())) == TABLE
 
 
 def test_sizes_of_dimensions_are_columns() -> None:
     sweeps = [SWEEP.model_copy(update={"dimensions": {"seq": length}}) for length in (64, 256)]
-    table = Table(tool="memlint 0", sweeps=tuple(sweeps))
+    table = Tables(tool="memlint 0", sweeps=tuple(sweeps))
     assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", TextStyle())))] == ["64"] * 3 + ["256"] * 3
     text = render(table, "text", TextStyle())
     assert "The largest batch that fits: 8 (512 tokens) at seq 64; 8 (2,048 tokens) at seq 256." in text
@@ -358,7 +358,7 @@ def test_sizes_of_dimensions_are_columns() -> None:
 
 def test_nothing_fits_and_nothing_can_be_computed() -> None:
     sweep = SWEEP.model_copy(update={"largest": None, "note": "it is odd"})
-    text = render(Table(tool="memlint 0", sweeps=(sweep,)), "text", TextStyle())
+    text = render(Tables(tool="memlint 0", sweeps=(sweep,)), "text", TextStyle())
     assert "None of these surely fits." in text
     assert "Every batch was traced: it is odd." in text
 
@@ -435,5 +435,5 @@ def test_in_a_directory_only_what_is_declared_is_swept(folder: Path) -> None:
     )
     result = CliRunner().invoke(main, ["sweep", ".", "--batch", "4", "--output-format", "json"])
     assert result.exit_code == 0, result.stderr
-    (sweep,) = Table.model_validate_json(result.stdout).sweeps
+    (sweep,) = Tables.model_validate_json(result.stdout).sweeps
     assert (sweep.name, sweep.gpu) == ("plain", "t4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.validate.compare import Comparison
+from memlint.validate.comparison import Comparison
 from memlint.validate.measurement import Flags, Machine, Measurement, Peaks, Subject
 from memlint.validate.prediction import Prediction, Range
 

@@ -370,7 +370,7 @@ def executor(tasks, *, on_wait):
 
 order = order_of("4", None, None, ["seq=32,96"])
 found = sweep(["quick.py", "waits.py", "waits.py::memlint_workload"], order, {}, executor=executor)
-print(json.dumps([found.status, [each.target for each in found.told.sweeps], [f.message for f in found.failures]]))
+print(json.dumps([found.status, [each.target for each in found.document.sweeps], [f.message for f in found.missing]]))
 """
 SEQUENCE = """
 import pathlib, time, torch

@@ -64,8 +64,7 @@ class Analysis:
             program.assumptions.append(Assumption(text, None))
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)
-        run = functools.partial(trace_of_workload, device=device, allocator=settings)
-        simulation = Simulation(rebuild, run, device, settings, program=program, trace=trace, estimate=peak)
+        simulation = Simulation(rebuild, device, settings, program=program, trace=trace, estimate=peak)
         return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
 
     def retrace(self, change: Change) -> Estimate | None:

@@ -12,14 +12,14 @@ from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_asked
-from memlint.commands.sweep.records import Fit, Parts, Way
-from memlint.commands.sweep.subject import subject
+from memlint.commands.fit.fits import BatchParts, Fit, Way
+from memlint.commands.sweep.tables import row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
-from memlint.scaling.steps import Steps
+from memlint.scaling.sizes import Sizes
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.whatif.change import ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
@@ -48,37 +48,35 @@ def fit(request: Request) -> Result:
     gpu = request.detail.get("gpu")
     done: list[Fit] = []
     for workload in find_asked(request).workloads:
-        asked: Any = replace(workload, gpu=gpu) if isinstance(gpu, str) else workload
-        found = _described(asked)
+        here: Any = replace(workload, gpu=gpu) if isinstance(gpu, str) else workload
+        latest = _described(here)
         try:
-            for found in _fits(asked, root):
-                write_partial(_result([*done, found]))
+            for latest in _fits(here, root):
+                write_partial(_result([*done, latest]))
         except MemlintError as error:
-            found = _described(asked, error=error.message, hint=error.hint or "")
-        done.append(found)
+            latest = _described(here, error=error.message, hint=error.hint or "")
+        done.append(latest)
     return _result(done)
 
 
 def _result(fits: Sequence[Fit]) -> Result:
-    return Result.model_validate(
-        {"torch": torch.__version__, "detail": {"fits": [each.model_dump(mode="json") for each in fits]}}
-    )
+    return Result(torch=torch.__version__, detail={"fits": [each.model_dump(mode="json") for each in fits]})
 
 
 def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
-    """Yield what is found so far, the last time with everything."""
+    """Yield what fits as far as it is known, the last time with everything."""
     device = device_named(workload.gpu)
     if not device.is_cuda:
         raise UsageError("the host has no size that a batch could fit into", "Name a GPU: --gpu rtx4090.")
     completed, _assumptions = complete(workload, root)
     search = _Search(completed, root)
-    ways = [search.way((), Effect.EXACT)]
     note = search.why_whole()
+    ways = [search.way((), Effect.EXACT)]
     yield _described(completed, ways=ways, note=note, is_partial=True)
-    largest = ways[0].largest.batch if ways[0].largest else 0
+    batch = min(max(1, _GROWTH * ways[0].largest.batch if ways[0].largest else 1), LARGEST_SIZE)
     seen: set[frozenset[Change]] = {frozenset()}
     for exact in (True, False):
-        for changes, effect, flops in search.plans(min(max(1, _GROWTH * largest), LARGEST_SIZE), exact=exact):
+        for changes, effect, flops in search.plans(batch, exact=exact):
             if frozenset(changes) in seen:
                 continue
             seen.add(frozenset(changes))
@@ -119,15 +117,15 @@ class _Search:
 
     def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
         """The largest batch with these Changes, and the parts in which the batch asked for fits."""
-        steps = Steps(self.workload, self._changed(changes), self.device)
+        sizes = Sizes(self.workload, self._changed(changes), self.device)
         batches = [self.workload.batch]
-        steps.learn(batches)
-        largest, is_limit = steps.largest(batches)
+        sizes.learn(batches)
+        largest, is_limit = sizes.largest(batches)
         return Way(
             changes=tuple(change.describe(Names(self._trace.modules, {})) for change in changes),
             effect=effect.value,  # type: ignore[arg-type]
             flops_change=flops_change,
-            largest=largest,
+            largest=None if largest is None else row_of(largest, self.device),
             is_limit=is_limit,
             parts=self._parts(changes, largest.batch) if largest and self.why_whole() is None else None,
         )
@@ -135,7 +133,7 @@ class _Search:
     def _changed(self, changes: tuple[Change, ...]) -> Callable[[Workload], Any]:
         return lambda workload: ChangedProgram(completed_program(workload, self._root), *changes)
 
-    def _parts(self, changes: tuple[Change, ...], largest: int) -> Parts | None:
+    def _parts(self, changes: tuple[Change, ...], largest: int) -> BatchParts | None:
         batch = self.workload.batch
         fitting = [number for number in range(1, batch + 1) if batch % number == 0 and batch // number <= largest]
         for number in fitting[:_MOST_TRIES]:
@@ -147,14 +145,14 @@ class _Search:
                 return None
             device = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings).device
             if device.high <= self.device.total_nbytes:
-                return Parts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
+                return BatchParts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
         return None
 
 
-def _no_holders(*_asked: object) -> dict[int, Any]:
+def _no_holders(*_: object) -> dict[int, Any]:
     """Variables that hold something are no Changes for a program with any batch."""
     return {}
 
 
-def _described(workload: Workload, **found: Any) -> Fit:
-    return Fit.model_validate({**subject(workload), "batch": workload.batch, **found})
+def _described(workload: Workload, **others: Any) -> Fit:
+    return Fit.model_validate({**subject(workload), "batch": workload.batch, **others})

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from memlint.base.version import __version__
+from memlint.commands.fit.fits import Fits
 from memlint.commands.sweep.command import gpus_of
-from memlint.commands.sweep.gather import Failure, Result, gather
-from memlint.commands.sweep.records import Fit, Fits
+from memlint.commands.sweep.gather import gather
 from memlint.worker.protocol import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from memlint.commands.fit.fits import Fit
+    from memlint.commands.sweep.gather import Gathered
     from memlint.worker.protocol import Request
 
 _FIT = "memlint.commands.fit.child:fit"
@@ -26,16 +27,16 @@ def fit(
     gpus: str | None,
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
-) -> Result[Fits]:
+) -> Gathered[Fits]:
     """Say what fits into each of `gpus`, named by comma, or into that of the Workload.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
     """
-    found = gather(targets, options, functools.partial(_tasks, gpus_of(gpus)), "fits", on_wait)
-    fits = tuple(Fit.model_validate(each) for each in found.told)
-    failures = (Failure(f"{fit.target}, {fit.gpu}", fit.error, fit.hint) for fit in fits if fit.error is not None)
-    told = Fits(tool=f"memlint {__version__}", torch=found.torch, fits=fits)
-    return Result(told, (*found.failures, *failures), found.interrupted)
+
+    def name(fit: Fit) -> str:
+        return f"{fit.target}, {fit.gpu}"
+
+    return gather(targets, options, functools.partial(_tasks, gpus_of(gpus)), Fits, "fits", name, on_wait=on_wait)
 
 
 def _tasks(gpus: Sequence[str], request: Request) -> Iterator[Task]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from dataclasses import replace
@@ -14,13 +13,12 @@ import torch
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import find_asked
-from memlint.commands.sweep.records import Order
-from memlint.commands.sweep.subject import subject
+from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
-from memlint.report.model import Sweep
-from memlint.scaling.grid import NUM_SIZES
-from memlint.scaling.steps import Steps
+from memlint.report.model import Row, Sweep
+from memlint.scaling.polynomials import NUM_SIZES
+from memlint.scaling.sizes import Sizes
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
@@ -29,9 +27,8 @@ from memlint.workloads.find.discover import complete
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memlint.scaling.grid import Point
+    from memlint.scaling.polynomials import Point
     from memlint.workloads.spec import Workload
-
 
 MOST_CALLS = MANY_NODES
 """Kernels in a trace up to which a table around its batch size takes little longer than the other rules."""
@@ -52,11 +49,7 @@ def sweep(request: Request) -> Result:
     done: list[Sweep] = []
     for workload in find_asked(request).workloads:
         for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,)):
-            asked = replace(workload, dtype=dtype, gpu=gpu)  # type: ignore[arg-type]
-            found: list[Sweep] = []
-            for found in _tables(asked, root, order):
-                write_partial(_result([*done, *found]))
-            done += found
+            done += _last_of(_tables(replace(workload, dtype=dtype, gpu=gpu), root, order), done)  # type: ignore[arg-type]
     return _result(done)
 
 
@@ -68,98 +61,87 @@ def around(request: Request) -> Result:
         if not device_named(workload.gpu).is_cuda:
             continue
         batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
+        order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
         for dtype in (workload.dtype, _OTHER[workload.dtype]):
-            asked = replace(workload, dtype=dtype)  # type: ignore[arg-type]
-            order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE), dtypes=(), gpus=())
-            found: list[Sweep] = []
-            for found in _tables(asked, root, order, most_calls=MOST_CALLS):
-                write_partial(_result([*done, *found]))
-            done += found
-            if found[-1].error is not None:
+            here: Any = replace(workload, dtype=dtype)  # type: ignore[arg-type]
+            done += _last_of(_tables(here, root, order, most_calls=MOST_CALLS), done)
+            if done[-1].error is not None:
                 break
     return _result(done)
 
 
+def _last_of(tables: Iterator[list[Sweep]], done: Sequence[Sweep]) -> list[Sweep]:
+    """The last of what grows; whatever there is meanwhile is told to the parent, after what is `done`."""
+    latest: list[Sweep] = []
+    for latest in tables:
+        write_partial(_result([*done, *latest]))
+    return latest
+
+
 def _result(sweeps: Sequence[Sweep]) -> Result:
-    return Result.model_validate(
-        {"torch": torch.__version__, "detail": {"sweeps": [each.model_dump(mode="json") for each in sweeps]}}
-    )
+    return Result(torch=torch.__version__, detail={"sweeps": [each.model_dump(mode="json") for each in sweeps]})
 
 
 def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:
     """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them."""
     try:
-        asked = {name: sizes[0] for name, sizes in order.dimensions.items()}
-        completed, _assumptions = complete(
-            replace(workload, dimensions={**workload.dimensions, **asked}) if asked else workload, root
-        )
+        first = {name: sizes[0] for name, sizes in order.dimensions.items()}
+        completed, _assumptions = complete(_with_dimensions(workload, first) if first else workload, root)
+        varied = {name: sizes for name, sizes in order.dimensions.items() if len(sizes) > NUM_SIZES}
+        together = None
+        if varied:
+            together = _sizes(completed, root, varied)
+            if together.learn(order.batches, list(varied.values())) is not None:
+                together = None
     except MemlintError as error:
-        yield [_described(workload, error=error.message, hint=error.hint or "")]
+        yield [_failed(workload, error)]
         return
-    varied = {name: sizes for name, sizes in order.dimensions.items() if len(sizes) > NUM_SIZES}
-    if varied:
-        steps = _steps(completed, root, varied)
-        try:
-            note = steps.learn(order.batches, list(varied.values()))
-        except MemlintError as error:
-            yield [_described(workload, error=error.message, hint=error.hint or "")]
-            return
-        if note is None:
-            yield from _of_each(completed, root, order, steps)
-            return
-    yield from _of_each(completed, root, order, None, most_calls=most_calls)
-
-
-def _of_each(
-    workload: Workload, root: Path, order: Order, together: Steps | None, *, most_calls: int | None = None
-) -> Iterator[list[Sweep]]:
-    """Tables from `together`, which has learned how all sizes grow, or with traces of their own for each of them."""
     done: list[Sweep] = []
-    names = tuple(order.dimensions)
     for sizes in itertools.product(*order.dimensions.values()):
-        at = dict(zip(names, sizes, strict=True))
-        here = replace(workload, dimensions={**workload.dimensions, **at})
+        at = dict(zip(order.dimensions, sizes, strict=True))
+        here = _with_dimensions(completed, at)
         rest = tuple(at[name] for name in together.dimensions) if together else ()
-        steps = together or _steps(here, root, {}, most_calls=most_calls)
-        table = _described(here)
-        for table in _table(here, steps, order.batches, rest, is_learned=together is not None):
+        known = together or _sizes(here, root, {}, most_calls=most_calls)
+        latest: list[Sweep] = []
+        for table in _table(here, known, order.batches, rest, is_learned=together is not None):
+            latest = [table]
             yield [*done, table]
-        done.append(table)
+        done += latest
 
 
 def _table(
-    workload: Workload, steps: Steps, batches: Sequence[int], rest: Point, *, is_learned: bool
+    workload: Workload, sizes: Sizes, batches: Sequence[int], rest: Point, *, is_learned: bool
 ) -> Iterator[Sweep]:
     """Yield the table of one size of everything but the batch, row by row, the last time with the largest batch."""
+
+    def row(batch: int) -> Row:
+        return row_of(sizes.at((batch, *rest)), sizes.device)
+
+    def table(rows: list[Row], **others: Any) -> Sweep:
+        traced = sorted(batch for batch, *dimensions in sizes.lives if tuple(dimensions) == rest)
+        return _described(workload, note=note, rows=rows, traced=traced, **others)
+
     try:
-        note = None if is_learned else steps.learn(batches)
-        found: dict[str, Any] = {"note": note, "rows": []}
+        note = None if is_learned else sizes.learn(batches)
+        rows: list[Row] = []
         for batch in batches:
-            found["rows"] = [*found["rows"], steps.row((batch, *rest))]
-            yield _described(workload, is_partial=True, **found, traced=_traced(steps, rest))
-        largest, is_limit = steps.largest(batches, rest)
+            rows = [*rows, row(batch)]
+            yield table(rows, is_partial=True)
+        largest, is_limit = sizes.largest(batches, rest)
     except MemlintError as error:
-        yield _described(workload, error=error.message, hint=error.hint or "")
+        yield _failed(workload, error)
         return
-    rows = [steps.row((batch, *rest)) for batch in batches]
-    found = {"note": note, "rows": rows, "largest": largest, "is_limit": is_limit, "traced": _traced(steps, rest)}
-    yield _described(workload, **found)
+    # What the search has traced since is known better.
+    at_most = None if largest is None else row_of(largest, sizes.device)
+    yield table([row(batch) for batch in batches], largest=at_most, is_limit=is_limit)
 
 
-def _traced(steps: Steps, rest: Point) -> list[int]:
-    return sorted(batch for batch, *sizes in steps.lives if tuple(sizes) == rest)
-
-
-def _steps(
+def _sizes(
     workload: Workload, root: Path, varied: Mapping[str, Sequence[int]], *, most_calls: int | None = None
-) -> Steps:
-    program = functools.partial(_program, root)
+) -> Sizes:
     axes = tuple(map(_axis, varied.values()))
-    return Steps(workload, program, device_named(workload.gpu), tuple(varied), axes, most_calls)
-
-
-def _program(root: Path, workload: Workload) -> Any:
-    return completed_program(workload, root)
+    device = device_named(workload.gpu)
+    return Sizes(workload, lambda each: completed_program(each, root), device, tuple(varied), axes, most_calls)
 
 
 def _axis(sizes: Sequence[int]) -> range:
@@ -169,5 +151,13 @@ def _axis(sizes: Sequence[int]) -> range:
     return range(first, first + NUM_SIZES * step, step)
 
 
-def _described(workload: Workload, **found: Any) -> Sweep:
-    return Sweep.model_validate({**subject(workload), "dimensions": dict(workload.dimensions), **found})
+def _with_dimensions(workload: Workload, sizes: Mapping[str, int]) -> Workload:
+    return replace(workload, dimensions={**workload.dimensions, **sizes})
+
+
+def _failed(workload: Workload, error: MemlintError) -> Sweep:
+    return _described(workload, error=error.message, hint=error.hint or "")
+
+
+def _described(workload: Workload, **others: Any) -> Sweep:
+    return Sweep.model_validate({**subject(workload), "dimensions": dict(workload.dimensions), **others})

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
-from memlint.base.version import __version__
-from memlint.commands.sweep.gather import Failure, Result, gather
-from memlint.commands.sweep.records import Order, Table
+from memlint.commands.sweep.gather import gather
+from memlint.commands.sweep.tables import Order, Tables
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
-from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from memlint.commands.sweep.gather import Executor
+    from memlint.commands.sweep.gather import Executor, Gathered
+    from memlint.report.model import Sweep
     from memlint.worker.protocol import Request
 
 DTYPES = get_args(Dtype)
@@ -38,16 +37,17 @@ def sweep(
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
     executor: Executor = answers_to,
-) -> Result[Table]:
+) -> Gathered[Tables]:
     """Make the tables of every Workload of `targets`; whatever is stopped gives those that it had so far.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
     """
-    found = gather(targets, options, functools.partial(_tasks, order), "sweeps", on_wait, executor)
-    sweeps = tuple(Sweep.model_validate(each) for each in found.told)
-    table = Table(tool=f"memlint {__version__}", torch=found.torch, sweeps=sweeps)
-    failures = (Failure(f"{s.target}, {s.dtype}, {s.gpu}", s.error, s.hint) for s in sweeps if s.error is not None)
-    return Result(table, (*found.failures, *failures), found.interrupted)
+
+    def name(sweep: Sweep) -> str:
+        return f"{sweep.target}, {sweep.dtype}, {sweep.gpu}"
+
+    tasks = functools.partial(_tasks, order)
+    return gather(targets, options, tasks, Tables, "sweeps", name, on_wait=on_wait, executor=executor)
 
 
 def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:
@@ -99,17 +99,17 @@ def _size(text: str, option: str) -> int:
 
 
 def _dimensions_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+    dimensions: dict[str, tuple[int, ...]] = {}
     for text in texts:
         name, equals, sizes = (part.strip() for part in text.partition("="))
         if not equals or not name.isidentifier():
             raise UsageError(
                 f"--dim {text!r} is no dimension with its sizes", "Write --dim seq=512,1024 or seq=512:8192."
             )
-        if name == "batch" or name in found:
+        if name == "batch" or name in dimensions:
             raise UsageError(f"the sizes of {name} are given twice", "Give --batch, and each dimension once.")
-        found[name] = sizes_of(sizes, f"--dim {name}=")
-    return found
+        dimensions[name] = sizes_of(sizes, f"--dim {name}=")
+    return dimensions
 
 
 def _dtypes_of(text: str | None) -> tuple[str, ...]:

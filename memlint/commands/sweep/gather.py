@@ -1,4 +1,4 @@
-"""From targets as typed to what the children of a sweep or a fit told, with whatever went wrong."""
+"""From targets as typed to what the children of a sweep or a fit answer, with whatever went wrong."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from memlint.base.errors import TargetError
+from memlint.base.version import __version__
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.parallel import answers_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from pydantic import BaseModel
 
     from memlint.worker.protocol import Answer, Request, Task
 
@@ -27,10 +30,10 @@ class Executor(Protocol):
         """Yield the number of each task and its Answer, as they complete."""
 
 
-Told = TypeVar("Told")
+Document = TypeVar("Document", bound="BaseModel")
 
 
-class Failure(NamedTuple):
+class Missing(NamedTuple):
     """A target of which something is missing."""
 
     target: str
@@ -38,41 +41,36 @@ class Failure(NamedTuple):
     hint: str
 
 
-class Gathered(NamedTuple):
-    """What the children told, and what went wrong."""
-
-    told: list[Any]
-    torch: str | None
-    failures: tuple[Failure, ...]
-    interrupted: bool
-
-
 @dataclass(frozen=True, slots=True)
-class Result(Generic[Told]):
+class Gathered(Generic[Document]):
     """What a command has to say, and what went wrong."""
 
-    told: Told
-    failures: tuple[Failure, ...]
+    document: Document
+    missing: tuple[Missing, ...]
     interrupted: bool
 
     @property
     def status(self) -> int:
         """0: all is there; 2: something could not be analysed; 130: interrupted."""
-        return 130 if self.interrupted else 2 if self.failures else 0
+        return 130 if self.interrupted else 2 if self.missing else 0
 
 
 def gather(
     targets: Sequence[str],
     options: dict[str, object],
     tasks_of: Callable[[Request], Iterable[Task]],
+    document: type[Document],
     key: str,
+    name: Callable[[Any], str],
+    *,
     on_wait: Callable[[str, float], None],
     executor: Executor = answers_to,
-) -> Gathered:
-    """Run the tasks of every target; `key` is where in `Result.detail` the answers are. Paths become relative ones.
+) -> Gathered[Document]:
+    """Run the tasks of every target, and put their answers, with relative paths, into a `document`.
 
-    A task that is stopped gives what it had told so far. Raises MemlintError for arguments and configuration that make
-    no sense; `options` are those of Settings.
+    `key` is the field of `document` and of `Result.detail` where they are, and `name` says what one is about that has
+    an error. A task that is stopped gives what it had so far. Raises MemlintError for arguments and configuration that
+    make no sense; `options` are those of Settings.
     """
     if importlib.util.find_spec("torch") is None:
         raise TargetError("PyTorch is not installed, so no model can be built", "pip install 'torch-memlint[torch]'")
@@ -85,18 +83,18 @@ def gather(
             answers[number] = answer  # noqa: PERF403 (what there is when it is interrupted)
     except KeyboardInterrupt:
         interrupted = True
-    told: list[Any] = []
-    lost = (entry for target in resolved for entry in target.lost)
-    failures = dict.fromkeys(Failure(name, error.message, error.hint) for name, error in lost)
+    missing = [Missing(entry, error.message, error.hint) for target in resolved for entry, error in target.lost]
+    parts: list[Any] = []
     torch = None
     for task, answer in ((tasks[number], answers[number]) for number in sorted(answers)):
         result = answer.result or answer.partial
-        found: Any = relative(result.detail[key], Path.cwd()) if result else []
+        answered: Any = relative(result.detail[key], Path.cwd()) if result else []
         torch = result.torch if result else torch
-        told += found
+        parts += answered
         if answer.error is not None:
-            failures[Failure(task.request.target, answer.error.message, answer.error.hint or "")] = None
-        elif not found and task.request.named:
-            hint = "Name the class: model.py::Net."
-            failures[Failure(task.request.target, "no torch.nn.Module found", hint)] = None
-    return Gathered(told, torch, tuple(failures), interrupted)
+            missing.append(Missing(task.request.target, answer.error.message, answer.error.hint or ""))
+        elif not answered and task.request.named:
+            missing.append(Missing(task.request.target, "no torch.nn.Module found", "Name the class: model.py::Net."))
+    made = document.model_validate({"tool": f"memlint {__version__}", "torch": torch, key: parts})
+    failed = (Missing(name(part), part.error, part.hint) for part in getattr(made, key) if part.error is not None)
+    return Gathered(made, (*dict.fromkeys(missing), *failed), interrupted)

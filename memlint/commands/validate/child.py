@@ -13,9 +13,9 @@ import torch
 from memlint.base.errors import MemlintError
 from memlint.tracing.records import Phase
 from memlint.validate.conditions import flags_now, reason_to_skip, under
+from memlint.validate.cpu import measure_cpu_step
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history
-from memlint.validate.host import measure_cpu_step
 from memlint.validate.measurement import (
     Allocation,
     Machine,
@@ -35,7 +35,7 @@ from memlint.workloads.pyproject import workloads_from_tables
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from memlint.validate.host import CpuMeasurement
+    from memlint.validate.cpu import CpuMeasurement
 
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
 

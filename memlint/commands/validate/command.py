@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.base.errors import UsageError
-from memlint.commands.validate.session import (
+from memlint.commands.validate.measuring import (
     ALLOCATOR_VARIABLES,
     Outcome,
     Session,
@@ -18,10 +18,10 @@ from memlint.commands.validate.session import (
     status_of,
 )
 from memlint.config import find_settings, override
-from memlint.validate.comparison_text import render_accuracy, render_comparison, render_measurement, render_scoreboard
 from memlint.validate.scoreboard import scoreboard
 from memlint.validate.store import Store, read_measurements
 from memlint.validate.suite import read_suite
+from memlint.validate.validation_text import render_accuracy, render_comparison, render_measurement, render_scoreboard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memlint.base.errors import MemlintError
     from memlint.config import Settings
     from memlint.report.text_style import TextStyle
-    from memlint.validate.compare import Comparison
+    from memlint.validate.comparison import Comparison
     from memlint.validate.measurement import DeviceKind, Subject
 
 TRACED_STEPS = 2

@@ -51,3 +51,8 @@ class Grid(NamedTuple):
 
 def _extremes(values: np.ndarray) -> tuple[int, int]:
     return (values.min(), values.max()) if values.size else (0, 0)
+
+
+def size_name(point: Point) -> str:
+    """As messages speak of a point."""
+    return f"size {' x '.join(map(str, point))}"

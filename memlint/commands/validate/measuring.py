@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.commands.targets import distinct, resolve
-from memlint.validate.compare import Cap, Comparison
+from memlint.validate.comparison import Cap, Comparison
 from memlint.validate.measurement import Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.prediction import Prediction
 from memlint.worker.protocol import Limits, Request

@@ -1,4 +1,4 @@
-"""What is asked of a sweep, and what it says: plain records for JSON, every size in bytes."""
+"""What `memlint fit` says: plain records for JSON, every size in bytes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.report.model import Interval, Row, Sweep
+from memlint.report.model import Interval, Row
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Order(_Record):
-    """Which tables to make of every Workload of a target."""
-
-    batches: tuple[int, ...]
-    dtypes: tuple[str, ...]
-    """None of them for that of the Workload."""
-    gpus: tuple[str, ...]
-    """None of them for that of the Workload."""
-    dimensions: dict[str, tuple[int, ...]] = {}
-    """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
-
-
-class Table(_Record):
-    """All that a run of `memlint sweep` says."""
-
-    version: Literal[1] = 1
-    tool: str
-    torch: str | None = None
-    sweeps: tuple[Sweep, ...] = ()
-
-
-class Parts(_Record):
+class BatchParts(_Record):
     """A batch in equal parts, whose gradients are added before the optimizer steps."""
 
     num_parts: int
@@ -56,7 +35,7 @@ class Way(_Record):
     """The largest batch that surely fits."""
     is_limit: bool = False
     """Whether it is known that no larger one surely fits."""
-    parts: Parts | None = None
+    parts: BatchParts | None = None
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from memlint.base.errors import TargetError, UsageError, WorkerError
-from memlint.commands.validate import command, session
+from memlint.commands.validate import command
+from memlint.commands.validate import measuring as session
 from memlint.commands.validate.command import Options
-from memlint.commands.validate.session import Session
+from memlint.commands.validate.measuring import Session
 from memlint.config import Settings
 from memlint.validate.measurement import Measurement
 from memlint.validate.store import Store, read_measurements

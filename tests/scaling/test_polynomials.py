@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.scaling.grid import Grid
+from memlint.scaling.polynomials import Grid
 
 COEFFICIENTS = st.lists(st.integers(-(2**20), 2**20), min_size=9, max_size=9)
 

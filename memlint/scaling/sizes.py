@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
-from memlint.base.limits import outcome
 from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.session import virtual_device
-from memlint.memory.estimate import most_device, peaks
-from memlint.report.model import Interval, Row
-from memlint.scaling.calls import TooLongError, recorded
-from memlint.scaling.grid import Grid
+from memlint.memory.estimate import Peaks, most_device, peaks
+from memlint.scaling.polynomials import Grid, size_name
+from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
-from memlint.scaling.search import Found, largest_within
+from memlint.scaling.search import Largest, largest_within
 from memlint.tracing.workload_errors import storages_of_workload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memlint.cuda.devices import Device
-    from memlint.scaling.grid import Point
+    from memlint.scaling.polynomials import Point
     from memlint.tracing.recorder import Program
     from memlint.workloads.spec import Workload
 
@@ -37,8 +35,18 @@ class FixedInputsError(WorkloadError):
     """There is nothing to compare."""
 
 
+class SizePeaks(NamedTuple):
+    """The peaks at one size, or why there are none."""
+
+    batch: int
+    peaks: Peaks | None
+    evidence: Literal["traced", "computed"] = "traced"
+    """Whether a step of this size was run, or its peaks follow from steps of others."""
+    error: str | None = None
+
+
 @dataclass
-class Steps:
+class Sizes:
     """Traces of one Workload at several batch sizes, and at several sizes of `dimensions`; points are in that order."""
 
     workload: Workload
@@ -53,7 +61,7 @@ class Steps:
     lives: dict[Point, Lives] = field(default_factory=dict)
     """Of the points that were traced."""
     scaled: Scaled | None = None
-    _rows: dict[Point, Row] = field(default_factory=dict)
+    _peaks: dict[Point, SizePeaks] = field(default_factory=dict)
     _most: dict[Point, int | None] = field(default_factory=dict)
     """Bounds of what the device shows, None where no step can be taken."""
     _rejected: dict[Point, WorkloadError] = field(default_factory=dict)
@@ -83,15 +91,64 @@ class Steps:
             return str(error)
         return None
 
+    def at(self, point: Point) -> SizePeaks:
+        """The peaks at one point."""
+        if point not in self._peaks:
+            try:
+                lives, evidence = self._lives(point)
+            except WorkloadError as error:
+                self._peaks[point] = SizePeaks(point[0], None, error=error.message)
+            else:
+                most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
+                self._peaks[point] = SizePeaks(point[0], most, evidence)
+        return self._peaks[point]
+
+    def largest(self, batches: Sequence[int], rest: Point = ()) -> tuple[SizePeaks | None, bool]:
+        """The largest batch that surely fits, traced, and whether the next is known not to.
+
+        `rest` are the sizes of the dimensions. Where nothing can be computed, larger ones than the largest of `batches`
+        are not tried.
+        """
+        largest = self.search(batches, rest)
+        try:
+            if largest.number and not self._bears_out((largest.number, *rest)):
+                largest = self.search(batches, rest)
+        except WorkloadError:  # the program takes no batch as large: which ones it does, only traces can say
+            largest = self.search(batches, rest, below=largest.number)
+            self._ceilings[rest] = largest.number
+        return (self.at((largest.number, *rest)) if largest.number else None), largest.is_limit
+
+    def search(self, batches: Sequence[int], rest: Point = (), *, below: int | None = None) -> Largest:
+        """The same, from what is known without another trace; with `below` from traces alone, of less than that."""
+        if below is not None:
+            self._forget(lambda point: point[1:] == rest)
+            batches = [batch for batch in batches if batch < below]
+
+        def most(batch: int) -> int | None:
+            return self._most_device((batch, *rest), is_traced=below is not None)
+
+        limit = self.device.total_nbytes
+
+        def is_within(batch: int) -> bool:
+            value = most(batch)
+            return value is not None and value <= limit
+
+        # From a batch asked for, else from one that was traced.
+        known: list[int] = []
+        if self.scaled is not None or below is not None:
+            batches_traced = (batch for batch, *sizes in self.lives if tuple(sizes) == rest)
+            known = sorted((batch for batch in batches_traced if below is None or batch < below), reverse=True)
+        low = max(filter(is_within, batches), default=0) or next(filter(is_within, known), 1)
+        high = min((batch for batch in batches if batch > low), default=below)
+        return largest_within(limit, most, low, high, LARGEST_SIZE if self.scaled is not None else low)
+
     def _refuse_fixed_inputs(self, points: Sequence[Point]) -> None:
         first = points[0]
         for axis, name in enumerate(("batch", *self.dimensions)):
             line = [
-                self.lives[each]
-                for each in points
-                if each[:axis] + each[axis + 1 :] == first[:axis] + first[axis + 1 :]
+                point for point in points if (*point[:axis], *point[axis + 1 :]) == first[:axis] + first[axis + 1 :]
             ]
-            if all(other == line[0] for other in line):
+            if all(self.lives[point] == self.lives[first] for point in line):
                 raise FixedInputsError(
                     f"what {self.workload.name} takes does not depend on the {name} size",
                     f'Let its inputs depend on it: def memlint_workload({name}), or "{name}" in their shapes.',
@@ -110,33 +167,16 @@ class Steps:
             with virtual_device(self.device):
                 if self.scaled.lives(point) != trace:
                     self.scaled.settle(point)
-                    self._forget(is_wrong=lambda _point: True)
+                    self._forget()
                     if self.scaled.lives(point) != trace:
-                        raise NotScalableError(f"a trace at {_said(point)} is not what follows from smaller ones")
+                        raise NotScalableError(f"a trace at {size_name(point)} is not what follows from smaller ones")
             return
-
-    def row(self, point: Point) -> Row:
-        """The peaks at one point."""
-        if point not in self._rows:
-            self._rows[point] = self._row(point)
-        return self._rows[point]
-
-    def _row(self, point: Point) -> Row:
-        try:
-            lives, evidence = self._lives(point)
-        except WorkloadError as error:
-            return Row(batch=point[0], error=error.message)
-        most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
-        ranges = {name: Interval(**getattr(most, name)._asdict()) for name in most._fields}
-        told = {"batch": point[0], **ranges, "evidence": evidence}
-        within = outcome(most.device.low, most.device.high, self.device.total_nbytes) if self.device.is_cuda else None
-        return Row.model_validate({**told, "outcome": within})
 
     @property
     def _settings(self) -> AllocatorSettings:
         return AllocatorSettings.parse(self.workload.allocator)
 
-    def _lives(self, point: Point) -> tuple[Lives, str]:
+    def _lives(self, point: Point) -> tuple[Lives, Literal["traced", "computed"]]:
         if point not in self.lives and point not in self._rejected and point[0] >= BATCHES.start:
             computed = self._computed(point)
             if computed is not None:
@@ -152,72 +192,30 @@ class Steps:
         except NotScalableError:
             return None
 
-    def largest(self, batches: Sequence[int], rest: Point = ()) -> tuple[Row | None, bool]:
-        """The largest batch that surely fits, traced, and whether the next is known not to.
-
-        `rest` are the sizes of the dimensions. Where nothing can be computed, larger ones than the largest of `batches`
-        are not tried.
-        """
-        found = self.search(batches, rest)
-        try:
-            if found.number and not self._bears_out((found.number, *rest)):
-                found = self.search(batches, rest)
-        except WorkloadError:  # the program takes no batch as large: which ones it does, only traces can say
-            found = self.search(batches, rest, below=found.number)
-            self._ceilings[rest] = found.number
-        return (self.row((found.number, *rest)) if found.number else None), found.is_limit
-
-    def search(self, batches: Sequence[int], rest: Point = (), *, below: int | None = None) -> Found:
-        """The same, from what is known without another trace; with `below` from traces alone, of less than that."""
-        if below is not None:
-            self._forget(is_wrong=lambda point: point[1:] == rest)
-            batches = [batch for batch in batches if batch < below]
-
-        def most(batch: int) -> int | None:
-            return self._most_device((batch, *rest), is_traced=below is not None)
-
-        limit = self.device.total_nbytes
-
-        def is_within(batch: int) -> bool:
-            value = most(batch)
-            return value is not None and value <= limit
-
-        low = max(filter(is_within, batches), default=0) or next(filter(is_within, self._known(rest, below)), 1)
-        high = min((batch for batch in batches if batch > low), default=below)
-        return largest_within(limit, most, low, high, LARGEST_SIZE if self.scaled is not None else low)
-
-    def _known(self, rest: Point, below: int | None) -> list[int]:
-        """Batches that were traced, from the largest on, for a search among others than those asked for."""
-        if self.scaled is None and below is None:
-            return []
-        batches = (batch for batch, *sizes in self.lives if tuple(sizes) == rest)
-        return sorted((batch for batch in batches if below is None or batch < below), reverse=True)
-
     def _most_device(self, point: Point, *, is_traced: bool) -> int | None:
         if point not in self._most:
-            row = self._rows.get(point)
-            if row is not None and (row.evidence == "traced" or not is_traced):
-                self._most[point] = row.device.high if row.device is not None else None
+            known = self._peaks.get(point)
+            if known is not None and (known.evidence == "traced" or not is_traced):
+                self._most[point] = known.peaks.device.high if known.peaks is not None else None
             else:
-                self._most[point] = self._most_device_of(point, is_traced=is_traced)
+                try:
+                    lives = self._traced(point) if is_traced else self._lives(point)[0]
+                except WorkloadError:
+                    self._most[point] = None
+                else:
+                    most = most_device(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
+                    self._most[point] = most
         return self._most[point]
 
-    def _most_device_of(self, point: Point, *, is_traced: bool) -> int | None:
-        try:
-            lives = self._traced(point) if is_traced else self._lives(point)[0]
-        except WorkloadError:
-            return None
-        return most_device(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
-
     def _bears_out(self, point: Point) -> bool:
-        """Whether a computed row is that of a trace; if not, nothing that was computed is kept.
+        """Whether what was computed is that of a trace; if not, nothing that was computed is kept.
 
         Raises WorkloadError where the program does not take this point.
         """
-        if point not in self._rejected and self.row(point).evidence == "traced":
+        if point not in self._rejected and self.at(point).evidence == "traced":
             return True
         if self._traced(point) == self._computed(point):
-            self._rows[point] = self._rows[point].model_copy(update={"evidence": "traced"})
+            self._peaks[point] = self._peaks[point]._replace(evidence="traced")
             return True
         self._distrust()
         return False
@@ -225,12 +223,12 @@ class Steps:
     def _distrust(self) -> None:
         """Compute nothing from now on, and keep nothing that was computed."""
         self.scaled = None
-        self._forget(is_wrong=lambda _point: True)
+        self._forget()
 
-    def _forget(self, *, is_wrong: Callable[[Point], bool]) -> None:
+    def _forget(self, is_wrong: Callable[[Point], bool] = lambda _point: True) -> None:
         """Keep of what was computed only what is not wrong."""
-        wrong = {point for point in {*self._rows, *self._most} if is_wrong(point) and point not in self.lives}
-        self._rows = {point: row for point, row in self._rows.items() if point not in wrong or row.evidence == "traced"}
+        wrong = {point for point in {*self._peaks, *self._most} if is_wrong(point) and point not in self.lives}
+        self._peaks = {p: known for p, known in self._peaks.items() if p not in wrong or known.evidence == "traced"}
         self._most = {point: most for point, most in self._most.items() if point not in wrong}
 
     def _traced(self, point: Point) -> Lives:
@@ -254,7 +252,3 @@ class Steps:
         batch, *sizes = point
         dimensions = {**self.workload.dimensions, **dict(zip(self.dimensions, sizes, strict=True))}
         return self.program(replace(self.workload, batch=batch, dimensions=dimensions))
-
-
-def _said(point: Point) -> str:
-    return f"size {' x '.join(map(str, point))}"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memlint.report.text_style import TextStyle
-    from memlint.validate.compare import Comparison, Row
+    from memlint.validate.comparison import Comparison, Row
     from memlint.validate.measurement import Allocation, Measurement
     from memlint.validate.scoreboard import Line, Score, Scoreboard
 

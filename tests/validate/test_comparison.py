@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.commands.validate.session import Outcome, exit_status
+from memlint.commands.validate.measuring import Outcome, exit_status
 from memlint.report.text_style import TextStyle
-from memlint.validate.compare import Cap, Comparison
-from memlint.validate.comparison_text import render_accuracy, render_comparison, render_scoreboard
+from memlint.validate.comparison import Cap, Comparison
 from memlint.validate.measurement import catalogue_name
 from memlint.validate.prediction import Prediction
 from memlint.validate.scoreboard import scoreboard, worse
+from memlint.validate.validation_text import render_accuracy, render_comparison, render_scoreboard
 from tests.validate.samples import comparison, measurement, prediction
 
 

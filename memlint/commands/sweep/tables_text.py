@@ -1,0 +1,185 @@
+"""Tables as text, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from typing import TYPE_CHECKING
+
+from tabulate import tabulate
+
+from memlint.base.units import format_nbytes
+from memlint.report.escaping import for_log
+from memlint.report.text_style import OUTCOME_COLORS, table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from memlint.commands.fit.fits import Fit
+    from memlint.commands.sweep.tables import Tables
+    from memlint.report.model import Interval, Row, Sweep
+    from memlint.report.text_style import TextStyle
+
+_PEAKS = ("requested", "allocated", "reserved", "device")
+_BOUNDS = ("low", "estimate", "high")
+_LAST = ("outcome", "evidence", "largest", "error")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_BAR_WIDTH = 20
+"""Columns that stand for all of the GPU."""
+
+
+def render(tables: Tables, form: str, paint: TextStyle) -> str:
+    """`tables` as `text`, `markdown`, `csv` or `json`."""
+    if form == "json":
+        return tables.model_dump_json(indent=2) + "\n"
+    if form == "csv":
+        return _csv(tables)
+    groups = [list(group) for _, group in itertools.groupby(for_log(tables).sweeps, key=_identity)]
+    return "\n".join(line for group in groups for line in _lines(group, paint, markdown=form == "markdown"))
+
+
+def _identity(sweep: Sweep) -> tuple[object, ...]:
+    """Sweeps that differ in the sizes of dimensions only stand in one table."""
+    return sweep.name, sweep.target, sweep.mode, sweep.optimizer, sweep.dtype, sweep.gpu
+
+
+def title(entry: Sweep | Fit) -> str:
+    """Workload, GPU and settings of a Sweep or a Fit."""
+    gpu = f"{entry.gpu_title} ({format_nbytes(entry.gpu_nbytes)})" if entry.gpu_nbytes else entry.gpu_title
+    step = "train step" if entry.mode == "train" else "inference"
+    optimizer = f", {entry.optimizer}" if entry.optimizer else ""
+    return f"{entry.name} on {gpu}: {step}, {entry.dtype}{optimizer}"
+
+
+def section(
+    title: str,
+    rows: Sequence[Sequence[str]],
+    alignment: Sequence[str],
+    sentences: Iterable[str],
+    paint: TextStyle,
+    *,
+    markdown: bool,
+) -> Iterator[str]:
+    """Lines of a title, a table whose first row is its head, if it has others, and sentences below it."""
+    yield f"### {title}" if markdown else paint(title, bold=True)
+    yield ""
+    if len(rows) > 1:
+        if markdown:
+            yield tabulate(rows[1:], rows[0], tablefmt="github", disable_numparse=True, colalign=alignment)
+        else:
+            yield from (f"  {line}" for line in table(rows, alignment))
+        yield ""
+    yield from (line if markdown else f"  {line}" for line in sentences)
+    yield ""
+
+
+def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
+    first = sweeps[0]
+    varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
+    fixed = "".join(f", {name} {size}" for name, size in first.dimensions.items() if name not in varied)
+    heads = (*varied, "batch", *_PEAKS, "")
+    cells = [
+        (*[str(sweep.dimensions[name]) for name in varied], *_cells(row, sweep, paint, bars=not markdown))
+        for sweep in sweeps
+        for row in sweep.rows
+    ]
+    alignment = ("right",) * (len(heads) - 1) + ("left",)
+    sentences = _sentences(first) if len(sweeps) == 1 else _sentences_together(sweeps, varied)
+    return section(title(first) + fixed, [heads, *cells], alignment, sentences, paint, markdown=markdown)
+
+
+def _sentences(sweep: Sweep) -> Iterator[str]:
+    if sweep.error is not None or all(row.error for row in sweep.rows):
+        return
+    if sweep.is_partial:
+        yield _STOPPED
+        return
+    if sweep.largest is None:
+        if sweep.gpu_nbytes:
+            yield "None of these surely fits."
+    else:
+        device = sweep.largest.device
+        nbytes = f", with {_range(device)}" if device else ""
+        more = "" if sweep.is_limit else " A larger one may."
+        yield f"The largest batch that fits is {_largest(sweep)}{nbytes}.{more}"
+    if sweep.note is not None:
+        yield f"Every batch was traced: {sweep.note}."
+    else:
+        yield f"Traced at {', '.join(map(str, sweep.traced))}; the others follow from these, kernel by kernel."
+
+
+def _sentences_together(sweeps: Sequence[Sweep], varied: Sequence[str]) -> Iterator[str]:
+    """The same for tables that differ in the sizes of dimensions."""
+    if any(sweep.is_partial for sweep in sweeps):
+        yield _STOPPED
+    whole = [
+        (sweep, ", ".join(f"{name} {sweep.dimensions[name]}" for name in varied))
+        for sweep in sweeps
+        if not (sweep.is_partial or sweep.error)
+    ]
+    fits = [f"{_largest(sweep)} at {at}{'' if sweep.is_limit else ' or more'}" for sweep, at in whole if sweep.largest]
+    empty = [(sweep, at) for sweep, at in whole if sweep.largest is None and sweep.gpu_nbytes]
+    none = [at for sweep, at in empty if not all(row.error for row in sweep.rows)]
+    if fits:
+        yield f"The largest batch that fits: {'; '.join(fits)}."
+    if none:
+        yield f"None of these surely fits: {'; '.join(none)}."
+    yield from (f"At {at} every batch was traced: {sweep.note}." for sweep, at in whole if sweep.note and sweep.largest)
+    traced = [f"{', '.join(map(str, sweep.traced))} at {at}" for sweep, at in whole if sweep.traced and not sweep.note]
+    if traced:
+        yield f"Traced: {'; '.join(traced)}. The others follow from these, kernel by kernel."
+
+
+_STOPPED = "Stopped before the end: there may be more rows, and the largest batch is not known."
+
+
+def _largest(sweep: Sweep) -> str:
+    """The largest batch, and how many tokens it has."""
+    assert sweep.largest is not None
+    batch, length = sweep.largest.batch, sweep.dimensions.get("seq")
+    return f"{batch}" if length is None else f"{batch} ({batch * length:,} tokens)"
+
+
+def _cells(row: Row, sweep: Sweep, paint: TextStyle, *, bars: bool) -> tuple[str, ...]:
+    if row.error is not None or row.device is None:
+        return (str(row.batch), "", "", "", "", row.error or "")
+    outcome = row.outcome or ""
+    verdict = paint(outcome, OUTCOME_COLORS.get(outcome))
+    if bars and paint.color and paint.blocks and sweep.gpu_nbytes:
+        verdict = f"{paint(bar(row.device.estimate, sweep.gpu_nbytes), OUTCOME_COLORS.get(outcome))} {verdict}"
+    return (str(row.batch), *[format_nbytes(getattr(row, name).estimate) for name in _PEAKS], verdict)
+
+
+def bar(nbytes: int, limit: int) -> str:
+    """A bar in a frame that stands for `limit`; beyond it an arrow."""
+    eighths = min(8 * _BAR_WIDTH, round(8 * _BAR_WIDTH * nbytes / limit))
+    filled = _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8] * (eighths % 8 > 0)
+    return f"{filled:<{_BAR_WIDTH}}{'▶' if nbytes > limit else '│'}"
+
+
+def _range(peak: Interval) -> str:
+    if peak.low == peak.high:
+        return format_nbytes(peak.estimate)
+    return f"{format_nbytes(peak.estimate)} ({format_nbytes(peak.low)} to {format_nbytes(peak.high)})"
+
+
+def _csv(tables: Tables) -> str:
+    """A line for each row, with the sizes of all dimensions there are and the bounds of all peaks."""
+    text = io.StringIO()
+    dimensions = list(dict.fromkeys(name for sweep in tables.sweeps for name in sweep.dimensions))
+    bounds = [f"{name}_{bound}" for name in _PEAKS for bound in _BOUNDS]
+    heads = ("name", "gpu", "dtype", "mode", "optimizer", *dimensions, "batch", *bounds, *_LAST)
+    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    writer.writeheader()
+    for sweep in tables.sweeps:
+        known = {name: getattr(sweep, name) for name in heads[:5]} | sweep.dimensions
+        if sweep.error is not None:
+            writer.writerow(known | {"error": sweep.error})
+        for row in sweep.rows:
+            peaks = {name: peak for name in _PEAKS if (peak := getattr(row, name))}
+            nbytes = {f"{name}_{bound}": getattr(peak, bound) for name, peak in peaks.items() for bound in _BOUNDS}
+            largest = sweep.largest.batch if sweep.largest else ""
+            others = {name: getattr(row, name) for name in ("batch", "outcome", "evidence", "error")}
+            writer.writerow({**known, **nbytes, **others, "largest": largest})
+    return text.getvalue()
