@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from memlint.base.errors import TargetError, UsageError
 from memlint.cuda.devices import CATALOGUE, device_named
 from memlint.report.model import CategoryName, PhaseName
-from memlint.workloads.rendering import workload_table
+from memlint.workloads.pyproject import workload_table
 
 if TYPE_CHECKING:
     from pathlib import Path

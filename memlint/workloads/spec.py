@@ -23,19 +23,8 @@ CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
 
 DTYPES = (
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "complex64",
-    "complex128",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    CONSTANT,
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
+    *("uint8", "bool", CONSTANT),
 )
 
 Mode = Literal["train", "inference"]

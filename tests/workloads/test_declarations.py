@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from memlint.base.errors import UsageError
 from memlint.tracing.records import Assumption
-from memlint.workloads.pyproject import read_workloads
-from memlint.workloads.rendering import render_declaration
+from memlint.workloads.pyproject import read_workloads, render_declaration
 from memlint.workloads.spec import DTYPES, InputSpec, Workload
 
 names = st.text(min_size=1, max_size=12)
@@ -146,5 +145,5 @@ def test_two_workloads_of_one_name_are_refused(tmp_path):
 
 
 def test_declaring_and_reading_workloads_does_not_import_torch():
-    code = "import sys, memlint.workloads.declare, memlint.workloads.rendering; sys.exit('torch' in sys.modules)"
+    code = "import sys, memlint.workloads.declare, memlint.workloads.pyproject; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -24,8 +24,7 @@ from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.find import torchvision_schemas
 from memlint.workloads.find.discover import Found, find_workloads
-from memlint.workloads.pyproject import workloads_from_tables
-from memlint.workloads.rendering import render_declaration
+from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,6 @@ from memlint.workloads.find.loading import load_object
 from memlint.workloads.build.optimizers import NONE, OptimizerFactory, optimizer_named
 from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.spec import SEQUENCE
-from memlint.workloads.standing import standing_device
 from memlint.workloads.find.target import SEPARATOR, Target, parse_target
 from memlint.workloads.build.tensors import make_inputs
 
@@ -45,6 +45,17 @@ class Built:
     optimizer: OptimizerFactory | None = None
     step: Callable[..., object] | None = None
     assumptions: tuple[Assumption, ...] = ()
+
+
+@contextmanager
+def simulated_device(gpu: str) -> Iterator[str]:
+    """Name of the device to move models to, `cuda` or `cpu`, for as long as the GPU called `gpu` is simulated."""
+    # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
+    from memlint.cuda.session import virtual_device  # noqa: PLC0415
+
+    device = device_named(gpu)
+    with virtual_device(device):
+        yield "cuda" if device.is_cuda else "cpu"
 
 
 def build(workload: Workload, root: Path | None = None) -> Built:
@@ -95,7 +106,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     """
     asked = workload.dimensions
     assumptions: tuple[Assumption, ...] = ()
-    with standing_device(workload.gpu) as place:
+    with simulated_device(workload.gpu) as place:
         target = _target(workload)
         value = None if target.is_config else load_object(target, root)
         workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **asked})
@@ -114,12 +125,12 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     return workload, assumptions
 
 
-def _inferred(workload: Workload, built: Built, place: str, sizes: Mapping[str, int] | None) -> Inferred:
+def _inferred(workload: Workload, built: Built, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer casts as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    return infer_inputs(model, train=train, device=place, sizes=sizes)
+    return infer_inputs(model, train=train, device=place, dimensions=dimensions)
 
 
 def build_program(

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import TargetError, WorkloadError
-from memlint.workloads.build.construct import build_object, build_program, complete
+from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.find.loading import load_file
 from memlint.workloads.find.target import parse_target
 from memlint.workloads.spec import Workload
-from memlint.workloads.standing import standing_device
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,8 +31,6 @@ class LeftOut(NamedTuple):
 
     name: str
     reason: str
-    has_failed: bool = False
-    """Whether it could not be built."""
 
 
 class Found(NamedTuple):
@@ -56,29 +53,27 @@ def find_workloads(
     those declared. Finding none is no error.
     Raises TargetError and WorkloadError where the target is not there or its file cannot be imported.
     """
-    changed = dict(overrides or {})
+    overrides = dict(overrides or {})
     target = parse_target(text, Path.cwd())
     if target.path is None or target.is_config:
-        tables = [each for each in configured if _is_of(each, target)]
+        workloads = [workload for workload in configured if _is_of(workload, target)]
         name = target.qualname or (target.path.parent.name if target.path else target.module)
-        known = tables or [Workload(name, text, str(target.path or ""), target.qualname)]
-        return Found(tuple(_overridden(workload, changed) for workload in known))
-    mine = [workload for workload in configured if workload.path == str(target.path)]
-    module = load_file(target.path, root)
-    known = [*declared_workloads(vars(module), module.__name__, target.path), *mine]
-    if target.qualname:
-        known = [workload for workload in known if workload.qualname == target.qualname]
-        if not known:
-            known = [Workload(target.qualname, text, str(target.path), target.qualname)]
-        return Found(tuple(_overridden(workload, changed) for workload in known))
-    if known:
-        return Found(tuple(_overridden(workload, changed) for workload in known))
-    return _discovered(module, target.path, text, changed)
+    else:
+        module, name = load_file(target.path, root), target.qualname
+        workloads = [
+            *declared_workloads(vars(module), module.__name__, target.path),
+            *(workload for workload in configured if workload.path == str(target.path)),
+        ]
+        if not workloads and not name:
+            return _discovered(module, target.path, text, overrides)
+        workloads = [workload for workload in workloads if name in ("", workload.qualname)]
+    workloads = workloads or [Workload(name, text, str(target.path or ""), target.qualname)]
+    return Found(tuple(_overridden(workload, overrides) for workload in workloads))
 
 
-def _overridden(workload: Workload, changed: Mapping[str, Any]) -> Workload:
-    dimensions = {**workload.dimensions, **changed.get("dimensions", {})}
-    return replace(workload, **{**changed, "dimensions": dimensions})
+def _overridden(workload: Workload, overrides: Mapping[str, Any]) -> Workload:
+    dimensions = {**workload.dimensions, **overrides.get("dimensions", {})}
+    return replace(workload, **{**overrides, "dimensions": dimensions})
 
 
 def _is_of(workload: Workload, target: Target) -> bool:
@@ -98,18 +93,28 @@ class _Candidate(NamedTuple):
 def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[str, Any]) -> Found:
     """Models defined in the file that are no part of another, largest first."""
     classes = {name: value for name, value in vars(module).items() if _is_model_class(value, module, name)}
-    functions = {} if not classes else _factories(module, classes)
-    candidates, left_out = {}, []
+    factories = _factories(module, classes) if classes else {}
     defaults = Workload("", text, str(path), **overrides)
-    with standing_device(defaults.gpu):
+    candidates: dict[type, _Candidate] = {}
+    failures: dict[str, str] = {}
+    with simulated_device(defaults.gpu):
         for name, kind in classes.items():
-            for maker in (name, *functions.get(name, ())):
-                candidate = _candidate(maker, getattr(module, maker), replace(defaults, name=maker))
-                if isinstance(candidate, _Candidate):
-                    candidates[kind] = candidate
-                    break
-                left_out.append(candidate)
+            for maker in (name, *factories.get(name, ())):
+                try:
+                    model = build_object(getattr(module, maker), replace(defaults, name=maker)).model
+                except (WorkloadError, TargetError) as error:
+                    failures[maker] = error.message
+                    continue
+                parts = frozenset(type(part) for part in model.modules() if part is not model)
+                candidates[kind] = _Candidate(maker, sum(weight.numel() for weight in model.parameters()), parts)
+                break
+    built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
+    left_out = [
+        LeftOut(name, "it is a part of another model" if classes.get(name) in used else reason)
+        for name, reason in failures.items()
+        if name not in built
+    ]
     roots = []
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
@@ -119,29 +124,12 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
             left_out.append(LeftOut(candidate.name, "it has no parameters"))
         else:
             roots.append(candidate)
-    built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
-    kept = [left for left in left_out if left.name not in built or not left.has_failed]
-    kept = [
-        LeftOut(left.name, "it is a part of another model")
-        if classes.get(left.name) in used and left.has_failed
-        else left
-        for left in kept
-    ]
     roots.sort(key=lambda candidate: -candidate.num_parameters)
-    found = tuple(
+    workloads = (
         replace(defaults, name=root.name, target=f"{text}::{root.name}", qualname=root.name, origin="discovered")
         for root in roots
     )
-    return Found(found, tuple(kept))
-
-
-def _candidate(name: str, maker: object, workload: Workload) -> _Candidate | LeftOut:
-    try:
-        model = build_object(maker, workload).model
-    except (WorkloadError, TargetError) as error:
-        return LeftOut(name, error.message, has_failed=True)
-    parts = frozenset(type(part) for part in model.modules() if part is not model)
-    return _Candidate(name, sum(parameter.numel() for parameter in model.parameters()), parts)
+    return Found(tuple(workloads), tuple(left_out))
 
 
 def _is_model_class(value: object, module: ModuleType, name: str) -> bool:

@@ -23,30 +23,25 @@ CHOICES = 4
 """Answers of a multiple choice."""
 
 _POSITIONS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_target_positions",
-    "max_seq_len",
-    "max_sequence_length",
-    "seq_length",
-    "n_ctx",
+    *("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "max_sequence_length"),
+    *("seq_length", "n_ctx"),
 )
 
 Specs = tuple[InputSpec, ...]
 
 
-def candidates(model: Any, *, train: bool, asked: int | None = None) -> Iterator[tuple[Specs, Mapping[str, int]]]:
+def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterator[tuple[Specs, Mapping[str, int]]]:
     """Give inputs for `model`, in training with the labels its head takes; the likeliest first.
 
-    Each with the length of its text, where it has one: that is the dimension `seq`, the length `asked` for if any.
+    Each with the length of its text, where it has one: that is the dimension `seq`, of the `length` asked for if any.
     """
     names = frozenset(inspect.signature(model.forward).parameters)
-    for length in (asked,) if asked is not None else _lengths(model.config):
+    for tokens in (length,) if length is not None else _lengths(model.config):
         main = _main_inputs(model, names)
-        dimensions = {SEQUENCE: length} if any(spec.dimensions for spec in main) else {}
+        dimensions = {SEQUENCE: tokens} if any(spec.dimensions for spec in main) else {}
         decoder = _text(model.config, "decoder_input_ids", TRANSCRIPT)
         if train:
-            for labels in _labels(model, names, main, length):
+            for labels in _labels(model, names, main, tokens):
                 yield (*main, *labels), dimensions
         yield main, dimensions
         if "decoder_input_ids" in names:

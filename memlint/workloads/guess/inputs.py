@@ -8,7 +8,6 @@ are followed first.
 from __future__ import annotations
 
 import heapq
-import inspect
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,12 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import TraceError, WorkloadError
 from memlint.tracing.records import Assumption
 from memlint.workloads.build import huggingface
-from memlint.workloads.build.loss import own_loss
+from memlint.workloads.build.program import own_loss
 from memlint.workloads.guess import huggingface_inputs
-from memlint.workloads.guess.model_sizes import Hints
+from memlint.workloads.guess.arguments import parameters
+from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
-from memlint.workloads.guess.repair import repairs
+from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
@@ -44,43 +44,45 @@ DECLARE = (
 class Inferred:
     """Inputs a model was seen to take."""
 
-    inputs: tuple[InputSpec, ...]
+    inputs: Specs
     assumptions: tuple[Assumption, ...]
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of the names in the inputs' shapes."""
 
 
-def infer_inputs(model: nn.Module, *, train: bool, device: str, sizes: Mapping[str, int] | None = None) -> Inferred:
+def infer_inputs(
+    model: nn.Module, *, train: bool, device: str, dimensions: Mapping[str, int] | None = None
+) -> Inferred:
     """Find inputs for `model`, which stands on `device` in the mode it will run in.
 
     In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
-    the dimension `seq`, of the size it has in `sizes` if that names it; where `sizes` is None it stays a number.
+    the dimension `seq`, of the size it has in `dimensions` if that names it; where that is None it stays a number.
     Raises WorkloadError with what was tried.
     """
-    asked = (sizes or {}).get(SEQUENCE)
+    length, named = (dimensions or {}).get(SEQUENCE), dimensions is not None
     if huggingface.is_model(model):
-        candidates = huggingface_inputs.candidates(model, train=train, asked=asked)
-        return _first_that_works(Stage(model, device), candidates, named=sizes is not None)
+        candidates = huggingface_inputs.candidates(model, train=train, length=length)
+        return _first_that_works(Stage(model, device), candidates, named=named)
     with Stage(model, device).watched() as stage:
         trial = _search(stage, _first_guess(model))
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
-    specs, dimensions = (specs, {}) if sizes is None else _with_length_named(specs, asked)
+    specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 
-def _first_guess(model: nn.Module) -> tuple[InputSpec, ...]:
-    hints = Hints(model)
-    required = _required(model)
+def _first_guess(model: nn.Module) -> Specs:
+    sizes = ModelSizes(model)
+    required = [each for each in parameters(model.forward).values() if each.default is each.empty]
     size = _size_of_its_own(model)
     if size is not None and len(required) == 1:
         return (InputSpec(required[0].name, (BATCH, *size)),)
     names = frozenset(parameter.name for parameter in required)
-    guesses = [guess_input(parameter, model, names, hints) for parameter in required]
+    guesses = [guess_input(parameter, model, names, sizes) for parameter in required]
     if not guesses:
         # forward(*inputs) or forward(**batch): the first layer alone says something.
-        entry = first_entry(model, hints)
+        entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
     return tuple(guesses)
 
@@ -95,21 +97,11 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
-def _parameters(model: nn.Module) -> list[inspect.Parameter]:
-    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    parameters = inspect.signature(model.forward).parameters.values()
-    return [parameter for parameter in parameters if parameter.kind not in variadic]
-
-
-def _required(model: nn.Module) -> list[inspect.Parameter]:
-    return [parameter for parameter in _parameters(model) if parameter.default is parameter.empty]
-
-
-def _search(stage: Stage, first: tuple[InputSpec, ...]) -> Trial:
+def _search(stage: Stage, first: Specs) -> Trial:
     """Try guesses, those of the farthest trial first, until one works."""
-    hints = Hints(stage.model)
+    sizes = ModelSizes(stage.model)
     waiting = [(0, 0, first)]
-    seen: set[tuple[InputSpec, ...]] = {first}
+    seen: set[Specs] = {first}
     trials: list[Trial] = []
     while waiting and len(trials) < MOST_TRIALS:
         _, _, specs = heapq.heappop(waiting)
@@ -119,7 +111,7 @@ def _search(stage: Stage, first: tuple[InputSpec, ...]) -> Trial:
         if isinstance(trial.error, TraceError):
             raise trial.error
         trials.append(trial)
-        for rank, better in enumerate(repairs(trial, hints)):
+        for rank, better in enumerate(repairs(trial, sizes)):
             if better not in seen:
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
@@ -139,11 +131,10 @@ def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
     return failure
 
 
-def _with_labels(stage: Stage, trial: Trial) -> tuple[InputSpec, ...] | None:
+def _with_labels(stage: Stage, trial: Trial) -> Specs | None:
     """Add labels to the inputs of `trial`, if the model gives a loss then; None if it takes none or gives none."""
-    given = {spec.name for spec in trial.specs}
-    names = [parameter.name for parameter in _parameters(stage.model) if parameter.name in LABELS - given]
-    for name in names:
+    names = LABELS - {spec.name for spec in trial.specs}
+    for name in (name for name in parameters(stage.model.forward) if name in names):
         for label in _labels(name, trial):
             attempt = stage.attempt((*trial.specs, label), grad=True)
             if attempt.error is None and own_loss(attempt.output) is not None:
@@ -170,25 +161,23 @@ def _labels(name: str, trial: Trial) -> Iterator[InputSpec]:
         yield InputSpec(name, shape, low=0.0, high=1.0)
 
 
-def _with_length_named(specs: tuple[InputSpec, ...], asked: int | None) -> tuple[tuple[InputSpec, ...], dict[str, int]]:
+def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[str, int]]:
     """`specs` with the length of their texts as a dimension, where that number stands for nothing else in them."""
     texts = [spec for spec in specs if spec.dtype in {"int64", "bool"} and len(spec.shape) == 2]
-    lengths = {length for spec in texts if spec.shape[0] == BATCH and isinstance(length := spec.shape[1], int)}
+    lengths = {number for spec in texts if spec.shape[0] == BATCH and isinstance(number := spec.shape[1], int)}
     if len(lengths) != 1:
         return specs, {}
-    (length,) = lengths
+    (own,) = lengths
     named = tuple(
-        replace(spec, shape=(BATCH, SEQUENCE)) if spec in texts and spec.shape == (BATCH, length) else spec
+        replace(spec, shape=(BATCH, SEQUENCE)) if spec in texts and spec.shape == (BATCH, own) else spec
         for spec in specs
     )
-    if any(length in (*spec.shape, spec.low, spec.high) for spec in named if spec.dtype != CONSTANT):
+    if any(own in (*spec.shape, spec.low, spec.high) for spec in named if spec.dtype != CONSTANT):
         return specs, {}
-    return named, {SEQUENCE: asked or length}
+    return named, {SEQUENCE: length or own}
 
 
-def _first_that_works(
-    stage: Stage, candidates: Iterator[tuple[tuple[InputSpec, ...], Mapping[str, int]]], *, named: bool
-) -> Inferred:
+def _first_that_works(stage: Stage, candidates: Iterator[tuple[Specs, Mapping[str, int]]], *, named: bool) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
     for specs, dimensions in candidates:
@@ -196,8 +185,8 @@ def _first_that_works(
             specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
         trial = stage.attempt(specs, dimensions)
         if trial.error is None:
-            said = "; ".join(spec.described(dimensions) for spec in specs)
-            text = f"inputs {said} (from the config of {type(stage.model).__name__})"
+            inputs = "; ".join(spec.described(dimensions) for spec in specs)
+            text = f"inputs {inputs} (from the config of {type(stage.model).__name__})"
             assumptions = [Assumption(text, None)]
             fuller = next((other for other in trials if len(other.specs) > len(specs)), None)
             if fuller is not None and fuller.error is not None:
@@ -211,15 +200,15 @@ def _first_that_works(
 
 
 def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:
-    said = spec.described(dimensions)
+    text = spec.described(dimensions)
     if spec.name in trial.entries:
         layer = trial.entries[spec.name]
         path = next(path for path, module in model.named_modules() if module is layer)
         kind = type(layer).__name__
-        return Assumption(f"input {said} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
+        return Assumption(f"input {text} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
     if spec.dtype == CONSTANT:
-        return Assumption(f"input {said} (from its annotation)", None)
-    return Assumption(f"input {said} (the model runs with it)", None)
+        return Assumption(f"input {text} (from its annotation)", None)
+    return Assumption(f"input {text} (the model runs with it)", None)
 
 
 def _article(word: str) -> str:

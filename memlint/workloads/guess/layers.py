@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, Hints, is_position_name
+from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, is_position_name
 from memlint.workloads.spec import BATCH, InputSpec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_NORMS = (_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
-_TRANSFORMERS = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 ENTRIES = (
-    nn.Embedding,
-    nn.EmbeddingBag,
-    _ConvNd,
-    nn.Linear,
-    nn.Bilinear,
-    nn.RNNBase,
-    nn.RNNCellBase,
-    nn.Transformer,
-    *_TRANSFORMERS,
-    *_NORMS,
+    *(nn.Embedding, nn.EmbeddingBag, _ConvNd, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
+    *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+    *(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
 )
 """Kinds of layer that say what their input looks like."""
 
@@ -38,20 +24,20 @@ _VIDEO = (16, 112, 112)
 _AUXILIARY = ("type", "segment", "time", "class", "label")
 
 
-def input_of(name: str, layer: nn.Module, hints: Hints) -> InputSpec | None:
+def input_of(name: str, layer: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Input named `name` that `layer` takes as it comes from the data loader; None for a layer that does not say."""
-    length = hints.length or DEFAULT_LENGTH
+    length = sizes.length or DEFAULT_LENGTH
     match layer:
         case nn.Embedding() | nn.EmbeddingBag():
             return InputSpec(name, (BATCH, length), "int64", high=layer.num_embeddings)
         case _ConvNd():
             # A lazy layer has no channels yet.
-            return _spatial(name, layer.in_channels or 3, len(layer.kernel_size), hints)
+            return spatial_input(name, layer.in_channels or 3, len(layer.kernel_size), sizes)
         case nn.Linear():
             return InputSpec(name, (BATCH, layer.in_features))
         case nn.Bilinear():
             return InputSpec(name, (BATCH, layer.in1_features))
-    return _sequence_input(name, layer, length) or _norm_input(name, layer, length, hints)
+    return _sequence_input(name, layer, length) or _norm_input(name, layer, length, sizes)
 
 
 def _sequence_input(name: str, layer: nn.Module, length: int) -> InputSpec | None:
@@ -72,46 +58,39 @@ def _sequence_input(name: str, layer: nn.Module, length: int) -> InputSpec | Non
     return InputSpec(name, (BATCH, length, features) if batch_first else (length, BATCH, features))
 
 
-def _norm_input(name: str, layer: nn.Module, length: int, hints: Hints) -> InputSpec | None:
+def _norm_input(name: str, layer: nn.Module, length: int, sizes: ModelSizes) -> InputSpec | None:
     """Input of a normalisation layer."""
     match layer:
         case nn.LayerNorm() | nn.RMSNorm():
             return InputSpec(name, (BATCH, length, *layer.normalized_shape))
         case nn.GroupNorm():
-            return _spatial(name, layer.num_channels, 2, hints)
+            return spatial_input(name, layer.num_channels, 2, sizes)
         case nn.BatchNorm2d() | nn.InstanceNorm2d():
-            return _spatial(name, layer.num_features, 2, hints)
+            return spatial_input(name, layer.num_features, 2, sizes)
         case nn.BatchNorm3d() | nn.InstanceNorm3d():
-            return _spatial(name, layer.num_features, 3, hints)
+            return spatial_input(name, layer.num_features, 3, sizes)
         case _BatchNorm() | _InstanceNorm():
             return InputSpec(name, (BATCH, layer.num_features))
     return None
 
 
-def entry_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def entry_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Layers that may take the model's input, in order of definition; tables of positions and types come last."""
-    late = []
-    for path, module in model.named_modules():
-        if not isinstance(module, ENTRIES):
-            continue
-        last = path.rpartition(".")[2].lower()
-        if isinstance(module, nn.Embedding) and (is_position_name(path) or any(word in last for word in _AUXILIARY)):
-            late.append((path, module))
-        else:
-            yield path, module
-    yield from late
+    layers = [(path, module) for path, module in model.named_modules() if isinstance(module, ENTRIES)]
+    return sorted(layers, key=lambda layer: isinstance(layer[1], nn.Embedding) and _is_auxiliary(layer[0]))
 
 
-def image_of(name: str, channels: int, hints: Hints) -> InputSpec:
-    """Images of the size the model names."""
-    return _spatial(name, channels, 2, hints)
+def _is_auxiliary(path: str) -> bool:
+    last = path.rpartition(".")[2].lower()
+    return is_position_name(path) or any(word in last for word in _AUXILIARY)
 
 
-def _spatial(name: str, channels: int, dimensions: int, hints: Hints) -> InputSpec:
+def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) -> InputSpec:
+    """Sound, images or videos with 1, 2 or 3 spatial `dimensions`, of the size the model states."""
     if dimensions == 1:
-        length = hints.length or (AUDIO_LENGTH if channels == 1 else _SEQUENCE)
+        length = sizes.length or (AUDIO_LENGTH if channels == 1 else _SEQUENCE)
         return InputSpec(name, (BATCH, channels, length))
     if dimensions == 3:
         return InputSpec(name, (BATCH, channels, *_VIDEO))
-    size = hints.image_size or ((28, 28) if channels == 1 else (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
+    size = sizes.image_size or ((28, 28) if channels == 1 else (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))
     return InputSpec(name, (BATCH, channels, *size))

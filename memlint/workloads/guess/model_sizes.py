@@ -1,11 +1,11 @@
-"""What a model says about its inputs outside its layers: configs, attributes, defaults of its constructor."""
+"""Sizes that a model states outside its layers: in configs, attributes and defaults of its constructor."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 
 from torch import nn
@@ -14,33 +14,12 @@ CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "op
 """Names under which constructors take, and models keep, their configuration."""
 
 _LENGTHS = (
-    "block_size",
-    "max_seq_len",
-    "max_seq_length",
-    "max_sequence_length",
-    "max_seq",
-    "seq_len",
-    "seq_length",
-    "sequence_length",
-    "context_length",
-    "context_len",
-    "context_size",
-    "ctx_len",
-    "n_ctx",
-    "n_positions",
-    "max_position_embeddings",
-    "max_len",
-    "max_length",
-    "window_len",
+    *("block_size", "max_seq_len", "max_seq_length", "max_sequence_length", "max_seq", "seq_len", "seq_length"),
+    *("sequence_length", "context_length", "context_len", "context_size", "ctx_len", "n_ctx", "n_positions"),
+    *("max_position_embeddings", "max_len", "max_length", "window_len"),
 )
 _IMAGE_SIZES = (
-    "image_size",
-    "img_size",
-    "input_size",
-    "resolution",
-    "image_resolution",
-    "img_resolution",
-    "input_resolution",
+    *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
 )
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
 _CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "out_dim")
@@ -51,7 +30,7 @@ LONGEST = 1024
 DEFAULT_IMAGE_SIZE = 224
 
 
-class Hints:
+class ModelSizes:
     """Named values found on `model`, nearest first: its attributes, its configs, its submodules', its constructor's."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -61,11 +40,8 @@ class Hints:
     @property
     def length(self) -> int | None:
         """Longest sequence the model takes, capped at `LONGEST`; None where nothing says so."""
-        for name in _LENGTHS:
-            value = self._find(name)
-            if isinstance(value, int) and value > 1:
-                return min(value, LONGEST)
-        return _table_length(self.model)
+        length = self._first_int(_LENGTHS, 2)
+        return _table_length(self.model) if length is None else min(length, LONGEST)
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -88,19 +64,13 @@ class Hints:
         """Classes a classifier tells apart."""
         return self._first_int(_CLASSES)
 
-    def _first_int(self, names: tuple[str, ...]) -> int | None:
-        for name in names:
-            value = self._find(name)
-            if isinstance(value, int) and value > 0:
-                return value
-        return None
+    def _first_int(self, names: Iterable[str], least: int = 1) -> int | None:
+        """The first of these values that is a whole number from `least`."""
+        return next((value for name in names if isinstance(value := self._find(name), int) and value >= least), None)
 
     def _find(self, name: str) -> object:
-        for source in self._sources:
-            value = source.get(name)
-            if value is not None and not isinstance(value, bool):
-                return value
-        return None
+        values = (source.get(name) for source in self._sources)
+        return next((value for value in values if value is not None and not isinstance(value, bool)), None)
 
 
 def values_of(config: object) -> Mapping[str, object]:
@@ -158,11 +128,10 @@ def _table_length(model: nn.Module) -> int | None:
         if isinstance(module, nn.Embedding) and is_position_name(name):
             return min(module.num_embeddings, LONGEST)
     has_tokens = any(isinstance(module, nn.Embedding) for module in model.modules())
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if has_tokens and is_position_name(name.removesuffix(".weight")):
-            sizes = [size for size in tensor.shape[:-1] if size > 1]
-            if sizes:
-                return min(sizes[0], LONGEST)
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()) if has_tokens else ():
+        rows = [size for size in tensor.shape[:-1] if size > 1]
+        if rows and is_position_name(name.removesuffix(".weight")):
+            return min(rows[0], LONGEST)
     return None
 
 

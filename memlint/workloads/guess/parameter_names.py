@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
-from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, image_of, input_of
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, Hints
+from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:
@@ -43,46 +43,46 @@ _HIDDEN = frozenset(
     {"hidden_states", "encoder_hidden_states", "context", "inputs_embeds", "memory", "cond", "embeddings"}
 )
 _CONSTANTS: Mapping[object, int | float | bool] = {
-    "int": 1,
-    "float": 1.0,
-    "bool": False,
     int: 1,
     float: 1.0,
     bool: False,
+    "int": 1,
+    "float": 1.0,
+    "bool": False,
 }
 
 TRAINING_STEPS = 1000
 """Timesteps of a diffusion model."""
 
 
-def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozenset[str], hints: Hints) -> InputSpec:
+def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozenset[str], sizes: ModelSizes) -> InputSpec:
     """First guess for one parameter of `forward`; `others` are the names of all of them."""
     if parameter.annotation in _CONSTANTS:
         return InputSpec.constant(parameter.name, _CONSTANTS[parameter.annotation])
     words = "int64" if "LongTensor" in str(parameter.annotation) else ""
     return (
-        _data(parameter.name, words, model, hints)
-        or _graph(parameter.name, others, model, hints)
-        or _beside_tokens(parameter.name, hints)
-        or (_target(parameter.name, model, hints) if len(others) > 1 else None)
-        or _layered(parameter.name, model, hints)
+        _data(parameter.name, words, model, sizes)
+        or _graph(parameter.name, others, model, sizes)
+        or _beside_tokens(parameter.name, sizes)
+        or (_target(parameter.name, model, sizes) if len(others) > 1 else None)
+        or _layered(parameter.name, model, sizes)
     )
 
 
-def first_entry(model: nn.Module, hints: Hints) -> InputSpec | None:
+def first_entry(model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Input of the first layer in order of definition."""
-    return next((input_of("", layer, hints) for _, layer in entry_layers(model)), None)
+    return next((input_of("", layer, sizes) for _, layer in entry_layers(model)), None)
 
 
-def _data(name: str, words: str, model: nn.Module, hints: Hints) -> InputSpec | None:
+def _data(name: str, words: str, model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Text, images, audio, timesteps."""
     key, table = name.lower(), _first(model, nn.Embedding)
     if words or key in _TOKENS or (key in _SEQUENCES and table is not None):
         vocabulary = table.num_embeddings if table is not None else TRAINING_STEPS
-        return InputSpec(name, (BATCH, hints.length or DEFAULT_LENGTH), "int64", high=vocabulary)
+        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH), "int64", high=vocabulary)
     if key in _IMAGES:
         conv = _first(model, _ConvNd)
-        return image_of(name, (conv.in_channels if conv is not None else 0) or 3, hints)
+        return spatial_input(name, (conv.in_channels if conv is not None else 0) or 3, 2, sizes)
     if key in _AUDIO:
         return InputSpec(name, (BATCH, AUDIO_LENGTH))
     if key in _TIMES:
@@ -90,7 +90,7 @@ def _data(name: str, words: str, model: nn.Module, hints: Hints) -> InputSpec | 
     return None
 
 
-def _graph(name: str, others: frozenset[str], model: nn.Module, hints: Hints) -> InputSpec | None:
+def _graph(name: str, others: frozenset[str], model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Edges, and the nodes beside them."""
     key = name.lower()
     if key == "edge_index":
@@ -99,15 +99,15 @@ def _graph(name: str, others: frozenset[str], model: nn.Module, hints: Hints) ->
         return InputSpec(name, (EDGES,) if key == "edge_weight" else (EDGES, 1))
     if key in _ADJACENCIES:
         return InputSpec(name, (NODES, NODES), low=0.0, high=1.0)
-    entry = first_entry(model, hints)
+    entry = first_entry(model, sizes)
     if entry is not None and others & (_ADJACENCIES | {"edge_index"}):
         return InputSpec(name, (NODES, entry.shape[-1]))
     return None
 
 
-def _beside_tokens(name: str, hints: Hints) -> InputSpec | None:
+def _beside_tokens(name: str, sizes: ModelSizes) -> InputSpec | None:
     """Masks, positions, segments, lengths of a text."""
-    key, length = name.lower(), hints.length or DEFAULT_LENGTH
+    key, length = name.lower(), sizes.length or DEFAULT_LENGTH
     if key in _TYPES:
         return InputSpec(name, (BATCH, length), "int64", high=2)
     if key in _POSITIONS:
@@ -119,24 +119,24 @@ def _beside_tokens(name: str, hints: Hints) -> InputSpec | None:
     return None
 
 
-def _target(name: str, model: nn.Module, hints: Hints) -> InputSpec | None:
+def _target(name: str, model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Labels that `forward` requires: a token per position for a language model, else a class per item."""
     key, table = name.lower(), _first(model, nn.Embedding)
     if key in LABELS and table is not None:
-        return InputSpec(name, (BATCH, hints.length or DEFAULT_LENGTH), "int64", high=table.num_embeddings)
+        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH), "int64", high=table.num_embeddings)
     if key in LABELS | _CLASS_IDS:
-        return InputSpec(name, (BATCH,), "int64", high=hints.num_classes or 10)
+        return InputSpec(name, (BATCH,), "int64", high=sizes.num_classes or 10)
     return None
 
 
-def _layered(name: str, model: nn.Module, hints: Hints) -> InputSpec:
+def _layered(name: str, model: nn.Module, sizes: ModelSizes) -> InputSpec:
     """Guess what the first layer takes."""
-    entry = first_entry(model, hints)
-    if entry is not None and not (name.lower() in _HIDDEN and entry.dtype == "int64" and hints.width):
+    entry = first_entry(model, sizes)
+    if entry is not None and not (name.lower() in _HIDDEN and entry.dtype == "int64" and sizes.width):
         return InputSpec(name, entry.shape, entry.dtype, entry.low, entry.high)
-    if hints.width is not None and name.lower() in _HIDDEN:
-        return InputSpec(name, (BATCH, hints.length or DEFAULT_LENGTH, hints.width))
-    return InputSpec(name, (BATCH, hints.width or 16))
+    if sizes.width is not None and name.lower() in _HIDDEN:
+        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH, sizes.width))
+    return InputSpec(name, (BATCH, sizes.width or 16))
 
 
 def _first(model: nn.Module, kind: type[Layer]) -> Layer | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from memlint.workloads.guess.layers import input_of
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, Hints
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 if TYPE_CHECKING:
@@ -33,26 +33,26 @@ _WANTS_FLOATS = re.compile(
 )
 
 
-def repairs(trial: Trial, hints: Hints) -> Iterator[Specs]:
+def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Guesses worth trying after `trial`, the likeliest first. They may repeat what was tried before."""
     assert trial.error is not None
     message = str(trial.error)
-    yield from _as_the_layers_say(trial, hints)
+    yield from _as_the_layers_say(trial, sizes)
     yield from _of_other_type(trial, message)
-    yield from _of_other_rank(trial, message, hints)
+    yield from _of_other_rank(trial, message, sizes)
     yield from _of_named_sizes(trial, message)
     yield from _of_other_sizes(trial)
-    yield from _longer_rank(trial, hints)
+    yield from _longer_rank(trial, sizes)
 
 
-def _as_the_layers_say(trial: Trial, hints: Hints) -> Iterator[Specs]:
+def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Give each input the shape the layer it reached asks for."""
     entries = dict(trial.entries)
     tensors = [spec for spec in trial.specs if spec.dtype != CONSTANT]
     if len(tensors) == 1 and trial.first is not None:
         entries.setdefault(tensors[0].name, trial.first)
     for index, spec in enumerate(trial.specs):
-        wanted = input_of(spec.name, entries[spec.name], hints) if spec.name in entries else None
+        wanted = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
         if wanted is not None and not _agree(spec, wanted):
             yield _with(trial.specs, index, wanted)
 
@@ -76,7 +76,7 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
             yield _with(trial.specs, index, replace(spec, dtype="float32", low=None, high=None))
 
 
-def _of_other_rank(trial: Trial, message: str, hints: Hints) -> Iterator[Specs]:
+def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Give an input as many dimensions as the model unpacks."""
     match = _UNPACK.search(message)
     if match is None:
@@ -84,20 +84,20 @@ def _of_other_rank(trial: Trial, message: str, hints: Hints) -> Iterator[Specs]:
     rank = int(match[1])
     for index, spec in enumerate(trial.specs):
         if spec.dtype != CONSTANT and len(spec.shape) != rank:
-            yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, hints))
+            yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
 
 
-def _ranked(spec: InputSpec, rank: int, hints: Hints) -> Iterator[InputSpec]:
+def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
     """`spec` with `rank` dimensions, its features kept last."""
-    last, length = spec.shape[-1], hints.length or DEFAULT_LENGTH
+    last, length = spec.shape[-1], sizes.length or DEFAULT_LENGTH
     if rank == 1:
         yield replace(spec, shape=(BATCH,))
     if rank == 2:
         yield replace(spec, shape=(BATCH, last if last != BATCH else length))
     if rank == 3:
-        yield replace(spec, shape=(BATCH, length, last if last != BATCH else hints.width or 16))
+        yield replace(spec, shape=(BATCH, length, last if last != BATCH else sizes.width or 16))
     if rank == 4:
-        height, width = hints.image_size or (32, 32)
+        height, width = sizes.image_size or (32, 32)
         yield replace(spec, shape=(BATCH, 3, height, width))
         yield replace(spec, shape=(BATCH, height, width, last if last != BATCH else 3))
     if rank == 5:
@@ -159,11 +159,11 @@ def _near_usual(guess: float) -> tuple[int, ...]:
     return tuple(size for size in _IMAGE_SIZES if abs(size - guess) <= 16)
 
 
-def _longer_rank(trial: Trial, hints: Hints) -> Iterator[Specs]:
+def _longer_rank(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Give features a time dimension, or take it away."""
     for index, spec in enumerate(trial.specs):
         if spec.dtype == "float32" and spec.shape and isinstance(spec.shape[-1], int) and len(spec.shape) in {2, 3}:
-            yield from (_with(trial.specs, index, other) for other in _ranked(spec, 5 - len(spec.shape), hints))
+            yield from (_with(trial.specs, index, other) for other in _ranked(spec, 5 - len(spec.shape), sizes))
 
 
 def _with(specs: Specs, index: int, spec: InputSpec) -> Specs:
