@@ -157,5 +157,3 @@ def materialize(shapes: Any) -> Any:
     if isinstance(shapes, list):
         return tuple(materialize(s) for s in shapes)
     return shapes
-
-

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import NAME, real_device_of
-from memlint.accelerator.registration import implement
+from memlint.accelerator.registration import everything, implement
 from memlint.accelerator.sparse import is_host
 
 if TYPE_CHECKING:
@@ -20,134 +20,37 @@ if TYPE_CHECKING:
 
     from torch._ops import OpOverload
 
-aten = torch.ops.aten
 KEY = "AutocastPrivateUse1"
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]
 
-LOWER_PRECISION = [
-    "_convolution",
-    "_convolution.deprecated",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_tbc",
-    "conv_transpose1d",
-    "conv_transpose2d.input",
-    "conv_transpose3d.input",
-    "convolution",
-    "prelu",
-    "addmm",
-    "addmv",
-    "addr",
-    "matmul",
-    "einsum",
-    "mm",
-    "mv",
-    "linalg_vecdot",
-    "linear",
-    "addbmm",
-    "baddbmm",
-    "bmm",
-    "chain_matmul",
-    "linalg_multi_dot",
-    "_thnn_fused_lstm_cell",
-    "_thnn_fused_gru_cell",
-    "lstm_cell",
-    "gru_cell",
-    "rnn_tanh_cell",
-    "rnn_relu_cell",
-    "_scaled_dot_product_flash_attention",
-    "scaled_dot_product_attention",
-]
-FLOAT32 = [
-    "acos",
-    "asin",
-    "cosh",
-    "erfinv",
-    "exp",
-    "expm1",
-    "log",
-    "log10",
-    "log2",
-    "log1p",
-    "reciprocal",
-    "rsqrt",
-    "sinh",
-    "tan",
-    "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor",
-    "pow.Scalar",
-    "softplus",
-    "layer_norm",
-    "native_layer_norm",
-    "group_norm",
-    "frobenius_norm.dim",
-    "nuclear_norm",
-    "nuclear_norm.dim",
-    "cosine_similarity",
-    "poisson_nll_loss",
-    "cosine_embedding_loss",
-    "nll_loss",
-    "nll_loss2d",
-    "hinge_embedding_loss",
-    "kl_div",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "mse_loss",
-    "margin_ranking_loss",
-    "multilabel_margin_loss",
-    "soft_margin_loss",
-    "triplet_margin_loss",
-    "multi_margin_loss",
-    "binary_cross_entropy_with_logits",
-    "dist",
-    "pdist",
-    "cdist",
-    "renorm",
-    "logsumexp",
-    "upsample_nearest1d",
-    "upsample_nearest2d",
-    "upsample_nearest3d",
-    "_upsample_nearest_exact1d",
-    "_upsample_nearest_exact2d",
-    "_upsample_nearest_exact3d",
-    "upsample_linear1d",
-    "upsample_bilinear2d",
-    "_upsample_bilinear2d_aa",
-    "upsample_trilinear3d",
-    "upsample_bicubic2d",
-    "_upsample_bicubic2d_aa",
-]
+_LOWER_PRECISION = """
+    _convolution _convolution.deprecated conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+    conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm
+    baddbmm bmm chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell
+    rnn_tanh_cell rnn_relu_cell _scaled_dot_product_flash_attention scaled_dot_product_attention
+"""
+_FLOAT32 = """
+    acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm group_norm frobenius_norm.dim nuclear_norm
+    nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
+    hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss
+    multilabel_margin_loss soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits
+    dist pdist cdist renorm logsumexp upsample_nearest1d upsample_nearest2d upsample_nearest3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d
+    upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa
+"""
+_FLOAT32_OUTPUT = """
+    prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+    linalg_matrix_norm.str_ord sum sum.dim_IntList
+"""
+_PROMOTE = """
+    addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+"""
+LOWER_PRECISION, FLOAT32 = _LOWER_PRECISION.split(), _FLOAT32.split()
+FLOAT32_OUTPUT, PROMOTE = _FLOAT32_OUTPUT.split(), _PROMOTE.split()
+BANNED = ("binary_cross_entropy",)
 if tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 12):
     FLOAT32.append("rms_norm")
-FLOAT32_OUTPUT = [
-    "prod",
-    "prod.dim_int",
-    "softmax.int",
-    "log_softmax.int",
-    "cumprod",
-    "cumsum",
-    "linalg_vector_norm",
-    "linalg_matrix_norm",
-    "linalg_matrix_norm.str_ord",
-    "sum",
-    "sum.dim_IntList",
-]
-PROMOTE = [
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bilinear",
-    "cross",
-    "dot",
-    "vdot",
-    "grid_sampler",
-    "index_put",
-    "tensordot",
-    "scatter_add",
-]
-BANNED = ("binary_cross_entropy",)
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
@@ -167,10 +70,18 @@ def _eligible(value: Any) -> bool:
     )
 
 
+def _lists_too(cast: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Cast the elements of lists as well."""
+
+    def each(value: Any) -> Any:
+        return [each(v) for v in value] if isinstance(value, (list, tuple)) else cast(value)
+
+    return each
+
+
+@_lists_too
 def lower(value: Any) -> Any:
     """`value` in autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
-    if isinstance(value, (list, tuple)):
-        return [lower(v) for v in value]
     if not _eligible(value):
         return value
     dtype = torch.get_autocast_dtype("cuda")
@@ -192,9 +103,8 @@ def lower(value: Any) -> Any:
     return kept[1]
 
 
+@_lists_too
 def _float32(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_float32(v) for v in value]
     return value.float() if _eligible(value) else value
 
 
@@ -211,13 +121,12 @@ def _casting(op: OpOverload, cast: Callable[[Any], Any]) -> Callable[..., Any]:
 
 
 def _float32_output(op: OpOverload) -> Callable[..., Any]:
-    names = [a.name for a in op._schema.arguments]
-    position = names.index("dtype")
+    position = [a.name for a in op._schema.arguments].index("dtype")
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(BELOW):
-            given = args[position] if len(args) > position else kwargs.get("dtype")
-            if given is None and _eligible(args[0]):
+            dtype = args[position] if len(args) > position else kwargs.get("dtype")
+            if dtype is None and _eligible(args[0]):
                 args = args[:position]
                 kwargs["dtype"] = torch.float32
             return op(*args, **kwargs)
@@ -227,18 +136,11 @@ def _float32_output(op: OpOverload) -> Callable[..., Any]:
 
 def _promoting(op: OpOverload) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        found: list[torch.Tensor] = []
-        for a in (*args, *kwargs.values()):
-            found.extend(t for t in (a if isinstance(a, (list, tuple)) else [a]) if _eligible(t))
-        widest = torch.float32 if any(t.dtype is torch.float32 for t in found) else None
-
-        def cast(a: Any) -> Any:
-            if isinstance(a, (list, tuple)):
-                return [cast(v) for v in a]
-            return a.to(widest) if widest is not None and _eligible(a) else a
-
+        values = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else [a])]
+        any_wide = any(_eligible(t) and t.dtype is torch.float32 for t in values)
+        cast = _float32 if any_wide else lambda value: value
         with torch._C._ExcludeDispatchKeyGuard(BELOW):
-            return op(*[cast(a) for a in args], **{k: cast(v) for k, v in kwargs.items()})
+            return op(*map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
 
     return kernel
 
@@ -253,12 +155,6 @@ def _banned(op: OpOverload) -> Callable[..., Any]:
     return kernel
 
 
-def _overload(name: str) -> OpOverload | None:
-    packet, _, overload_name = name.partition(".")
-    found: OpOverload | None = getattr(getattr(aten, packet, None), overload_name or "default", None)
-    return found
-
-
 def _register() -> None:
     for names, wrap in (
         (LOWER_PRECISION, lambda op: _casting(op, lower)),
@@ -268,13 +164,13 @@ def _register() -> None:
         (BANNED, _banned),
     ):
         for name in names:
-            op = _overload(name)
+            packet, _, rest = name.partition(".")
+            op = getattr(getattr(torch.ops.aten, packet, None), rest or "default", None)
             if op is not None:
                 implement(op, KEY, wrap(op))
-    _everything.fallback(torch.library.fallthrough_kernel, KEY)
+    everything.fallback(torch.library.fallthrough_kernel, KEY)
 
 
-_everything = torch.library.Library("_", "IMPL")
 _set_enabled = torch.set_autocast_enabled
 _set_dtype = torch.set_autocast_dtype
 _clear = torch.clear_autocast_cache

@@ -17,8 +17,19 @@ if TYPE_CHECKING:
     from memlint.cuda.simulated import Simulated
 
 
-class Stream:
-    """A CUDA stream; everything runs in order here."""
+class _InOrder:
+    """Something that waits for nothing: everything runs in order here."""
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def synchronize(self, *_: Any) -> None:
+        """Nothing is waited for."""
+
+
+class Stream(_InOrder):
+    """A CUDA stream."""
 
     def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -31,38 +42,24 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def query(self) -> bool:
-        """Nothing is ever pending."""
-        return True
-
-    def _nothing(self, *_: Any) -> None:
-        pass
-
     def record_event(self, event: Event | None = None) -> Event:
         """An event that has happened."""
         return event or Event()
 
-    synchronize = wait_event = wait_stream = _nothing
+    wait_event = wait_stream = _InOrder.synchronize
 
 
-class Event:
+class Event(_InOrder):
     """A CUDA event; it has always happened."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def query(self) -> bool:
-        """Nothing is ever pending."""
-        return True
-
     def elapsed_time(self, _: Event) -> float:
         """Milliseconds between two events, unknowable here; one, so that rates can be computed."""
         return 1.0
 
-    def _nothing(self, *_: Any) -> None:
-        pass
-
-    record = wait = synchronize = _nothing
+    record = wait = _InOrder.synchronize
 
 
 class Statistics:
@@ -120,12 +117,16 @@ class Statistics:
         }
 
 
-def _nothing() -> Callable[..., None]:
-    return lambda *_, **__: None  # a new function each: TorchDynamo wants replaced functions to be distinct
+def _answer(value: Any = None) -> Callable[..., Any]:
+    return lambda *_, **__: value  # a new function each: TorchDynamo wants replaced functions to be distinct
 
 
-def _answer(value: Any) -> Callable[..., Any]:
-    return lambda *_, **__: value
+_NAMES = """
+    init _lazy_init _lazy_call synchronize set_device manual_seed manual_seed_all seed seed_all set_rng_state
+    set_rng_state_all ipc_collect set_per_process_memory_fraction set_stream
+"""
+_SILENT = _NAMES.split()
+"""Functions of `torch.cuda` that do nothing here."""
 
 
 def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
@@ -148,88 +149,73 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     )
     random_state = torch.zeros(16, dtype=torch.uint8)
     stream = Stream()
-    answers = {
-        "is_available": True,
-        "is_initialized": True,
-        "device_count": 1,
-        "current_device": 0,
-        "get_device_name": device.title,
-        "get_device_capability": device.capability,
-        "get_device_properties": properties,
-        "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
-        "is_current_stream_capturing": False,
-        "current_stream": stream,
-        "default_stream": stream,
-        "current_blas_handle": 0,
-        "initial_seed": 0,
-        "get_rng_state": random_state,
-        "get_rng_state_all": [random_state],
-        "memory_summary": "",
-        "memory_snapshot": [],
-        "utilization": 0,
-        "can_device_access_peer": False,
-    }
-    silent = [
-        "init",
-        "_lazy_init",
-        "_lazy_call",
-        "synchronize",
-        "set_device",
-        "manual_seed",
-        "manual_seed_all",
-        "seed",
-        "seed_all",
-        "set_rng_state",
-        "set_rng_state_all",
-        "ipc_collect",
-        "set_per_process_memory_fraction",
-        "set_stream",
-    ]
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
         return including_emulation or device.capability >= (8, 0)
 
-    replaced: list[tuple[Any, str, Any]] = [(torch.cuda, name, _answer(value)) for name, value in answers.items()]
-    replaced += [(torch.cuda, name, _nothing()) for name in silent]
-    replaced += [
-        (torch.cuda, "_initialized", True),
-        (torch.cuda, "is_bf16_supported", is_bf16_supported),
-        (torch.cuda, "Stream", Stream),
-        (torch.cuda, "Event", Event),
-        (torch.cuda, "stream", contextlib.nullcontext),
-        (torch.cuda, "device", contextlib.nullcontext),
-        (torch.cuda, "device_of", contextlib.nullcontext),
-        (torch, "_use_cudnn_rnn_flatten_weight", _answer(value=True)),
-        (cudnn_rnn, "get_cudnn_mode", {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__),
-        (torch.cuda, "memory_allocated", lambda *_: statistics.now().allocated),
-        (torch.cuda, "memory_reserved", lambda *_: statistics.now().reserved),
-        (torch.cuda, "max_memory_allocated", lambda *_: statistics.now().peak_allocated),
-        (torch.cuda, "max_memory_reserved", lambda *_: statistics.now().peak_reserved),
-        (torch.cuda, "reset_peak_memory_stats", statistics.reset_peak),
-        (torch.cuda, "reset_max_memory_allocated", statistics.reset_peak),
-        (torch.cuda, "memory_stats", statistics.as_dict),
-        (torch.cuda, "empty_cache", lambda: statistics.now().empty_cache()),
-        (torch.cuda, "mem_get_info", lambda *_: (device.total_nbytes - statistics.now().reserved, device.total_nbytes)),
-        (torch.cuda.nvtx, "range_push", _answer(0)),
-        (torch.cuda.nvtx, "range_pop", _answer(0)),
-        (torch.cuda.nvtx, "mark", _nothing()),
-        (torch.cuda.nvtx, "range", lambda *_, **__: contextlib.nullcontext()),
-        (torch.cuda.amp.common, "amp_definitely_not_available", _answer(value=False)),
-        (torch.backends.cuda, "is_built", _answer(value=True)),
-        (torch.backends.cudnn, "is_available", _answer(value=True)),
-        (torch.backends.cudnn, "is_acceptable", lambda t: t.is_cuda),
-        (torch.accelerator, "is_available", _answer(value=True)),
-        (torch.accelerator, "current_accelerator", _answer(torch.device("cuda"))),
-        (torch.accelerator, "device_count", _answer(1)),
-        (torch.accelerator, "current_device_index", _answer(0)),
-        (torch.accelerator, "synchronize", _nothing()),
-        (torch._C, "_cuda_getCurrentRawStream", _answer(0)),
-        (torch._C, "_scatter", lambda tensor, *_: (tensor.cuda(),)),  # DataParallel, on one GPU
-    ]
-    for name, dtype in _TENSOR_TYPES.items():
-        replaced.append((torch.cuda, name, _legacy(name, dtype)))
-    return replaced
+    answers: dict[Any, dict[str, Any]] = {
+        torch.cuda: {
+            "is_available": True,
+            "is_initialized": True,
+            "device_count": 1,
+            "current_device": 0,
+            "get_device_name": device.title,
+            "get_device_capability": device.capability,
+            "get_device_properties": properties,
+            "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
+            "is_current_stream_capturing": False,
+            "current_stream": stream,
+            "default_stream": stream,
+            "current_blas_handle": 0,
+            "initial_seed": 0,
+            "get_rng_state": random_state,
+            "get_rng_state_all": [random_state],
+            "memory_summary": "",
+            "memory_snapshot": [],
+            "utilization": 0,
+            "can_device_access_peer": False,
+            **dict.fromkeys(_SILENT),
+        },
+        torch: {"_use_cudnn_rnn_flatten_weight": True},
+        torch.cuda.nvtx: {"range_push": 0, "range_pop": 0, "mark": None},
+        torch.cuda.amp.common: {"amp_definitely_not_available": False},
+        torch.backends.cuda: {"is_built": True},
+        torch.backends.cudnn: {"is_available": True},
+        torch.accelerator: {
+            "is_available": True,
+            "current_accelerator": torch.device("cuda"),
+            "device_count": 1,
+            "current_device_index": 0,
+            "synchronize": None,
+        },
+        torch._C: {"_cuda_getCurrentRawStream": 0},
+    }
+    functions: dict[Any, dict[str, Any]] = {
+        torch.cuda: {
+            "_initialized": True,
+            "is_bf16_supported": is_bf16_supported,
+            "Stream": Stream,
+            "Event": Event,
+            **dict.fromkeys(("stream", "device", "device_of"), contextlib.nullcontext),
+            "memory_allocated": lambda *_: statistics.now().allocated,
+            "memory_reserved": lambda *_: statistics.now().reserved,
+            "max_memory_allocated": lambda *_: statistics.now().peak_allocated,
+            "max_memory_reserved": lambda *_: statistics.now().peak_reserved,
+            "reset_peak_memory_stats": statistics.reset_peak,
+            "reset_max_memory_allocated": statistics.reset_peak,
+            "memory_stats": statistics.as_dict,
+            "empty_cache": lambda: statistics.now().empty_cache(),
+            "mem_get_info": lambda *_: (device.total_nbytes - statistics.now().reserved, device.total_nbytes),
+            **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
+        },
+        torch.cuda.nvtx: {"range": lambda *_, **__: contextlib.nullcontext()},
+        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
+        torch._C: {"_scatter": lambda tensor, *_: (tensor.cuda(),)},  # DataParallel, on one GPU
+        cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
+    }
+    replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
+    return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
 
 
 _TENSOR_TYPES = {

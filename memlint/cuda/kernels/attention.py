@@ -6,18 +6,15 @@ The rules are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, att
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate
+from memlint.accelerator.device import allocate, contiguous
 from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.composites import temporary
 from memlint.cuda.simulated import simulated
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -30,8 +27,7 @@ def _round_up(n: int, multiple: int) -> int:
 
 
 def _capability() -> tuple[int, int]:
-    capability: tuple[int, int] = simulated().device.capability
-    return capability
+    return simulated().device.capability
 
 
 def _shapes_fit(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> bool:
@@ -69,13 +65,10 @@ def takes_efficient(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, groupe
     """Whether memory-efficient attention accepts these operands on the simulated GPU."""
     capability = _capability()
     dtypes = (torch.float16, torch.float32, *((torch.bfloat16,) if capability >= (8, 0) else ()))
-    alignment = (
-        (8 if q.dtype in HALF else 4)
-        if capability >= (8, 0)
-        else 8
-        if q.dtype is torch.float16 and capability >= (7, 0)
-        else 1
-    )
+    if capability >= (8, 0):
+        alignment = 8 if q.dtype in HALF else 4
+    else:
+        alignment = 8 if q.dtype is torch.float16 and capability >= (7, 0) else 1
     return (
         torch.backends.cuda.mem_efficient_sdp_enabled()
         and capability >= (5, 0)
@@ -131,10 +124,7 @@ def attention(
         )[0]
         return efficient
     mask = _additive(attn_mask, query.dtype)
-    plain: Tensor = aten._scaled_dot_product_attention_math(
-        query, key, value, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-    )[0]
-    return plain
+    return _math(query, key, value, mask, dropout_p, is_causal, scale, enable_gqa)
 
 
 def _additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -155,16 +145,8 @@ def _aligned(mask: Tensor) -> Tensor:
     return torch.nn.functional.pad(mask, (0, -columns % alignment))[..., :columns]
 
 
-def _on_cpu(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    dropout: float,
-    causal: bool,
-    scale: float | None,
-    grouped: bool,
-) -> Tensor:
+def _on_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:
+    dropout, causal, scale, grouped = rest
     flash = (
         dropout == 0.0
         and q.dtype in (torch.float32, torch.float64, *HALF)
@@ -185,38 +167,28 @@ def _on_cpu(
             q, k, v, dropout, causal, attn_mask=_additive(mask, q.dtype), scale=scale
         )[0]
         return out
-    plain: Tensor = aten._scaled_dot_product_attention_math(
+    return _math(q, k, v, mask, dropout, causal, scale, grouped)
+
+
+def _math(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) -> Tensor:
+    dropout, causal, scale, grouped = rest
+    out: Tensor = aten._scaled_dot_product_attention_math(
         q, k, v, _additive(mask, q.dtype), dropout, causal, None, scale=scale, enable_gqa=grouped
     )[0]
-    return plain
+    return out
 
 
 def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
     """A [B, H, S, D] tensor stored as [B, S, H, D], the layout the fused kernels write."""
     b, h, s, d = x.shape
-    d = head if head is not None else d
-    return allocate((b, s, h, d), (s * h * d, h * d, d, 1), x.dtype).transpose(1, 2)
-
-
-def _host_scalar(dtype: torch.dtype) -> Tensor:
-    with state.current.placed(on_host=True):
-        return allocate((), (), dtype)
+    return contiguous((b, s, h, d if head is None else head), x.dtype).transpose(1, 2)
 
 
 @kernel("_scaled_dot_product_flash_attention")
-def _flash_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout: float = 0.0,
-    causal: bool = False,
-    debug: bool = False,
-    *,
-    scale: float | None = None,
-) -> tuple[Any, ...]:
-    b, h, s, _ = q.shape
+def _flash_forward(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Any, ...]:
+    b, h, s, _head = q.shape
     out = _like_transposed(q)
-    lse = allocate((b, h, s), (h * s, s, 1), torch.float32)
+    lse = contiguous((b, h, s), torch.float32)
     # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
     seed, unused = allocate((2,), (1,), torch.uint64), allocate((), (), torch.uint64)
     return out, lse, None, None, s, k.shape[2], seed, unused, allocate((0,), (1,), q.dtype)
@@ -239,51 +211,31 @@ def _flash_backward(
 
 @kernel("_scaled_dot_product_efficient_attention")
 def _efficient_forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    compute_lse: bool,
-    dropout: float = 0.0,
-    causal: bool = False,
-    *,
-    scale: float | None = None,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, compute_lse: bool, *_: Any, **__: Any
 ) -> tuple[Tensor, ...]:
-    b, h, s, _ = q.shape
+    b, h, s, _head = q.shape
     out = _like_transposed(q, v.shape[-1])
     rows = _round_up(s, 32) if compute_lse else 0
-    lse = allocate((b, h, rows), (h * max(rows, 1), max(rows, 1), 1), torch.float32)
+    lse = contiguous((b, h, rows), torch.float32)
     if v.shape[-1] > 128 and q.dtype in HALF:
         accumulator = temporary(4 * out.numel())
         del accumulator
-    return out, lse, _host_scalar(torch.int64), _host_scalar(torch.int64)
+    with state.current.placed(on_host=True):
+        seed, offset = allocate((), (), torch.int64), allocate((), (), torch.int64)
+    return out, lse, seed, offset
 
 
 @kernel("_scaled_dot_product_efficient_attention_backward")
 def _efficient_backward(
-    grad: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    out: Tensor,
-    lse: Tensor,
-    seed: Tensor,
-    offset: Tensor,
-    dropout: float,
-    mask_wanted: Sequence[bool],
-    causal: bool = False,
-    *,
-    scale: float | None = None,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any, **_: Any
 ) -> tuple[Tensor | None, ...]:
-    b, h, s, _ = q.shape
+    _out, _lse, _seed, _offset, _dropout, output_mask = rest[:6]
+    b, h, s, _head = q.shape
     grads = [_like_transposed(t) for t in (q, k, v)]
     grad_mask = None
-    if mask is not None and mask_wanted[3]:
+    if mask is not None and output_mask[3]:
         columns = _round_up(mask.shape[-1], 16)
-        rows = mask.shape[:-1]
-        padded = allocate((*rows, columns), (rows[1] * rows[2] * columns, rows[2] * columns, columns, 1), mask.dtype)
-        grad_mask = padded[..., : mask.shape[-1]]
+        grad_mask = contiguous((*mask.shape[:-1], columns), mask.dtype)[..., : mask.shape[-1]]
     if q.dtype in HALF and _capability() != (7, 0):
         delta: Any = temporary(4 * b * h * s)  # computed inside the kernel
     else:

@@ -10,24 +10,24 @@ between nothing and the largest that an algorithm for its shape is known to take
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, strides
+from memlint.accelerator.device import allocate, contiguous, strides
 from memlint.accelerator.inference import Shape, infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.composites import suggested_format
 from memlint.cuda.simulated import simulated
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 aten = torch.ops.aten
 Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
+Arguments = Sequence[Any]
+"""Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
 
 
 class Workspace(NamedTuple):
@@ -147,18 +147,10 @@ def _take(problem: Problem | None, direction: str) -> None:
     del scratch
 
 
-def _problem(
-    x: Tensor,
-    weight: Tensor,
-    out: Sequence[int],
-    stride: Any,
-    dilation: Any,
-    transposed: bool,
-    groups: int,
-    layout: torch.memory_format,
-) -> Problem | None:
+def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Problem | None:
     """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
-    channels_last = layout is not torch.contiguous_format
+    stride, _padding, dilation, transposed, _output_padding, groups = arguments
+    channels_last = _layout(x, weight) is not torch.contiguous_format
     if not state.current.cuda or state.current.last_host or not x.numel():
         return None
     if _is_depthwise(x, weight, groups) and not transposed and not channels_last:
@@ -170,23 +162,12 @@ def _problem(
 
 
 @kernel("convolution")
-def _convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-) -> Tensor:
-    arguments = (x, weight, bias, stride, padding, dilation, transposed, output_padding, groups)
-    shape: Shape = infer(kernel_of(aten.convolution.default), arguments, {})
+def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
+    shape: Shape = infer(kernel_of(aten.convolution.default), (x, weight, bias, *arguments), {})
     layout = _layout(x, weight)
     copies = [_contiguous(t, layout) for t in (x, weight)]
     out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
-    _take(_problem(x, weight, shape.shape, stride, dilation, transposed, groups, layout), "forward")
+    _take(_problem(x, weight, shape.shape, arguments), "forward")
     del copies
     return out
 
@@ -196,20 +177,12 @@ composite("_convolution")(lambda *args: aten.convolution(*args[:9]))  # its othe
 
 @kernel("convolution_backward")
 def _convolution_backward(
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    output_mask: Sequence[bool],
+    grad: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *rest: Any
 ) -> tuple[Tensor | None, ...]:
+    *arguments, output_mask = rest
+    transposed, groups = arguments[3], arguments[5]
     layout = _layout(x, weight)
-    problem = _problem(x, weight, grad.shape, stride, dilation, transposed, groups, layout)
+    problem = _problem(x, weight, grad.shape, arguments)
     copies = [_contiguous(t, layout) for t in (grad, x, weight)]
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
@@ -220,6 +193,5 @@ def _convolution_backward(
         _take(problem, "weight")
     del copies
     if output_mask[2]:
-        channels = weight.shape[1] * groups if transposed else weight.shape[0]
-        grad_bias = allocate((channels,), (1,), grad.dtype)
+        grad_bias = contiguous((weight.shape[1] * groups if transposed else weight.shape[0],), grad.dtype)
     return grad_input, grad_weight, grad_bias

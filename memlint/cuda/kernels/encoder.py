@@ -6,6 +6,8 @@ aten/src/ATen/native/transformers/transformer.cpp and cuda/attention.cu.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from memlint.accelerator import state
@@ -15,52 +17,32 @@ from memlint.cuda.kernels.attention import EFFICIENT, FLASH, choose
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
+linear = torch.nn.functional.linear
 
 
 @composite("_transformer_encoder_layer_fwd")
-def _layer(
-    x: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    norm_weight_2: Tensor,
-    norm_bias_2: Tensor,
-    ffn_weight_1: Tensor,
-    ffn_bias_1: Tensor,
-    ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
-) -> Tensor:
-    def first(x: Tensor) -> Tensor:
-        return torch.layer_norm(x, [embed_dim], norm_weight_1, norm_bias_1, eps)
+def _layer(x: Tensor, embed_dim: int, num_heads: int, *rest: Any) -> Tensor:
+    projections, (use_gelu, norm_first, eps) = rest[:4], rest[4:7]
+    norms, (weight_1, bias_1, weight_2, bias_2) = (rest[7:9], rest[9:11]), rest[11:15]
+    mask, mask_type = (*rest[15:], None, None)[:2]
 
-    def second(x: Tensor) -> Tensor:
-        return torch.layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps)
+    def normalised(x: Tensor, number: int) -> Tensor:
+        weight, bias = norms[number]
+        return torch.layer_norm(x, [embed_dim], weight, bias, eps)
 
     source = x
-    x = first(x) if norm_first else x
-    x = _attention(
-        x, x, x, embed_dim, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, False, True, mask_type
-    )[0]
+    x = normalised(x, 0) if norm_first else x
+    x = _attention(x, x, x, embed_dim, num_heads, *projections, mask, need_weights=False, mask_type=mask_type)[0]
     x.add_(source)
-    x = x if norm_first else first(x)
+    x = x if norm_first else normalised(x, 0)
     before = x
-    x = second(x) if norm_first else x
+    x = normalised(x, 1) if norm_first else x
     rows = x.reshape(-1, embed_dim)
-    hidden = aten._addmm_activation(ffn_bias_1, rows, ffn_weight_1.t(), use_gelu=use_gelu)
-    x = torch.addmm(ffn_bias_2, hidden, ffn_weight_2.t()).view(x.shape)
+    hidden = aten._addmm_activation(bias_1, rows, weight_1.t(), use_gelu=use_gelu)
+    x = torch.addmm(bias_2, hidden, weight_2.t()).view(x.shape)
     del hidden, rows
     x.add_(before)
-    return x if norm_first else second(x)
+    return x if norm_first else normalised(x, 1)
 
 
 @composite("_native_multi_head_attention")
@@ -84,17 +66,17 @@ def _attention(
     if mask is None and query is key and key is value and head % 8 == 0 and not need_weights:
         split = query.view(batch, -1, num_heads, head).transpose(1, 2)
         if choose(split, split, split, None, 0.0, causal=False, grouped=False) in (FLASH, EFFICIENT):
-            packed = torch.nn.functional.linear(query, qkv_weight, qkv_bias)
+            packed = linear(query, qkv_weight, qkv_bias)
             q, k, v = (p.view(batch, -1, num_heads, head).transpose(1, 2) for p in packed.chunk(3, -1))
             mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
             del q, k, v, packed
-            return torch.nn.functional.linear(mixed.reshape(batch, -1, embed_dim), proj_weight, proj_bias), None
+            return linear(mixed.reshape(batch, -1, embed_dim), proj_weight, proj_bias), None
     if key is value and query is key:
-        q, k, v = aten._transform_bias_rescale_qkv(torch.nn.functional.linear(query, qkv_weight), qkv_bias, num_heads)
+        q, k, v = aten._transform_bias_rescale_qkv(linear(query, qkv_weight), qkv_bias, num_heads)
     else:
-        projected = torch.cat(
-            [torch.nn.functional.linear(x, w) for x, w in zip((query, key, value), qkv_weight.chunk(3), strict=True)], 2
-        )
+        inputs = zip((query, key, value), qkv_weight.chunk(3), strict=True)
+        projected = torch.cat([linear(x, w) for x, w in inputs], 2)
+        del inputs
         q, k, v = aten._transform_bias_rescale_qkv(projected, qkv_bias, num_heads)
         del projected
     scores = torch.matmul(q, k.transpose(-1, -2))
@@ -105,7 +87,7 @@ def _attention(
     del v
     rows = mixed.transpose(1, 2).reshape(batch, steps, embed_dim)
     del mixed
-    out = torch.nn.functional.linear(rows, proj_weight, proj_bias)
+    out = linear(rows, proj_weight, proj_bias)
     if not need_weights:
         return out, None
     return out, weights.mean(1) if average_attn_weights else weights
