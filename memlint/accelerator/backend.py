@@ -79,11 +79,10 @@ def cuda_factories() -> Iterator[None]:
         kernels._destroy()
 
 
-def _to_copy(x: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+def _to_copy(x: torch.Tensor, **kwargs: Any) -> Any:
     device = kwargs.get("device")
     if device is None or device.type == NAME:
-        copied: torch.Tensor = run(_TO_COPY, (x,), kwargs)
-        return copied
+        return run(_TO_COPY, (x,), kwargs)
     if device.type == "cpu":
         return values.real_copy(x).to(kwargs.get("dtype") or x.dtype)
     return real.empty_strided(x.shape, x.stride(), dtype=kwargs.get("dtype") or x.dtype, device=device)

@@ -186,10 +186,9 @@ def _add_to_dense(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
 
 
 @sparse_kernel(COMPRESSED, "add.Tensor")
-def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Tensor:
+def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Any:
     if x.layout is torch.strided:
-        result: Tensor = _add_compressed_out(x, y, out=contiguous(x.shape, torch.result_type(x, y)))
-        return result
+        return _add_compressed_out(x, y, out=contiguous(x.shape, torch.result_type(x, y)))
     known_x, known_y = pattern(x), pattern(y)
     if parts_of(x)[1].untyped_storage()._cdata == parts_of(y)[1].untyped_storage()._cdata:
         count = num_elements(x)

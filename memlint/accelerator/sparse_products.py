@@ -139,10 +139,9 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
 
 
 @sparse_kernel(COMPRESSED, "addmm")
-def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     if x.layout is torch.strided:
-        result: Tensor = _addmm_compressed(x, a, b, out=contiguous((a.shape[0], b.shape[1]), x.dtype))
-        return result
+        return _addmm_compressed(x, a, b, out=contiguous((a.shape[0], b.shape[1]), x.dtype))
     _check_product(a, b)
     _assume_workspace()
     count = _product_nnz(a, b)

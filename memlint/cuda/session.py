@@ -12,7 +12,7 @@ from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.facade import interchange, program, queries, serialization
+from memlint.cuda.facade import factories, interchange, placement, queries, reading, serialization
 from memlint.cuda.hidden.workspaces import Workspaces
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, packed_sequences, recurrent
 from memlint.cuda.simulated import Simulated
@@ -65,7 +65,9 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
 @contextlib.contextmanager
 def _patched(running: Simulated) -> Iterator[None]:
     """Replace the names of PyTorch that the program finds the device by."""
-    patches = program.patches(running.device) + serialization.patches() + interchange.patches() + guard.patches()
+    patches = placement.patches(running.device) + guard.patches()
+    for each in (factories, reading, serialization, interchange):
+        patches += each.patches()
     if running.cuda:
         patches += queries.patches(running) + autocast.patches()
     replaced: list[tuple[Any, str, Any]] = []

@@ -10,7 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from memlint.accelerator.device import is_virtual
 from memlint.base.errors import TraceError
-from memlint.cuda.facade.program import device_of, read
+from memlint.cuda.facade.placement import device_of
+from memlint.cuda.facade.reading import read
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -69,12 +69,11 @@ def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
     """A kernel that shrinks the loss of every element to a scalar; the storage stays as large (on the CPU as well)."""
     description = kernel_of(op)
 
-    def call(*args: Any, **kwargs: Any) -> Tensor:
+    def call(*args: Any, **kwargs: Any) -> Any:
         check_devices(description, [a for a in args if isinstance(a, Tensor)])
         reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
         if reduction == NONE:
-            result: Tensor = materialize(infer(description, args, kwargs))
-            return result
+            return materialize(infer(description, args, kwargs))
         x, target = args[:2]
         shape = torch.broadcast_shapes(x.shape, target.shape)
         strides = torch.empty(shape, device="meta").stride()

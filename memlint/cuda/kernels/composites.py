@@ -33,12 +33,11 @@ def temporary(nbytes: int) -> Tensor:
 
 
 def _softmax_like(kernel: Any) -> Any:
-    def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
         if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
             fused: Tensor = kernel(x, dim, True)  # CUDA casts inside the kernel, for float16 only
             return fused
-        plain: Tensor = kernel(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
-        return plain
+        return kernel(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
 
     return call
 
@@ -58,14 +57,13 @@ def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Te
 
 
 @composite("dropout")
-def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
+def _dropout(x: Tensor, p: float, train: bool) -> Any:
     if not train or p == 0 or x.numel() == 0:
         return x
     if p == 1:
         return x.mul(torch.zeros((), dtype=x.dtype, device=x.device))
     if state.current.cuda:
-        out: Tensor = aten.native_dropout(x, p, True)[0]
-        return out
+        return aten.native_dropout(x, p, True)[0]
     return x.mul(torch.empty_like(x).bernoulli_(1 - p).div_(1 - p))
 
 
@@ -75,7 +73,7 @@ def _dropout(x: Tensor, p: float, train: bool) -> Tensor:
 @composite("rms_norm")
 def _rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
+) -> Any:
     fused = (
         state.current.cuda
         and hasattr(aten, "_fused_rms_norm")
@@ -84,13 +82,10 @@ def _rms_norm(
         and suggested_format(x) is torch.contiguous_format
     )
     if fused:
-        out: Tensor = aten._fused_rms_norm(x, normalized_shape, weight, eps)[0]
-        return out
+        return aten._fused_rms_norm(x, normalized_shape, weight, eps)[0]
     if hasattr(aten, "_fused_rms_norm"):
-        composite: Tensor = overload("_fused_rms_norm").decompose(x, normalized_shape, weight, eps)[0]
-        return composite
-    older: Tensor = overload("rms_norm").decompose(x, normalized_shape, weight, eps)
-    return older
+        return overload("_fused_rms_norm").decompose(x, normalized_shape, weight, eps)[0]
+    return overload("rms_norm").decompose(x, normalized_shape, weight, eps)
 
 
 @composite("group_norm")
@@ -101,15 +96,14 @@ def _group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
-) -> Tensor:
+) -> Any:
     """On CUDA of a contiguous copy, which is kept for backward.
 
     For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
     """
     if state.current.cuda and not is_host(x):
         x = x.contiguous()
-    out: Tensor = overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
-    return out
+    return overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
 
 
 def suggested_format(x: Tensor) -> torch.memory_format:
@@ -132,7 +126,7 @@ def _batch_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool,
-) -> Tensor:
+) -> Any:
     rows = x.numel() // max(x.shape[1], 1)
     on_cudnn = (
         state.current.cuda
@@ -149,10 +143,8 @@ def _batch_norm(
     )
     if on_cudnn:
         x = x.contiguous(memory_format=suggested_format(x))
-        on_gpu: Tensor = aten.cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
-        return on_gpu
-    native: Tensor = aten.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
-    return native
+        return aten.cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    return aten.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
 
 
 @kernel("cudnn_batch_norm")

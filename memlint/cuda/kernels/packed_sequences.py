@@ -13,7 +13,7 @@ from memlint.accelerator import state, values
 from memlint.accelerator.device import entry_of, is_virtual, real
 from memlint.accelerator.registration import KEY, composite, implement, overload
 from memlint.base.errors import TraceError
-from memlint.cuda.facade.program import to_host
+from memlint.cuda.facade.placement import to_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,9 +41,8 @@ def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor
 
 
 @composite("_pack_padded_sequence_backward")
-def _pack_backward(grad: Tensor, size: Sequence[int], batch_sizes: Tensor, batch_first: bool) -> Tensor:
-    unpacked: Tensor = _PACK_BACKWARD.decompose(grad, size, readable(batch_sizes), batch_first)
-    return unpacked
+def _pack_backward(grad: Tensor, size: Sequence[int], batch_sizes: Tensor, batch_first: bool) -> Any:
+    return _PACK_BACKWARD.decompose(grad, size, readable(batch_sizes), batch_first)
 
 
 @composite("_pad_packed_sequence")

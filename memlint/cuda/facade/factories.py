@@ -1,0 +1,215 @@
+"""Functions that make tensors: on the simulated GPU, as virtual tensors of the host, or small ones for real."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import UninitializedParameter
+from torch.utils import _device as device_contexts
+
+from memlint.accelerator import state, values
+from memlint.accelerator.device import DEVICE, is_virtual
+from memlint.accelerator.inference import to_meta
+from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, real_to, to, to_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Tensor = torch.Tensor
+BIG = 1 << 20
+"""Host tensors of at least this many bytes are virtual too; smaller ones compute for real."""
+
+_FACTORIES = """
+    arange bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window hann_window
+    kaiser_window linspace logspace ones rand randint randn randperm range scalar_tensor tril_indices triu_indices zeros
+"""
+_LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like"
+_NEW = "new_empty new_empty_strided new_full new_ones new_zeros"
+_FROM_DATA = "tensor as_tensor asarray"
+_SPARSE = """
+    sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor
+"""
+_function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+_real_tensor = torch.tensor
+_real_wrapper: Callable[..., Any] = Tensor._make_wrapper_subclass
+_real_parameter_new = torch.nn.Parameter.__new__
+
+
+def _context_device() -> Any:
+    """The device that the innermost `with torch.device(...)` block names, if any."""
+    contexts = (mode for mode in reversed(_function_modes()) if isinstance(mode, device_contexts.DeviceContext))
+    return next((context.device for context in contexts), None)
+
+
+def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.zeros` and its like."""
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("out") is not None:
+            return function(*args, **kwargs)
+        kwargs.pop("pin_memory", None)  # only a driver can pin
+        device = kwargs.get("device")
+        if device is None:
+            device = _context_device()
+        now = state.current
+        if is_gpu(device) and now.cuda:
+            on_host = False
+        elif device is None or is_cpu(device):
+            on_host = now.cuda
+            if on_host and not _is_big(function, args, kwargs):
+                kwargs["device"] = CPU
+                return function(*args, **kwargs)
+        else:
+            return function(*args, **kwargs)
+        kwargs["device"] = DEVICE
+        kwargs.pop("generator", None)
+        with now.placed(on_host=on_host):
+            return function(*args, **kwargs)
+
+    return make
+
+
+def _after(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.zeros_like`, `Tensor.new_zeros` and their like: where the tensor is, unless a device is given."""
+
+    @functools.wraps(function)
+    def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
+        device = kwargs.pop("device", None)
+        if device is None:
+            device = device_of(tensor)
+        now, virtual = state.current, is_virtual(tensor)
+        on_gpu = is_gpu(device) and now.cuda
+        if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would not look at the device given
+            return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
+        if virtual and not now.cuda:
+            return function(tensor, *args, **kwargs)
+        if not on_gpu and not virtual and not _is_big(function, (tensor, *args), kwargs):
+            return function(tensor, *args, **kwargs)
+        with now.placed(on_host=not on_gpu):
+            return function(tensor, *args, device=DEVICE, **kwargs)
+
+    return make
+
+
+def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    keywords = {k: v for k, v in kwargs.items() if k not in ("device", "generator")}
+    with torch._C.DisableTorchFunction():
+        try:
+            shape = function(*args, device="meta", **keywords)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            return False  # the real call raises it, or it has no meta kernel and is small
+    return bool(shape.numel() * shape.element_size() >= BIG)
+
+
+def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.tensor` and its like."""
+
+    @functools.wraps(function)
+    def make(data: Any, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("pin_memory", None)
+        device = kwargs.pop("device", None)
+        if device is None:
+            device = device_of(data) if isinstance(data, Tensor) else _context_device()
+        if device is not None and not is_gpu(device) and not is_cpu(device):
+            return function(data, *args, device=device, **kwargs)
+        requires_grad = kwargs.pop("requires_grad", False)
+        if is_virtual(data):
+            made = data.detach().clone() if function is _real_tensor else data
+            made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
+        else:
+            made = function(data, *args, device=CPU, **kwargs)
+            if not state.current.cuda:
+                made = to_host(made)
+            elif is_gpu(device):
+                made = to(made, CUDA)
+        return made.requires_grad_() if requires_grad else made
+
+    return make
+
+
+def _sparse_from_parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`torch.sparse_coo_tensor` and its like: parts, tensors or not, go where the result is, else to the values."""
+    name = function.__name__
+    num_parts = 2 if name == "sparse_coo_tensor" else 3
+
+    @functools.wraps(function)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        named = [k for k in kwargs if k.endswith("indices") or k == "values"]
+        positional = min(len(args), num_parts - len(named)) if len(args) + len(named) >= num_parts else 0
+        parts = [*args[:positional], *(kwargs[k] for k in named)]
+        values_part = kwargs.get("values", args[num_parts - 1] if positional == num_parts else None)
+        kwargs.pop("pin_memory", None)
+        device = kwargs.pop("device", None)
+        if device is None:
+            device = device_of(values_part) if isinstance(values_part, Tensor) else _context_device()
+        on_host = state.current.cuda and not is_gpu(device)
+        if device is not None and not is_gpu(device) and not is_cpu(device):
+            return function(*args, device=device, **kwargs)
+        if on_host and not any(map(is_virtual, parts)):
+            return function(*args, device=CPU, **kwargs)
+        with state.current.placed(on_host=on_host):
+            parts = [_virtual(p, on_host=on_host) for p in parts]
+            if parts and "size" not in kwargs and len(args) <= positional and values.content(parts[0]) is None:
+                state.assume(f"{name}() without a size and with unknown indices is taken to have one row and column")
+            kwargs |= dict(zip(named, parts[positional:], strict=True))
+            return function(*parts[:positional], *args[positional:], device=DEVICE, **kwargs)
+
+    return make
+
+
+def _virtual(data: Any, *, on_host: bool) -> Any:
+    """`data`, a tensor anywhere or what makes one, on the virtual device."""
+    part = data if isinstance(data, Tensor) else _real_tensor(data, device=CPU)
+    return move(part, on_host=on_host) if is_virtual(part) else real_to(part, DEVICE)
+
+
+def _new_tensor(tensor: Tensor, data: Any, **kwargs: Any) -> Tensor:
+    return torch.tensor(data, **{"dtype": tensor.dtype, "device": device_of(tensor), **kwargs})
+
+
+def _parameter_new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+    """Parameters are virtual even on the host: PyTorch can then move them in place, as it does from CPU to CUDA."""
+    is_plain = type(data) in (Tensor, torch.nn.Parameter) and data.is_cpu and data.layout is torch.strided
+    return _real_parameter_new(cls, to_host(data) if is_plain and not is_virtual(data) else data, requires_grad)
+
+
+def _lazy_parameter_new(
+    cls: Any, requires_grad: bool = True, device: Any = None, dtype: torch.dtype | None = None
+) -> Any:
+    data = torch.empty(0, device=device, dtype=dtype)
+    return Tensor._make_subclass(cls, to_host(data) if data.is_cpu else data, requires_grad)
+
+
+def _make_wrapper(*args: Any, **kwargs: Any) -> Any:
+    """`Tensor._make_wrapper_subclass`, on which nested tensors and others that are made of tensors are built."""
+    if is_gpu(kwargs.get("device")):
+        kwargs["device"] = DEVICE
+    return _real_wrapper(*(DEVICE if isinstance(a, torch.device) and is_gpu(a) else a for a in args), **kwargs)
+
+
+_REPLACED = [
+    (owner, name, wrap(getattr(owner, name)))
+    for owner, names, wrap in (
+        (torch, _FACTORIES, _factory),
+        (torch, _FROM_DATA, _from_data),
+        (torch, _SPARSE, _sparse_from_parts),
+        (torch, _LIKE, _after),
+        (Tensor, _NEW, _after),
+    )
+    for name in names.split()
+]
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """Everything replaced while a device is simulated: owner, name, replacement."""
+    return [
+        *_REPLACED,
+        (Tensor, "new_tensor", _new_tensor),
+        (Tensor, "_make_wrapper_subclass", staticmethod(_make_wrapper)),
+        (torch.nn.Parameter, "__new__", staticmethod(_parameter_new)),
+        (UninitializedParameter, "__new__", staticmethod(_lazy_parameter_new)),
+    ]

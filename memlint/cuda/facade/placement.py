@@ -1,0 +1,210 @@
+"""Where the program sees its tensors: on a machine with one GPU or, for `--gpu cpu`, none, although all are virtual.
+
+Every name is replaced for the time of a `with` block only and put back after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
+from torch.utils import _device as device_contexts
+
+from memlint.accelerator import state, values
+from memlint.accelerator.device import DEVICE, NAME, allocate, is_virtual, real, real_device_of
+from memlint.accelerator.sparse import is_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.cuda.devices import Device
+
+Tensor = torch.Tensor
+CUDA = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+
+device_contexts._device_constructors()  # remembers the original factories, which is what device contexts compare with
+real_to: Any = Tensor.to
+_real_type: Callable[..., Any] = Tensor.type
+_real_data: Any = Tensor.data
+_real_default_device = torch.get_default_device
+_NO_DISPATCH = Tensor.__torch_dispatch__
+
+
+def is_gpu(device: Any) -> bool:
+    """Whether `device`, as the program names it, is the simulated GPU."""
+    if isinstance(device, torch.device):
+        return device.type in ("cuda", NAME)
+    if isinstance(device, str):
+        return device.split(":")[0] in ("cuda", NAME)
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def is_cpu(device: Any) -> bool:
+    """Whether `device`, as the program names it, is the host."""
+    return str(device).startswith("cpu") if isinstance(device, (torch.device, str)) else False
+
+
+def device_of(tensor: Tensor) -> torch.device:
+    """The device the program is shown."""
+    device = real_device_of(tensor)
+    if device.type != NAME:
+        return device
+    return CUDA if state.current.cuda and not _is_hosts(tensor) else CPU
+
+
+def _is_hosts(tensor: Tensor) -> bool:
+    """Whether a virtual tensor is the host's. Those that wrap others show the virtual device for the GPU only."""
+    return type(tensor).__torch_dispatch__ is _NO_DISPATCH and is_host(_unwrapped(tensor))
+
+
+def _unwrapped(tensor: Tensor) -> Tensor:
+    """The tensor that `torch.func`'s transforms have wrapped, as by `vmap`."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """A virtual tensor of the host with the geometry of a real CPU tensor, and its values where small."""
+    with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
+        made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
+    if tensor.numel():
+        values.remember(made, tensor.detach())
+    return made
+
+
+def move(
+    tensor: Tensor, *, on_host: bool, dtype: torch.dtype | None = None, memory_format: Any = None, **rest: Any
+) -> Any:
+    """`tensor` on the simulated GPU or on the host, as `Tensor.to` gives it."""
+    now = state.current
+    if isinstance(tensor, UninitializedTensorMixin):  # of a lazy module: nothing but a device
+        with now.placed(on_host=on_host):
+            return allocate((0,), (1,), dtype or tensor.dtype).as_subclass(type(tensor))
+    if dtype is not None:
+        rest["dtype"] = dtype
+    if memory_format is not None:
+        rest["memory_format"] = memory_format
+    kind = real_device_of(tensor).type
+    crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
+    if crosses:
+        rest["copy"] = True
+    elif kind == "cpu" and not on_host and now.cuda:
+        rest["device"] = DEVICE
+    elif kind not in ("cpu", NAME):
+        rest["device"] = DEVICE if now.cuda and not on_host else CPU
+    if crosses and tensor.requires_grad and torch.is_grad_enabled():
+        return _Crossing.apply(tensor, on_host, rest)  # type: ignore[no-untyped-call]
+    with now.placed(on_host=on_host):
+        return real_to(tensor, **rest)
+
+
+class _Crossing(torch.autograd.Function):
+    """A copy between host and GPU; PyTorch sees one device, and would leave the gradient where it arrives."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
+        ctx.dtype, ctx.from_host = tensor.dtype, not on_host
+        with state.current.placed(on_host=on_host):
+            return real_to(tensor, **rest)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return move(grad, on_host=ctx.from_host, dtype=ctx.dtype), None, None
+
+
+def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """`Tensor.to` for the devices the program knows."""
+    if args and isinstance(args[0], Tensor):
+        other, *args = args  # type: ignore[assignment]
+        args = (device_of(other), other.dtype, *args)
+    elif isinstance(kwargs.get("other"), Tensor):
+        other = kwargs.pop("other")
+        args = (device_of(other), other.dtype, *args)
+    device = args[0] if args else kwargs.get("device")
+    names_device = is_cpu(device) or (is_gpu(device) and state.current.cuda)
+    if (args and isinstance(device, torch.dtype)) or not names_device:
+        return real_to(tensor, *args, **kwargs)
+    rest = dict(zip(("device", "dtype", "non_blocking", "copy"), args, strict=False)) | kwargs
+    del rest["device"]
+    return move(tensor, on_host=state.current.cuda and not is_gpu(device), **rest)
+
+
+def _cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = None) -> Any:
+    return move(tensor, on_host=False, memory_format=memory_format, non_blocking=non_blocking)
+
+
+def _cpu(tensor: Tensor, memory_format: Any = None) -> Any:
+    return move(tensor, on_host=state.current.cuda, memory_format=memory_format)
+
+
+def _type(tensor: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+    if dtype is None:
+        if not is_virtual(tensor):
+            return _real_type(tensor)
+        name: Any = _real_type(real.empty(0, dtype=tensor.dtype, device="cpu"))
+        return name.replace("torch.", "torch.cuda.") if device_of(tensor).type == "cuda" else name
+    if isinstance(dtype, torch.dtype):
+        return real_to(tensor, dtype)
+    name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
+    plain = getattr(torch, name.split(".")[-1])(0).dtype
+    return to(tensor, CUDA if ".cuda." in name else CPU, plain)
+
+
+def _set_data(tensor: Tensor, value: Tensor) -> None:
+    if is_virtual(tensor) and real_device_of(value).type == "cpu":
+        value = to_host(value)
+    _real_data.__set__(tensor, value)
+
+
+class Generator(torch.Generator):
+    """`torch.Generator(device="cuda")`: a generator of the host that says it is the GPU's."""
+
+    def __new__(cls, device: Any = None) -> Generator:
+        """Make a generator for `device`."""
+        return super().__new__(cls, "cpu" if is_gpu(device) else device or "cpu")  # type: ignore[call-arg]
+
+    def __init__(self, device: Any = None) -> None:
+        self._shown = CUDA if is_gpu(device) else torch.device(device or "cpu")
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The device it was asked for."""
+        return self._shown
+
+
+class _Context(device_contexts.DeviceContext):
+    """A device context that names the virtual device where the program says cuda."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__(DEVICE if is_gpu(device) and state.current.cuda else device)
+
+
+def _default_device() -> torch.device:
+    device = _real_default_device()
+    return CUDA if device.type == NAME else device
+
+
+def patches(device: Device) -> list[tuple[Any, str, Any]]:
+    """Everything replaced while `device` is simulated: owner, name, replacement."""
+    replaced: list[tuple[Any, str, Any]] = [
+        (Tensor, "device", property(device_of)),
+        (Tensor, "is_cuda", property(lambda t: device_of(t).type == "cuda")),
+        (Tensor, "is_cpu", property(lambda t: device_of(t).type == "cpu")),
+        (Tensor, "to", to),
+        (Tensor, "cpu", _cpu),
+        (Tensor, "type", _type),
+        (Tensor, "get_device", lambda t: 0 if device_of(t).type == "cuda" else -1),
+        (Tensor, "pin_memory", lambda t, *_: t),
+        (Tensor, "is_pinned", lambda t, *_: False),
+        (Tensor, "record_stream", lambda t, _: None),
+        (Tensor, "data", property(_real_data.__get__, _set_data)),
+        (torch.UntypedStorage, "pin_memory", lambda s, *_, **__: s),
+        (device_contexts, "DeviceContext", _Context),
+        (torch, "get_default_device", _default_device),
+    ]
+    if device.is_cuda:
+        replaced += [(Tensor, "cuda", _cuda), (torch, "Generator", Generator)]
+    return replaced

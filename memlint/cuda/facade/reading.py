@@ -1,0 +1,94 @@
+"""What the program reads of tensors: values, addresses and texts. A value that is not known is zero, and assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator import state, values
+from memlint.accelerator.device import entry_of, is_virtual, resize_storage
+from memlint.cuda.facade.placement import device_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Tensor = torch.Tensor
+_real_repr: Callable[..., str] = Tensor.__repr__
+_real_numpy = Tensor.numpy
+_real_tolist = Tensor.tolist
+_real_data_ptr: Callable[[Tensor], int] = Tensor.data_ptr
+_real_storage_data_ptr: Callable[[Any], int] = torch.UntypedStorage.data_ptr
+_real_storage_resize = torch.UntypedStorage.resize_
+
+
+def read(tensor: Tensor) -> Tensor:
+    """A real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
+    tensor = tensor.detach()
+    if values.content(tensor) is None and values.uniform_value(tensor) is None:
+        state.assume("values read from the device are taken as 0")
+    return values.real_copy(tensor)
+
+
+def _repr(tensor: Tensor, **_: Any) -> str:
+    if not is_virtual(tensor):
+        return _real_repr(tensor)
+    known = values.content(tensor.detach()) if tensor.numel() <= 64 and tensor.layout is torch.strided else None
+    shown = str(known.tolist()) if known is not None else "..."
+    return f"tensor({shown}, size={tuple(tensor.shape)}, dtype={tensor.dtype}, device='{device_of(tensor)}')"
+
+
+def _address(entry: Any) -> int:
+    """An address nothing else has: programs compare them to find tensors that share memory."""
+    return (int(entry.number) + 1) << 44
+
+
+def _data_ptr(tensor: Tensor) -> int:
+    if not is_virtual(tensor):
+        return _real_data_ptr(tensor)
+    return _address(entry_of(tensor)) + int(tensor.storage_offset()) * tensor.element_size() if tensor.numel() else 0
+
+
+def _storage_data_ptr(storage: Any) -> int:
+    return _address(storage.entry) if hasattr(storage, "entry") else _real_storage_data_ptr(storage)
+
+
+def _storage_resize(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
+    resize = resize_storage if hasattr(storage, "entry") else _real_storage_resize
+    resize(storage, nbytes)
+    return storage
+
+
+def _numpy(tensor: Tensor, **kwargs: Any) -> Any:
+    if not is_virtual(tensor):
+        return _real_numpy(tensor, **kwargs)
+    if device_of(tensor).type == "cuda" and not kwargs.get("force"):
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory"
+            " first."
+        )
+    if tensor.requires_grad and not kwargs.get("force"):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.")
+    return _real_numpy(read(tensor))
+
+
+def _array(tensor: Tensor, dtype: Any = None, copy: Any = None) -> Any:
+    array = _numpy(tensor)
+    return array if dtype is None else array.astype(dtype, copy=False)
+
+
+def _tolist(tensor: Tensor) -> Any:
+    return _real_tolist(read(tensor) if is_virtual(tensor) else tensor)
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """Everything replaced while a device is simulated: owner, name, replacement."""
+    return [
+        (Tensor, "numpy", _numpy),
+        (Tensor, "__array__", _array),
+        (Tensor, "tolist", _tolist),
+        (Tensor, "__repr__", _repr),
+        (Tensor, "data_ptr", _data_ptr),
+        (torch.UntypedStorage, "data_ptr", _storage_data_ptr),
+        (torch.UntypedStorage, "resize_", _storage_resize),
+    ]
