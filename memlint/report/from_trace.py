@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from memlint.memory.timeline import Timeline
     from memlint.tracing.records import Buffer, Frame, Geometry, Node, Trace
     from memlint.whatif.change import Change
-    from memlint.whatif.plan import Plan
+    from memlint.whatif.plan import ChangePlan
     from memlint.whatif.simulation import WhatIf
 
 NUM_STRETCHES = 72
@@ -132,7 +132,7 @@ def what_ifs_of(answers: Sequence[WhatIf], trace: Trace) -> list[report.Change]:
     return sorted(changes, key=lambda change: (change.kind, change.peak.requested.estimate, change.text))
 
 
-def plan_of(plan: Plan, limit_name: str, trace: Trace) -> report.Plan:
+def plan_of(plan: ChangePlan, limit_name: str, trace: Trace) -> report.Plan:
     """The Report's record of a plan; `trace` is of the program as it is."""
     return report.Plan(
         limit=plan.limit,

@@ -9,37 +9,30 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.accelerator import state
-from memlint.accelerator.device import entry_of, is_virtual
-from memlint.accelerator.sparse import parts_of
 from memlint.base.ownership import is_memlint, is_users
 from memlint.memory.retention import Holder
 from memlint.tracing.recorder import Program, trace_program
-from memlint.tracing.records import Frame
+from memlint.whatif.variables import attributes_of, entries_of, frame_of_code, tensors_in
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+    import torch
+
     from memlint.accelerator.kernel import Kernel
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 
 _DEPTH = 3
 """How far into containers and objects a variable is searched."""
-_ITEMS = 1000
-"""Where the training loop is that stands for the user's."""
 
 
 class _Reached(BaseException):
     """The peak is reached; nothing after it matters. No handler of user code catches it."""
-
-
-_Key: TypeAlias = tuple[int, str]
 
 
 class _Name(NamedTuple):
@@ -48,10 +41,11 @@ class _Name(NamedTuple):
     place: FrameType | dict[str, Any]
     """The function, or the attributes of the object."""
     name: str
-    written: str
+    text: str
+    """As it is written."""
 
     @property
-    def key(self) -> _Key:
+    def key(self) -> tuple[int, str]:
         """The same however many variables lead to the object."""
         return id(self.place), self.name
 
@@ -75,13 +69,13 @@ class _Way(NamedTuple):
 
 
 class _Search:
-    """An observer that looks around once the ledger has passed an event."""
+    """An observer that searches the variables once the ledger has passed an event."""
 
-    def __init__(self, event: int, wanted: Collection[int]) -> None:
+    def __init__(self, event: int, buffer_ids: Collection[int]) -> None:
         self.event = event
-        self.wanted = frozenset(wanted)
-        self.found: dict[int, Holder] = {}
-        self.over = False
+        self.buffer_ids = frozenset(buffer_ids)
+        self.holders: dict[int, Holder] = {}
+        self.is_over = False
 
     def started(self, kernel: Kernel) -> None:
         """Nothing is decided before a kernel has run."""
@@ -90,102 +84,58 @@ class _Search:
         """A kernel that raises changes nothing."""
 
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
-        """Look around if the peak is behind."""
-        if len(state.current.ledger.events) > self.event and not self.over:
-            self.over = True
-            self._look_around(sys._getframe(2))
+        """Search if the peak is behind."""
+        if len(state.current.ledger.events) > self.event and not self.is_over:
+            self.is_over = True
+            self._search(sys._getframe(2))
             raise _Reached
 
-    def _look_around(self, innermost: FrameType) -> None:
-        ways: defaultdict[int, dict[_Key, _Way]] = defaultdict(dict)
+    def _search(self, innermost: FrameType) -> None:
+        ways: defaultdict[int, dict[tuple[int, str], _Way]] = defaultdict(dict)
         for frame in _editable(innermost):
-            for number, way in _ways(frame, self.wanted):
+            for number, way in _ways(frame, self.buffer_ids):
                 ways[number].setdefault(way.name.key, way)
-        alone = {number: [*found.values()] for number, found in ways.items() if _are_of_one_function(found.values())}
+        alone = {number: [*each.values()] for number, each in ways.items() if _are_of_one_function(each.values())}
         before = len(state.current.ledger.events)
-        for found in alone.values():
-            for way in found:
+        for each in alone.values():
+            for way in each:
                 way.name.unbind()
         for event in state.current.ledger.events[before:]:
             if ~event in alone:
-                self.found[~event] = _holder(alone[~event])
+                first, *_ = each = alone[~event]
+                place = frame_of_code(first.frame.f_code, first.frame.f_lineno)
+                self.holders[~event] = Holder(first.path, place, tuple(way.name.text for way in each))
 
 
 def _editable(frame: FrameType | None) -> Iterator[FrameType]:
     """The running functions that the user wrote, and memlint's own, from this one outwards."""
     while frame is not None:
-        if is_users(frame.f_code.co_filename) or _is_own(frame):
+        if is_users(frame.f_code.co_filename) or is_memlint(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
 
-def _is_own(frame: FrameType) -> bool:
-    return is_memlint(frame.f_code.co_filename)
-
-
-def _ways(frame: FrameType, wanted: Collection[int]) -> Iterator[tuple[int, _Way]]:
-    """The Buffers among `wanted` that variables of the function lead to."""
+def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _Way]]:
+    """The Buffers among `buffer_ids` that variables of the function lead to."""
     for variable, value in frame.f_locals.items():
-        local = _Name(frame, variable, variable)
-        if _has_attributes(value):
-            for attribute, item in list(vars(value).items())[:_ITEMS]:
-                name = _Name(vars(value), attribute, f"{variable}.{attribute}")
-                for path, number in _numbers(item, name.written, _DEPTH - 1, {id(value)}):
-                    if number in wanted:
-                        yield number, _Way(path, name, frame)
-        else:
-            for path, number in _numbers(value, variable, _DEPTH, set()):
-                if number in wanted:
-                    yield number, _Way(path, local, frame)
+        attributes, seen, depth = attributes_of(value), {id(value)}, _DEPTH - 1
+        names = [(_Name(vars(value), name, f"{variable}.{name}"), item) for name, item in attributes]
+        if not attributes:
+            names, seen, depth = [(_Name(frame, variable, variable), value)], set(), _DEPTH
+        for name, item in names:
+            for path, tensor in tensors_in(item, name.text, depth, set(seen), dotted=True):
+                for entry in entries_of(tensor):
+                    if entry.number in buffer_ids:
+                        yield entry.number, _Way(path, name, frame)
 
 
 def _are_of_one_function(ways: Iterable[_Way]) -> bool:
-    """Whether one function can let go: what it was given, the function that called it holds as well."""
-    return len({0 if _is_own(way.frame) else id(way.frame) for way in ways}) == 1
+    """Whether one function can let go: what it was given, the function that called it holds as well.
 
-
-def _holder(ways: list[_Way]) -> Holder:
-    first = ways[0]
-    return Holder(first.path, _frame(first.frame), tuple(way.name.written for way in ways))
-
-
-def _frame(frame: FrameType) -> Frame:
-    return Frame(str(Path(frame.f_code.co_filename)), frame.f_lineno, frame.f_code.co_name)
-
-
-def _numbers(  # noqa: C901  (one case for each kind of object)
-    value: Any, path: str, depth: int, seen: set[int]
-) -> Iterator[tuple[str, int]]:
-    """The Buffers reachable from a variable, with how to write them."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        if is_virtual(value):
-            yield from ((path, entry_of(part).number) for part in parts_of(value))
-    elif depth == 0:
-        return
-    elif isinstance(value, Mapping):
-        for key, item in list(value.items())[:_ITEMS]:
-            yield from _numbers(
-                item, f"{path}.{key}" if hasattr(value, str(key)) else f"{path}[{key!r}]", depth - 1, seen
-            )
-    elif isinstance(value, (list, tuple, set)):
-        for index, item in enumerate(list(value)[:_ITEMS]):
-            yield from _numbers(item, f"{path}[{index}]", depth - 1, seen)
-    elif _has_attributes(value):
-        for name, item in list(vars(value).items())[:_ITEMS]:
-            yield from _numbers(item, f"{path}.{name}", depth - 1, seen)
-
-
-def _has_attributes(value: Any) -> bool:
-    """Whether it is an object whose attributes are the program's. What a model keeps it keeps on purpose."""
-    return (
-        hasattr(value, "__dict__")
-        and type(value).__module__ not in ("builtins", "types")
-        and not isinstance(value, (torch.Tensor, torch.nn.Module, torch.optim.Optimizer, type))
-        and not isinstance(value, (Mapping, list, tuple, set, str, bytes, int))
-    )
+    All of memlint's are the training loop that stands for the user's.
+    """
+    frames = (way.frame for way in ways)
+    return len({0 if is_memlint(frame.f_code.co_filename) else id(frame) for frame in frames}) == 1
 
 
 def find_holders(
@@ -205,8 +155,8 @@ def find_holders(
     try:
         trace_program(program, device, allocator)
     except BaseException:  # clean-up of the program's may fail over a variable that is None now
-        if not search.over:
+        if not search.is_over:
             raise
     finally:
         observers.remove(search)
-    return search.found
+    return search.holders

@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
 from functools import partial
-from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import entry_of, is_virtual
-from memlint.accelerator.sparse import parts_of
 from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
+from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 
 NUM_STEPS = 4
 _DEPTH = 4
 """How far into containers and objects a variable is searched."""
-_ITEMS = 1000
-_OPAQUE = (torch.optim.Optimizer, str, bytes, int, float, type, ModuleType)
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
 
 
@@ -38,7 +35,7 @@ def run_longer(program: Program, device: Device, allocator: AllocatorSettings | 
     def after_step(step: int) -> None:
         if step == NUM_STEPS - 1:
             for variable, value, frame in _variables(program):
-                for path, tensor in _tensors(value, variable, _DEPTH, set()):
+                for path, tensor in tensors_in(value, variable, _DEPTH, set()):
                     keeper = Keeper(path, tensor.grad_fn is not None, frame)
                     for number in _numbers(tensor):
                         keepers.setdefault(number, keeper)
@@ -58,7 +55,7 @@ def _variables(program: Any) -> Iterator[tuple[str, Any, Frame]]:
             functions += [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
             forward = getattr(type(module), "forward", None)
             frame = _frame(forward)
-            if frame is None or not _is_own(forward):
+            if frame is None or not _may_be_users(forward):
                 continue
             functions.append(forward)
             for name, value in list(vars(module).items()):
@@ -80,7 +77,7 @@ def _of_functions(functions: list[Any]) -> Iterator[tuple[str, Any, Frame]]:
                 yield "self", function.__self__, frame
             function = function.__func__
         frame = _frame(function)
-        if frame is None or id(function) in seen or not _is_own(function):
+        if frame is None or id(function) in seen or not _may_be_users(function):
             continue
         seen.add(id(function))
         code = function.__code__
@@ -98,43 +95,19 @@ def _of_functions(functions: list[Any]) -> Iterator[tuple[str, Any, Frame]]:
 
 
 def _frame(function: Any) -> Frame | None:
-    if not isinstance(function, FunctionType):
-        return None
-    code = function.__code__
-    return Frame(str(Path(code.co_filename)), code.co_firstlineno, code.co_name)
+    code = function.__code__ if isinstance(function, FunctionType) else None
+    return None if code is None else frame_of_code(code, code.co_firstlineno)
 
 
-def _is_own(function: Any) -> bool:
-    """Whether the user may have written it."""
+def _may_be_users(function: Any) -> bool:
     return str(function.__module__).partition(".")[0] not in {"torch", "memlint"}
-
-
-def _tensors(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors reachable from a variable, with how to write them."""
-    if isinstance(value, torch.Tensor):
-        yield path, value
-    if isinstance(value, (torch.Tensor, torch.nn.Module, *_OPAQUE)) or id(value) in seen or not depth:
-        return
-    seen.add(id(value))
-    if isinstance(value, Mapping):
-        parts = [(f"{path}[{key!r}]", item) for key, item in list(value.items())[:_ITEMS]]
-    elif isinstance(value, (list, tuple, set, deque)):
-        parts = [(f"{path}[{index}]", item) for index, item in enumerate(list(value)[:_ITEMS])]
-    elif hasattr(value, "__dict__") and type(value).__module__ not in ("builtins", "types"):
-        parts = [(f"{path}.{name}", item) for name, item in list(vars(value).items())[:_ITEMS]]
-    else:
-        return
-    for name, item in parts:
-        yield from _tensors(item, name, depth - 1, seen)
 
 
 def _numbers(tensor: torch.Tensor) -> Iterator[int]:
     """Yield the Buffers that a tensor keeps, by itself and through what its graph saved."""
     for each in (tensor, *_saved(tensor)):
-        if is_virtual(each):
-            entries = map(entry_of, parts_of(each))
-            # Lists of the user's modules still hold what earlier runs left there.
-            yield from (entry.number for entry in entries if entry.ledger is state.current.ledger)
+        # Lists of the user's modules still hold what earlier runs left there.
+        yield from (entry.number for entry in entries_of(each) if entry.ledger is state.current.ledger)
 
 
 def _saved(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -151,4 +124,4 @@ def _saved(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
                     value = getattr(node, name)
                 except RuntimeError:  # freed by a backward, or changed in place since
                     continue
-                yield from (each for _, each in _tensors(value, "", 2, set()))
+                yield from (each for _, each in tensors_in(value, "", 2, set()))

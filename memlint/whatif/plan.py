@@ -34,7 +34,7 @@ _MAX_NODES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlannedChange:
     """One Change of a plan."""
 
     change: Change
@@ -44,14 +44,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChangePlan:
     """Changes in the order in which to make them; without any where the limit holds already or nothing lowers it."""
 
     limit: int
     """Bytes."""
     measure: Measure
     """Which peak is held against the limit."""
-    steps: tuple[Step, ...]
+    steps: tuple[PlannedChange, ...]
     met: bool
     """Whether the peak, its doubts included, stays within the limit after the last step."""
     variables: dict[Origin, str]
@@ -78,21 +78,18 @@ class Planner:
     _variables: dict[Origin, str] = field(default_factory=dict)
     _useless: set[Change] = field(default_factory=set)
 
-    def plan(self) -> Plan:
+    def plan(self) -> ChangePlan:
         """Choose greedily, then leave out what is not needed and take what costs less instead."""
-        start = self.simulation.what_if()
-        assert start is not None
-        chosen: tuple[Change, ...] = ()
-        current = start
+        current = self.simulation.what_if()
+        assert current is not None
         first = self.simulation.num_traces
         while not self._fits(current) and not self._is_exhausted(first):
-            found = self._best(chosen, current)
-            if found is None:
+            best = self._best(current)
+            if best is None:
                 break
-            chosen, current = found
-        if self._fits(current):
-            chosen = self._shortened(chosen)
-        return Plan(
+            current = best
+        chosen = self._shortened(current.changes) if self._fits(current) else current.changes
+        return ChangePlan(
             limit=self.limit,
             measure=self.measure,
             steps=self._steps(chosen),
@@ -111,28 +108,21 @@ class Planner:
     def _peak(self, answer: WhatIf) -> int:
         return int(getattr(answer.estimate, self.measure).estimate)
 
-    def _best(self, chosen: tuple[Change, ...], current: WhatIf) -> tuple[tuple[Change, ...], WhatIf] | None:
+    def _best(self, current: WhatIf) -> WhatIf | None:
         """The Changes with one more, or one in another's place, that give the lowest peak; None if none is lower."""
-        trace = self.simulation.trace(*chosen)
-        tried = [] if self.at_any_batch else list(self._dropping(chosen, current, trace))
-        for change in self._candidates(Situation(self.workload, trace, current.estimate, chosen)):
-            changes = _with(chosen, change)
-            answer = self.simulation.what_if(*changes)
+        trace = self.simulation.trace(*current.changes)
+        dropping = None if self.at_any_batch else self._dropping(current, trace)
+        answers = [] if dropping is None else [dropping]
+        for change in self._candidates(Situation(self.workload, trace, current.estimate, current.changes)):
+            answer = self.simulation.what_if(*_with(current.changes, change))
             if answer is None:
                 self._useless.add(change)
             else:
-                tried.append((changes, answer))
-        lower = [
-            each
-            for each in tried
-            if self._fits(each[1]) or self._peak(each[1]) <= (1 - MIN_SHARE) * self._peak(current)
-        ]
+                answers.append(answer)
+        most = (1 - MIN_SHARE) * self._peak(current)
+        lower = [answer for answer in answers if self._fits(answer) or self._peak(answer) <= most]
         # Of equals the one that changes training least, and then the one that computes least.
-        return min(
-            lower,
-            key=lambda each: (self._peak(each[1]), each[1].effect.severity, each[1].recompute_flops),
-            default=None,
-        )
+        return min(lower, key=lambda each: (self._peak(each), each.effect.severity, each.recompute_flops), default=None)
 
     def _candidates(self, situation: Situation) -> Iterator[Change]:
         """Changes to try next; what variables hold is not among them."""
@@ -147,24 +137,21 @@ class Planner:
                 if is_allowed and change not in self._useless:
                     yield change
 
-    def _dropping(
-        self, chosen: tuple[Change, ...], current: WhatIf, trace: Trace
-    ) -> list[tuple[tuple[Change, ...], WhatIf]]:
+    def _dropping(self, current: WhatIf, trace: Trace) -> WhatIf | None:
         """Letting go of what only variables hold at the peak, if that is worth while."""
-        node = current.estimate.peak_node
+        chosen, node = current.changes, current.estimate.peak_node
         known = {each for change in chosen if isinstance(change, DropReference) for each in change.origins}
         dead = [buffer for buffer in dead_references(trace, node) if origin(buffer) not in known]
         if node < 0 or sum(buffer.nbytes for buffer in dead) < MIN_SHARE * self._peak(current):
-            return []
+            return None
         try:
             holders = self.find_holders(chosen, trace.nodes[node].event, [buffer.id for buffer in dead])
         except (MemlintError, NotApplicableError):
-            return []
+            return None
         loose = {origin(buffer): holders[buffer.id].variable for buffer in dead if buffer.id in holders}
         self._variables.update(loose)
-        changes = _with(chosen, DropReference(tuple(dict.fromkeys((*known, *loose)))))
-        answer = self.simulation.what_if(*changes) if loose else None
-        return [(changes, answer)] if answer is not None else []
+        change = DropReference(tuple(dict.fromkeys((*known, *loose))))
+        return self.simulation.what_if(*_with(chosen, change)) if loose else None
 
     def _shortened(self, chosen: tuple[Change, ...]) -> tuple[Change, ...]:
         """Without the Changes that are not needed, and with cheaper ones where those do."""
@@ -183,13 +170,13 @@ class Planner:
                 chosen = min(answers, key=lambda each: each[0], default=(0, chosen))[1]
         return chosen
 
-    def _steps(self, chosen: tuple[Change, ...]) -> tuple[Step, ...]:
+    def _steps(self, chosen: tuple[Change, ...]) -> tuple[PlannedChange, ...]:
         steps = []
         for index, change in enumerate(chosen):
             after = self.simulation.what_if(*chosen[: index + 1])
             if after is None:  # it means something only together with the next
                 continue
-            steps.append(Step(change, change.effect_in(self.simulation.trace()), after))
+            steps.append(PlannedChange(change, change.effect_in(self.simulation.trace()), after))
         return tuple(steps)
 
 
