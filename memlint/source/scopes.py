@@ -24,8 +24,8 @@ _FOR = (ast.For, ast.AsyncFor)
 _CLOSED = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 _NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
-_LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
-_EVALUATION = re.compile(
+LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
+EVALUATION = re.compile(
     r"_*(eval|evaluate|evaluation|val|validate|validation|test|predict|infer|inference)(_.+)?", re.IGNORECASE
 )
 
@@ -58,7 +58,7 @@ class Scope:
     @property
     def evaluates(self) -> bool:
         """Whether it is named like an evaluation."""
-        return _EVALUATION.fullmatch(self.name) is not None
+        return EVALUATION.fullmatch(self.name) is not None
 
     @property
     def in_module(self) -> bool:
@@ -105,7 +105,7 @@ class Scope:
         """Whether autograd may be switched off there. What cannot be seen through counts as a yes."""
         return self._guarded_whole or any(
             isinstance(parent, ast.With | ast.AsyncWith)
-            and any(_switches_off(self.source, item.context_expr) for item in parent.items)
+            and any(switches_off(self.source, item.context_expr) for item in parent.items)
             for parent in self.around(node)
         )
 
@@ -117,14 +117,19 @@ class Scope:
             return True
         node: ast.AST | None = self.node
         while node is not None:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and any(
-                dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]
-                not in _PLAIN_DECORATORS
-                for decorator in node.decorator_list
-            ):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and may_be_wrapped(node):
                 return True
             node = self.parents.get(node)
         return False
+
+
+def may_be_wrapped(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it has a decorator that may run it under another mode of autograd."""
+    return any(
+        dotted_name(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]
+        not in _PLAIN_DECORATORS
+        for decorator in function.decorator_list
+    )
 
 
 def position(node: ast.expr | ast.stmt) -> Position:
@@ -134,7 +139,7 @@ def position(node: ast.expr | ast.stmt) -> Position:
 
 def over_batches(loop: Loop | ast.comprehension) -> bool:
     """Whether the loop goes over a data loader, by what it says after `in`."""
-    return not isinstance(loop, ast.While) and _LOADER.search(ast.unparse(loop.iter).lower()) is not None
+    return not isinstance(loop, ast.While) and LOADER.search(ast.unparse(loop.iter).lower()) is not None
 
 
 def calls_backward(block: ast.AST) -> bool:
@@ -157,7 +162,7 @@ def differentiates(source: Source) -> bool:
 def goes_over_batches(source: Source) -> bool:
     """Whether some loop of the file goes over a data loader."""
     return any(
-        _LOADER.search("\n".join(source.lines[node.iter.lineno - 1 : node.iter.end_lineno]).lower())
+        LOADER.search("\n".join(source.lines[node.iter.lineno - 1 : node.iter.end_lineno]).lower())
         and over_batches(node)
         for node in source.statements
         if isinstance(node, _FOR)
@@ -170,7 +175,7 @@ def lists_batches(source: Source) -> bool:
     if not source.mentions("loader", "dataset", "batches", "dl", "data_iter"):
         return False
     lines = (line.lower() for line in source.lines if " for " in line or line.lstrip().startswith("for "))
-    return any(_LOADER.search(line.rpartition(" in ")[2]) and not line.rstrip().endswith(":") for line in lines)
+    return any(LOADER.search(line.rpartition(" in ")[2]) and not line.rstrip().endswith(":") for line in lines)
 
 
 def is_test(source: Source) -> bool:
@@ -201,7 +206,7 @@ def guarded_names(source: Source) -> frozenset[str]:
     """Give the names, without what stands before the dot, of all that is called where autograd is switched off."""
     names = set()
     for node in source.index.of(ast.With, ast.AsyncWith):
-        if any(_switches_off(source, item.context_expr) for item in node.items):
+        if any(switches_off(source, item.context_expr) for item in node.items):
             for statement in node.body:
                 names |= {
                     dotted_name(call.func).rpartition(".")[2]
@@ -211,7 +216,8 @@ def guarded_names(source: Source) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _switches_off(source: Source, context: ast.expr) -> bool:
+def switches_off(source: Source, context: ast.expr) -> bool:
+    """Whether entering `context` may switch autograd off. What cannot be seen through counts as a yes."""
     if not isinstance(context, ast.Call):
         return not re.search(r"amp|autocast", dotted_name(context))
     last = (source.qualified_name(context.func) or dotted_name(context.func)).rpartition(".")[2]

@@ -8,37 +8,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memlint.lint.edits import under, unsafe, written
-from memlint.lint.rule import Case, Confidence, Edit, Finding, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Edit, Findings, Severity, SourceRule
+from memlint.source.scopes import EVALUATION, LOADER, Loop, may_be_wrapped, switches_off, uses_torch
 from memlint.source.text import Source, dotted_name
 from memlint.source.trees import children
 
 _ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
+_Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+_AnyLoop = Loop | _Comprehension
 
-_EVALUATION = re.compile(r"_*(eval|evaluate|evaluation|val|validate|validation|test|predict|infer|inference)(_.+)?")
 _MODEL = re.compile(r"(.*_)?(model|net|network)")
-_LOADER = re.compile(r"loader|dataset|batches|\bdl\b|_dl\b|data_iter")
 _HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_end|epoch|epoch_end|batch_(start|end))")
-_SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
 _OVER_LOADER = re.compile(r"\bfor\b[^:]*\bin\b[^:]*(loader|dataset|batches|dl|data_iter)", re.IGNORECASE)
-_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)")
+_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
+_SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
+_OVER_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
-_GRADIENT_WORDS = frozenset(
-    {
-        "backward",
-        "grad",
-        "zero_grad",
-        "retain_grad",
-        "enable_grad",
-        "jacobian",
-        "hessian",
-        "vjp",
-        "jvp",
-        "value_and_grad",
-    }
-)
+_GRADIENT_WORD = re.compile(r"backward|(zero_|retain_|enable_|value_and_)?grad|jacobian|hessian|vjp|jvp")
 _FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})
 _WORDS = (ast.Name, ast.Attribute, ast.keyword, ast.arg)
-_PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
 
 
 @dataclass(slots=True)
@@ -47,7 +35,7 @@ class _Call:
 
     name: str
     position: int
-    loop: ast.AST
+    loop: _AnyLoop
     loader: bool
 
 
@@ -149,43 +137,29 @@ def predict(model, loader):
     def check(self, source: Source) -> Findings:
         if not _SWITCHED.search(source.text) and not (_NAMED.search(source.text) and _OVER_LOADER.search(source.text)):
             return
-        if not any(name == "torch" or name.startswith("torch.") for name in source.imports.values()):
+        if not uses_torch(source):
             return
         reader = _Reader(source)
         for scope in reader.scopes:
-            for loop in _unguarded_loops(scope, reader.guarded_callees):
-                yield Finding(
-                    code=self.code,
-                    path=source.path,
-                    line=loop.lineno,
-                    column=loop.col_offset + 1,
-                    message=f"This loop runs `{loop.name}` without switching autograd off, so every batch saves what a "
+            for call in _unguarded_loops(scope, reader.guarded_callees):
+                yield self.finding(
+                    source,
+                    call.loop,
+                    f"This loop runs `{call.name}` without switching autograd off, so every batch saves what a "
                     "backward would need; `eval()` does not prevent that.",
-                    severity=self.severity,
-                    confidence=Confidence.HEURISTIC,
-                    nbytes=None,
-                    peak_change=None,
-                    fix="Put the loop under `with torch.inference_mode():`, or under `torch.no_grad()` if what it "
+                    "Put the loop under `with torch.inference_mode():`, or under `torch.no_grad()` if what it "
                     "computes takes part in a later backward.",
-                    correction=unsafe(_guarding(source, loop.node)),
+                    correction=unsafe(_guarding(source, call.loop)),
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Loop:
-    node: ast.AST
-    lineno: int
-    col_offset: int
-    name: str
-
-
-def _unguarded_loops(scope: _Scope, guarded_callees: set[str]) -> Iterator[_Loop]:
+def _unguarded_loops(scope: _Scope, guarded_callees: set[str]) -> Iterator[_Call]:
     name = getattr(scope.node, "name", "")
     if scope.guarded or scope.frozen or name in guarded_callees or name in ("forward", "__call__"):
         return
     if scope.lightning and _HOOK.fullmatch(name):
         return
-    evaluation = _EVALUATION.fullmatch(name) is not None
+    evaluation = EVALUATION.fullmatch(name) is not None
     seen: set[ast.AST] = set()
     for call in scope.calls:
         if call.loop in seen or call.loop in scope.training_loops:
@@ -205,7 +179,7 @@ def _unguarded_loops(scope: _Scope, guarded_callees: set[str]) -> Iterator[_Loop
         if any(since < position and (until is None or position < until) for position in scope.gradients):
             continue
         seen.add(call.loop)
-        yield _Loop(call.loop, call.loop.lineno, call.loop.col_offset, call.name)  # type: ignore[attr-defined]
+        yield call
 
 
 class _Reader:
@@ -222,7 +196,7 @@ class _Reader:
         self._read(top)
 
     def _read(self, top: _Scope) -> None:
-        pending: list[tuple[ast.AST, _Scope, tuple[ast.AST, ...], bool]]
+        pending: list[tuple[ast.AST, _Scope, tuple[_AnyLoop, ...], bool]]
         pending = [(node, top, (), False) for node in reversed(top.node.body)]
         while pending:
             node, scope, loops, guarded = pending.pop()
@@ -231,7 +205,7 @@ class _Reader:
             if isinstance(node, _WORDS):
                 self._words(node, scope, loops)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                guarded = guarded or scope.guarded or _decorated(node)
+                guarded = guarded or scope.guarded or may_be_wrapped(node)
                 scope = _Scope(node, scope.lightning, guarded)
                 self.scopes.append(scope)
                 loops, inside = (), list(node.body)
@@ -240,10 +214,10 @@ class _Reader:
                 scope = _Scope(ast.Module([], []), lightning, guarded or scope.guarded)
                 loops, inside = (), list(node.body)
             elif isinstance(node, ast.With | ast.AsyncWith):
-                guarded = guarded or any(self._switches_off(item.context_expr) for item in node.items)
-            elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
+                guarded = guarded or any(switches_off(self.source, item.context_expr) for item in node.items)
+            elif isinstance(node, Loop):
                 loops = (*loops, node)
-            elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            elif isinstance(node, _Comprehension):
                 loops = (*loops, node)
                 inside = [*node.generators, *(each for each in inside if not isinstance(each, ast.comprehension))]
             elif isinstance(node, ast.Call):
@@ -252,7 +226,7 @@ class _Reader:
                 self._assign(node, scope)
             pending += [(child, scope, loops, guarded) for child in reversed(inside)]
 
-    def _call(self, node: ast.Call, scope: _Scope, loops: tuple[ast.AST, ...], guarded: bool) -> None:
+    def _call(self, node: ast.Call, scope: _Scope, loops: tuple[_AnyLoop, ...], guarded: bool) -> None:
         function = node.func
         name = dotted_name(function)
         if guarded or scope.guarded:
@@ -260,12 +234,12 @@ class _Reader:
         if isinstance(function, ast.Attribute) and _switches_mode(node, function.attr):
             off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
             scope.modes.append((self.position, dotted_name(_moved(function.value)), function.attr == "eval" or off))
-        if name.rpartition(".")[2] in ("set_grad_enabled", "_set_grad_enabled") and self._switches_off(node):
+        if name.rpartition(".")[2] in ("set_grad_enabled", "_set_grad_enabled") and switches_off(self.source, node):
             scope.frozen = True
         if loops and name and not guarded:
             loop = loops[-1]
             name = name.removesuffix(".forward")
-            scope.calls.append(_Call(name, self.position, loop, _LOADER.search(_iterated(loop)) is not None))
+            scope.calls.append(_Call(name, self.position, loop, LOADER.search(_iterated(loop)) is not None))
 
     def _assign(self, node: ast.Assign, scope: _Scope) -> None:
         """`model = Net().to(device).eval()` switches `model`."""
@@ -277,28 +251,18 @@ class _Reader:
             value = value.func.value
 
     def _words(
-        self, node: ast.Name | ast.Attribute | ast.keyword | ast.arg, scope: _Scope, loops: tuple[ast.AST, ...]
+        self, node: ast.Name | ast.Attribute | ast.keyword | ast.arg, scope: _Scope, loops: tuple[_AnyLoop, ...]
     ) -> None:
         word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.arg
         if word is None:
             return
         if word in _FROZEN:
             scope.frozen = True
-        if word in _GRADIENT_WORDS:
+        differentiates = _GRADIENT_WORD.fullmatch(word) is not None
+        if differentiates:
             scope.gradients.append(self.position)
-        if word in _GRADIENT_WORDS or "optim" in word.lower():
+        if differentiates or "optim" in word.lower():
             scope.training_loops.update(loops[-1:])
-
-    def _switches_off(self, context: ast.expr) -> bool:
-        """Whether entering `context` may switch autograd off. What cannot be seen through counts as a yes."""
-        if not isinstance(context, ast.Call):
-            return not re.search(r"amp|autocast", dotted_name(context))
-        name = self.source.qualified_name(context.func) or dotted_name(context.func)
-        last = name.rpartition(".")[2]
-        if last in ("no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"):
-            value = context.args[0] if context.args else None
-            return not (isinstance(value, ast.Constant) and value.value is (last != "inference_mode"))
-        return re.search(r"grad|inference|eval", last) is not None
 
 
 def _guarding(source: Source, loop: ast.AST) -> tuple[Edit, ...]:
@@ -327,14 +291,6 @@ def _switches_mode(call: ast.Call, name: str) -> bool:
     return not call.keywords and ((name == "eval" and not call.args) or name == "train")
 
 
-def _decorated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    for decorator in node.decorator_list:
-        function = decorator.func if isinstance(decorator, ast.Call) else decorator
-        if dotted_name(function).rpartition(".")[2] not in _PLAIN_DECORATORS:
-            return True
-    return False
-
-
 def _moved(node: ast.expr) -> ast.expr:
     """`model` of `model.to(device).half()`."""
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MOVES:
@@ -342,8 +298,7 @@ def _moved(node: ast.expr) -> ast.expr:
     return node
 
 
-def _iterated(loop: ast.AST) -> str:
-    if isinstance(loop, ast.For | ast.AsyncFor):
-        return ast.unparse(loop.iter).lower()
-    generators = getattr(loop, "generators", ())
-    return ast.unparse(generators[0].iter).lower() if generators else ""
+def _iterated(loop: _AnyLoop) -> str:
+    if isinstance(loop, ast.While):
+        return ""
+    return ast.unparse(loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else loop.generators[0].iter).lower()

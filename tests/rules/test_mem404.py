@@ -287,3 +287,25 @@ def test_a_file_without_torch_is_not_looked_at():
 def test_long_expressions_do_not_overflow_the_stack():
     text = "model.eval()\nfor x in data:\n    y = model(x)" + " + 1" * 900 + "\n"
     assert lines(text) == [3]
+
+
+def test_what_runs_under_enable_grad_is_not_guarded():
+    text = """
+        def evaluate(model, loader):
+            for x in loader:
+                print(model(x))
+
+        def main(model, loader):
+            with torch.{}():
+                evaluate(model, loader)
+    """
+    assert lines(text.format("enable_grad")) == [4]
+    assert lines(text.format("no_grad")) == []
+
+
+def test_the_case_of_a_name_does_not_matter():
+    assert lines("""
+        def Evaluate(model, loader):
+            for x in loader:
+                print(model(x))
+    """) == [4]
