@@ -21,9 +21,9 @@ import click
 from tabulate import tabulate
 
 from memlint.lint.diagnostics import Diagnostic
+from memlint.lint.processes import check_paths, num_cpus
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Finding  # noqa: TC001
-from memlint.lint.runner import check_paths, num_cpus
 from memlint.lint.selection import select_rules
 from memlint.source.files import python_files
 

@@ -99,14 +99,18 @@ def run_cases(subjects: Subjects) -> Iterator[Outcome]:
 
 def _problem(rule: Rule, case: Case, kind: str, paths: Sequence[Path]) -> str:
     try:
-        found: Iterable[lint.Finding | RunFinding]
-        found = _found_in_trace(rule, case, paths) if isinstance(rule, TraceRule) else _found_in_source(rule, case)
+        findings = findings_in_trace(rule, case, paths) if isinstance(rule, TraceRule) else findings_in_text(rule, case)
     except _NotRunError as error:
         return str(error)
-    failed = [finding.message for finding in found if finding.code == BrokenRule.code]
+    return verdict(rule, case, kind, findings)
+
+
+def verdict(rule: Rule, case: Case, kind: str, findings: Sequence[lint.Finding] | Sequence[RunFinding]) -> str:
+    """Say what is wrong with the findings of a case that is `bad` or `good`; empty if nothing is."""
+    failed = [finding.message for finding in findings if finding.code == BrokenRule.code]
     if failed:
         return failed[0]
-    own = [finding for finding in found if finding.code == rule.code]
+    own = [finding for finding in findings if finding.code == rule.code]
     if kind == "good":
         return f"line {own[0].line} is reported: {own[0].message}" if own else ""
     if not own:
@@ -117,30 +121,37 @@ def _problem(rule: Rule, case: Case, kind: str, paths: Sequence[Path]) -> str:
     return ""
 
 
-def _found_in_source(rule: Rule, case: Case) -> list[lint.Finding]:
-    rules = load_rules().rules if isinstance(rule, Diagnostic) else (rule,)
+def findings_in_text(rule: Rule, case: Case) -> list[lint.Finding]:
+    """What the rule, or a diagnostic with all installed rules, finds in the text of a case."""
+    rules, codes = (load_rules().rules, None) if isinstance(rule, Diagnostic) else ((rule,), ())
     try:
-        return check_source(Source.from_text(case.source, "case.py"), rules, ())
+        return check_source(Source.from_text(case.source, "case.py"), rules, codes)
     except Unreadable as error:
         if isinstance(rule, UnreadableFile):
             return [UnreadableFile.of(error)]
         raise _NotRunError(f"the case {error.reason} (line {error.line})") from error
 
 
-def _found_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[RunFinding]:
+def request_of(rule: Rule, case: Case, folder: Path, paths: Sequence[Path] = ()) -> Request:
+    """Write the case into `folder`, and say what a worker with the rules of `paths` has to do with it."""
+    file = folder.resolve() / "case.py"
+    file.write_text(case.source, encoding="utf-8")
+    settings = Settings.model_validate(
+        {
+            "dtype": case.dtype,
+            "select": [rule.code],
+            "rule-paths": [str(path) for path in paths],
+            "budget": {"*": {"max": case.budget}} if case.budget is not None else {},
+        }
+    )
+    return Request(target="case.py", path=str(file), root=str(file.parent), settings=settings)
+
+
+def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[RunFinding]:
+    """What the rule finds in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
-        file = Path(folder).resolve() / "case.py"
-        file.write_text(case.source, encoding="utf-8")
-        settings = Settings.model_validate(
-            {
-                "dtype": case.dtype,
-                "select": [rule.code],
-                "rule-paths": [str(path) for path in paths],
-                "budget": {"*": {"max": case.budget}} if case.budget is not None else {},
-            }
-        )
-        request = Request(target="case.py", path=str(file), root=str(file.parent), settings=settings)
-        answer = ask(request, Limits(seconds=settings.timeout, nbytes=settings.memory_limit))
+        request = request_of(rule, case, Path(folder), paths)
+        answer = ask(request, Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit))
     if answer.result is None:
         raise _NotRunError(f"the case cannot be run: {answer.error}")
     for workload in answer.result.workloads:

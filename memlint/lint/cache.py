@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pydantic import TypeAdapter
 
 from memlint.base import cache as cachedir
-from memlint.lint.finding_json import from_json, to_json
+from memlint.lint.rule import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from memlint.lint.rule import Finding, Rule
+    from memlint.lint.rule import Rule
 
 _KIND = "source"
+_FINDING = TypeAdapter(Finding)
 
 
 class Cache:
@@ -64,3 +68,14 @@ def _rule_files(rules: Iterable[Rule]) -> list[str]:
     packages = {type(rule).__module__.partition(".")[0] for rule in rules} - {"memlint", "memlint_rules"}
     loaded = [module for name, module in list(sys.modules.items()) if name.partition(".")[0] in packages]
     return [file for module in loaded if (file := getattr(module, "__file__", None)) and Path(file).is_file()]
+
+
+def to_json(finding: Finding, path: str) -> Any:
+    """Give a Finding as JSON has it, without the path of the file that was read: a cache may be moved."""
+    return _FINDING.dump_python(replace(finding, path="") if finding.path == path else finding, mode="json")
+
+
+def from_json(fields: Any, path: str) -> Finding:
+    """Make the Finding in the file at `path` again; ValueError if `fields` are not its."""
+    finding = _FINDING.validate_python(fields)
+    return finding if finding.path else replace(finding, path=path)

@@ -1,8 +1,8 @@
 """Checking many files with the help of other processes.
 
 This process begins at once, and each helper takes files from the same queue as soon as it has started, so a helper
-that is slow to start, or that fails, costs nothing but its own share. Helpers load the rules themselves; what goes to
-and fro are lines of JSON, on pipes.
+that is slow to start, or that fails, costs nothing but its own share. Helpers load the rules themselves; requests and
+answers are lines of JSON, on pipes. Unlike the processes of a pool, helpers also end when this process is killed.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections import deque
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memlint.lint.finding_json import from_json, to_json
+from memlint.base.garbage import uncollected
+from memlint.lint.cache import Cache, fingerprint_of, from_json, to_json
+from memlint.lint.registry import load_rules
+from memlint.lint.runner import Checker
+from memlint.source.files import python_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from memlint.lint.rule import Finding
+    from memlint.lint.rule import Finding, Rule
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memlint.lint.processes import main; main()"
 _BATCH_NBYTES = 2**18
@@ -47,6 +52,44 @@ class Orders:
     """That comments may name; None for those of all installed rules."""
     cache: tuple[str, str] | None
     """Root and fingerprint."""
+
+
+def check_paths(
+    paths: Iterable[str | Path],
+    rules: Iterable[Rule],
+    codes: Collection[str] | None = None,
+    *,
+    cache_root: Path | None = None,
+    jobs: int = 1,
+    rule_paths: Sequence[Path] = (),
+) -> list[Finding]:
+    """Run the Source rules among `rules` over the files and directories `paths`.
+
+    `codes` are those that suppression comments may name, by default those of all installed rules. Results are kept in a
+    cache below `cache_root`, if that is given. Up to `jobs` processes run at a time, if there is work for them; more
+    than one only where `rules` are those that `load_rules` gives, with the project's own in `rule_paths`.
+    """
+    rules = tuple(rules)
+    cache = Cache(cache_root, fingerprint_of(rules, codes)) if cache_root else None
+    check = Checker(rules, codes, cache)
+    files = [str(path) for path in python_files(paths)]
+    known = [check.known(path) for path in files]
+    left = [(path, Path(path).stat().st_size) for path, found in zip(files, known, strict=True) if found is None]
+    num = num_helpers([nbytes for _path, nbytes in left], jobs)
+    orders = Orders(
+        rules=tuple(rule.code for rule in rules),
+        rule_paths=tuple(map(str, rule_paths)),
+        codes=None if codes is None else tuple(codes),
+        cache=(str(cache.root), cache.fingerprint) if cache else None,
+    )
+    with uncollected():
+        checked = iter(check_with_helpers(left, check.read, orders, num))
+    return [finding for found in known for finding in (next(checked) if found is None else found)]
+
+
+def num_cpus() -> int:
+    """How many processes can run at a time here."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def num_helpers(sizes: Sequence[int], jobs: int) -> int:
@@ -115,8 +158,6 @@ class _Helper:
         self._orders = orders
 
     def __enter__(self) -> _Helper:
-        import subprocess  # noqa: PLC0415 -- few runs need helpers
-
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
@@ -124,7 +165,7 @@ class _Helper:
             stderr=subprocess.DEVNULL,
         )
         with suppress(OSError):
-            self._send({name: getattr(self._orders, name) for name in Orders.__slots__})
+            self._send(asdict(self._orders))
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -148,21 +189,15 @@ class _Helper:
 
 def main() -> None:
     """Be a helper: read orders and batches from stdin until it ends. What rules print goes nowhere."""
-    from memlint.base.garbage import uncollected  # noqa: PLC0415
-    from memlint.lint.cache import Cache  # noqa: PLC0415 -- this process has only just begun
-    from memlint.lint.registry import load_rules  # noqa: PLC0415
-    from memlint.lint.runner import Checker  # noqa: PLC0415
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that is asked to end will end this one
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
-        told = json.loads(sys.stdin.readline())
-        orders = Orders(**told)
+        orders = Orders(**json.loads(sys.stdin.readline()))
         known = {rule.code: rule for rule in load_rules(paths=[Path(path) for path in orders.rule_paths]).rules}
         cache = Cache(Path(orders.cache[0]), orders.cache[1]) if orders.cache else None
         check = Checker(tuple(known[code] for code in orders.rules), orders.codes, cache)
         with uncollected():
             for line in sys.stdin:
-                found = [[to_json(finding, path) for finding in check(path)] for path in json.loads(line)]
-                answers.write(json.dumps(found) + "\n")
+                findings = [[to_json(finding, path) for finding in check.read(path)] for path in json.loads(line)]
+                answers.write(json.dumps(findings) + "\n")
                 answers.flush()

@@ -6,23 +6,19 @@ other rules run.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from memlint.base.garbage import uncollected
-from memlint.lint.cache import Cache, fingerprint_of
-from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
-from memlint.lint.processes import Orders, check_with_helpers, num_helpers
+from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.rule import Finding, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled, unsuppressed
-from memlint.source.files import Unreadable, python_files, read_bytes
+from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable
 
+    from memlint.lint.cache import Cache
     from memlint.lint.rule import Context
 
 _Subject = TypeVar("_Subject")
@@ -39,14 +35,8 @@ class Checker:
 
     def __call__(self, path: str) -> list[Finding]:
         """Give the findings in the file at `path`, of which there are none if it does not concern any rule."""
-        try:
-            content = read_bytes(path)
-            if not concerns(content, self.rules):
-                return []
-            found = self.cache.read(path, content) if self.cache else None
-            return self._check(path, content) if found is None else found
-        except Unreadable as error:
-            return self._unreadable(error)
+        findings = self.known(path)
+        return self.read(path) if findings is None else findings
 
     def known(self, path: str) -> list[Finding] | None:
         """Give the findings in the file if that takes no reading of its syntax, else None."""
@@ -58,55 +48,22 @@ class Checker:
             return []
         return self.cache.read(path, content) if self.cache else None
 
-    def _check(self, path: str, content: bytes) -> list[Finding]:
+    def read(self, path: str) -> list[Finding]:
+        """Give the findings in the file, which are not known."""
         try:
-            found = check_source(Source.from_bytes(content, path), self.rules, self.codes)
+            content = read_bytes(path)
         except Unreadable as error:
-            found = self._unreadable(error)
-        if self.cache and not any(finding.code == BrokenRule.code for finding in found):
-            self.cache.write(path, content, found)
-        return found
+            return self._unreadable(error)
+        try:
+            findings = check_source(Source.from_bytes(content, path), self.rules, self.codes)
+        except Unreadable as error:
+            findings = self._unreadable(error)
+        if self.cache and not any(finding.code == BrokenRule.code for finding in findings):
+            self.cache.write(path, content, findings)
+        return findings
 
     def _unreadable(self, error: Unreadable) -> list[Finding]:
-        return [UnreadableFile.of(error)] if _wanted(UnreadableFile, self.rules) else []
-
-
-def check_paths(
-    paths: Iterable[str | Path],
-    rules: Iterable[Rule],
-    codes: Collection[str] | None = None,
-    *,
-    cache_root: Path | None = None,
-    jobs: int = 1,
-    rule_paths: Sequence[Path] = (),
-) -> list[Finding]:
-    """Run the Source rules among `rules` over the files and directories `paths`.
-
-    `codes` are those that suppression comments may name, by default those of all installed rules. Results are kept in a
-    cache below `cache_root`, if that is given. Up to `jobs` processes run at a time, if there is work for them; more
-    than one only where `rules` are those that `load_rules` gives, with the project's own in `rule_paths`.
-    """
-    rules = tuple(rules)
-    cache = Cache(cache_root, fingerprint_of(rules, codes)) if cache_root else None
-    check = Checker(rules, codes, cache)
-    files = [str(path) for path in python_files(paths)]
-    known = [check.known(path) for path in files]
-    left = [(path, Path(path).stat().st_size) for path, found in zip(files, known, strict=True) if found is None]
-    num = num_helpers([nbytes for _path, nbytes in left], jobs)
-    orders = Orders(
-        rules=tuple(rule.code for rule in rules),
-        rule_paths=tuple(map(str, rule_paths)),
-        codes=None if codes is None else tuple(codes),
-        cache=(str(cache.root), cache.fingerprint) if cache else None,
-    )
-    with uncollected():
-        checked = iter(check_with_helpers(left, check, orders, num))
-    return [finding for found in known for finding in (next(checked) if found is None else found)]
-
-
-def num_cpus() -> int:
-    """How many processes can run at a time here."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return [UnreadableFile.of(error)] if any(isinstance(rule, UnreadableFile) for rule in self.rules) else []
 
 
 def concerns(content: bytes, rules: Iterable[Rule]) -> bool:
@@ -165,7 +122,3 @@ def _run(rule: Rule, check: Callable[[_Subject], Iterable[Finding]], subject: _S
     except (Exception, RecursionError) as error:
         findings.append(BrokenRule.of_rule(rule, error, path))
     return findings
-
-
-def _wanted(diagnostic: type[Diagnostic], rules: Iterable[Rule]) -> bool:
-    return any(isinstance(rule, diagnostic) for rule in rules)

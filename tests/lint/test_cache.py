@@ -11,12 +11,12 @@ import pytest
 from memlint.base import cache as cachedir
 from memlint.base.cache import NAME, clean
 from memlint.lint import runner
-from memlint.lint.cache import Cache, fingerprint_of
+from memlint.lint.cache import Cache, fingerprint_of, from_json, to_json
 from memlint.lint.diagnostics import DIAGNOSTICS
-from memlint.lint.finding_json import from_json, to_json
+from memlint.lint.processes import check_paths
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Severity, SourceRule
-from memlint.lint.runner import check_paths, check_source
+from memlint.lint.runner import check_source
 from memlint.source.text import Source
 
 RULES = load_rules().rules

@@ -6,9 +6,9 @@ import psutil
 import pytest
 
 from memlint.lint import processes as helpers
-from memlint.lint.processes import HELPER_NBYTES, Orders, check_with_helpers, num_helpers
+from memlint.lint.processes import HELPER_NBYTES, Orders, check_paths, check_with_helpers, num_helpers
 from memlint.lint.registry import load_rules
-from memlint.lint.runner import Checker, check_paths, concerns
+from memlint.lint.runner import Checker, concerns
 
 RULES = load_rules().rules
 LEAK = "import torch\n\ndef evaluate(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x))\n"

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.lint.diagnostics import DIAGNOSTICS
+from memlint.lint.processes import check_paths
 from memlint.lint.rule import Confidence, Finding, Severity, SourceRule, TraceRule
-from memlint.lint.runner import check_paths, check_source, run_trace_rules
+from memlint.lint.runner import check_source, run_trace_rules
 from memlint.source.files import python_files
 from memlint.source.text import Source
 

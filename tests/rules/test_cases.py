@@ -4,50 +4,36 @@ import sys
 
 import pytest
 
-from memlint.config import Settings
+from memlint.commands.rule_cases import findings_in_text, request_of, verdict
 from memlint.lint.diagnostics import BrokenRule, Diagnostic
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import SourceRule
-from memlint.lint.runner import check_paths
-from memlint.worker.protocol import Request
+from memlint.lint.rule import TraceRule
 
 RULES = [rule for rule in load_rules().rules if not isinstance(rule, BrokenRule)]
 CASES = [
-    pytest.param(rule, case, expected, id=f"{rule.code}-{'bad' if expected else 'good'}-{number}")
+    pytest.param(rule, case, kind, id=f"{rule.code}-{kind}-{number}")
     for rule in RULES
-    for expected, cases in ((True, rule.bad), (False, rule.good))
+    for kind, cases in (("bad", rule.bad), ("good", rule.good))
     for number, case in enumerate(cases)
 ]
 
 
-def findings_in(file, rule, case):
-    if isinstance(rule, Diagnostic):
-        return [finding for finding in check_paths([file], RULES) if finding.code == rule.code]
-    if isinstance(rule, SourceRule):
-        return check_paths([file], [rule])
-    return analysed(file, rule, case).findings
-
-
-def analysed(file, rule, case):
+def analysed(folder, rule, case):
     from memlint.commands.analyse.child import analyse
 
-    file.write_text(case.source)
-    budget = {"*": {"max": case.budget}} if case.budget is not None else {}
-    settings = Settings.model_validate({"dtype": case.dtype, "budget": budget, "select": [rule.code]})
-    request = Request(target=str(file), path=str(file), root=str(file.parent), settings=settings)
-    result = analyse(request)
+    folder.mkdir(exist_ok=True)
+    result = analyse(request_of(rule, case, folder))
     assert [workload.error for workload in result.workloads] == [None]
     return result
 
 
-@pytest.mark.parametrize(("rule", "case", "expected"), CASES)
-def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, expected):
-    file = tmp_path / "case.py"
-    file.write_text(case.source)
-    findings = findings_in(file, rule, case)
-    assert {finding.code for finding in findings} == ({rule.code} if expected else set())
-    if case.line is not None:
-        assert [finding.line for finding in findings] == [case.line]
+@pytest.mark.parametrize(("rule", "case", "kind"), CASES)
+def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, kind):
+    is_traced = isinstance(rule, TraceRule)
+    findings = analysed(tmp_path, rule, case).findings if is_traced else findings_in_text(rule, case)
+    assert verdict(rule, case, kind, findings) == ""
+    if not isinstance(rule, Diagnostic):
+        assert {finding.code for finding in findings} == ({rule.code} if kind == "bad" else set())
 
 
 @pytest.mark.parametrize(
@@ -72,8 +58,8 @@ def test_bad_cases_are_found_and_good_cases_are_not(tmp_path, rule, case, expect
 )
 def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(tmp_path, code):
     (rule,) = [rule for rule in RULES if rule.code == code]
-    bad = analysed(tmp_path / "bad.py", rule, rule.bad[0])
-    good = analysed(tmp_path / "good.py", rule, rule.good[0])
+    bad = analysed(tmp_path / "bad", rule, rule.bad[0])
+    good = analysed(tmp_path / "good", rule, rule.good[0])
     (finding,) = bad.findings
     assert finding.confidence.startswith("exact")
     assert peak(bad) + finding.peak_change == peak(good)
@@ -105,8 +91,8 @@ def test_an_exact_saving_is_what_the_good_twin_takes_less_to_the_byte(tmp_path, 
 )
 def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(tmp_path, code):
     (rule,) = [rule for rule in RULES if rule.code == code]
-    bad = analysed(tmp_path / "bad.py", rule, rule.bad[0])
-    good = analysed(tmp_path / "good.py", rule, rule.good[0])
+    bad = analysed(tmp_path / "bad", rule, rule.bad[0])
+    good = analysed(tmp_path / "good", rule, rule.good[0])
     (finding,) = bad.findings
     assert finding.confidence == "modelled"
     assert -finding.peak_change == pytest.approx(peak(bad) - peak(good), rel=0.1)
@@ -115,9 +101,9 @@ def test_a_modelled_saving_is_near_what_the_good_twin_takes_less(tmp_path, code)
 @pytest.mark.parametrize("code", ["MEM204", "MEM210"])
 def test_of_a_large_trace_a_model_says_what_another_trace_would(tmp_path, monkeypatch, code):
     (rule,) = [rule for rule in RULES if rule.code == code]
-    (exact,) = analysed(tmp_path / "exact.py", rule, rule.bad[0]).findings
+    (exact,) = analysed(tmp_path / "exact", rule, rule.bad[0]).findings
     monkeypatch.setattr(sys.modules[type(rule).__module__], "MANY_NODES", 0)
-    (modelled,) = analysed(tmp_path / "modelled.py", rule, rule.bad[0]).findings
+    (modelled,) = analysed(tmp_path / "modelled", rule, rule.bad[0]).findings
     assert (exact.confidence, modelled.confidence) == ("exact-retrace", "modelled")
     assert modelled.peak_change == pytest.approx(exact.peak_change, rel=0.1)
 

@@ -7,8 +7,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memlint.lint.processes import check_paths, num_cpus
 from memlint.lint.registry import Registry, project_rules
-from memlint.lint.runner import check_paths, check_source, looks_at_steps, num_cpus
+from memlint.lint.runner import check_source, looks_at_steps
 from memlint.lint.selection import FileIgnores
 
 if TYPE_CHECKING:
