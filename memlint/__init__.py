@@ -1,6 +1,58 @@
 """Static analyser and GPU-memory estimator for PyTorch model code. Importing it does not import torch."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
 from memlint.base.version import __version__
 from memlint.workloads.declare import Declaration, workload
 
-__all__ = ["Declaration", "__version__", "workload"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from os import PathLike
+
+    from torch.fx import GraphModule
+
+__all__ = ["Declaration", "__version__", "trace", "workload"]
+
+
+def trace(
+    target: str | PathLike[str] | Callable[..., Any] | Declaration,
+    *,
+    batch: int | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    dtype: Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"] | None = None,
+    mode: Literal["train", "inference"] | None = None,
+    optimizer: str | None = None,
+    gpu: str | None = None,
+) -> GraphModule:
+    """Run one step of a model on the simulated GPU, and give it as a graph of ATen kernels.
+
+    `target` is what one types after `memlint check`, such as `"model.py::GPT2"`, or the object itself: a model, its
+    class, a function that makes a model with or without its inputs, or a Declaration. The rest is as on the command
+    line, and wins over what the target declares. The step is the second, in which the optimizer has its state; the code
+    runs in this process, without a GPU.
+
+    >>> step = memlint.trace("fixtures/models/mlp.py", batch=2)
+    >>> for kernel in step.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default):
+    ...     print(kernel.meta["memlint"].module, kernel.meta["memlint_buffers"][0].nbytes)
+    layers.0 32768
+    layers.3 32768
+    layers.6 32768
+    layers.9 8000
+
+    There is a `call_function` for each kernel, whose arguments are those that wrote what it uses last, and a
+    placeholder for each tensor that the step finds: parameters, optimizer state, inputs. Views and numbers are left
+    out, so the module is there to be read and searched (`graph`, `code`, `print_readable()`), not to be called. Of each
+    node `meta["memlint"]` is the Node (line, phase, module, shapes) and `meta["memlint_buffers"]` the Buffers that it
+    opens (bytes, dtype, category, lifetime), of a placeholder the one it stands for; `meta["memlint"]` of the module is
+    the Trace of both steps. They are records of `memlint.tracing.records`.
+
+    Raises memlint.base.errors.MemlintError: TargetError for what is not there, UsageError for settings that make no
+    sense and for targets with several workloads, WorkloadError for what the code raises, TraceError for what cannot be
+    simulated.
+    """
+    from memlint.commands.trace import step_module  # noqa: PLC0415 -- it imports torch
+
+    options = {"batch": batch, "dtype": dtype, "mode": mode, "optimizer": optimizer, "gpu": gpu}
+    return step_module(target, {**options, "dimensions": dimensions})

@@ -25,7 +25,7 @@ def trace_of_workload(program: Program, device: Device, allocator: AllocatorSett
 
     Raises WorkloadError for what its code raises, TraceError for what cannot be traced.
     """
-    with _workload_errors():
+    with workload_errors():
         return trace_program(program, device, allocator).trace
 
 
@@ -33,12 +33,13 @@ def storages_of_workload(
     program: Program, device: Device, allocator: AllocatorSettings | None = None
 ) -> Storages:
     """Run two steps of a program for its storages alone; raises the same."""
-    with _workload_errors():
+    with workload_errors():
         return storages_of(program, device, allocator)
 
 
 @contextlib.contextmanager
-def _workload_errors() -> Iterator[None]:
+def workload_errors() -> Iterator[None]:
+    """Make a WorkloadError of what the code of a Workload raises, with its last line."""
     try:
         yield
     except (MemlintError, ProgramError):

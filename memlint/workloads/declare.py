@@ -58,7 +58,20 @@ _DECORATOR_KEYS = tuple(key for key in KEYS if key != "target")
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """A model with what is needed to take a step of it, for functions that say more than model, inputs and loss."""
+    """A model with what is needed to take a step of it, for functions that say more than model, inputs and loss.
+
+    >>> def accumulating(batch):
+    ...     def step(model, inputs, optimizer):
+    ...         for x in inputs["x"].chunk(4):
+    ...             model(x).mean().backward()
+    ...         optimizer.step()
+    ...         optimizer.zero_grad()
+    ...
+    ...     return memlint.Declaration(torch.nn.Linear(64, 8), {"x": torch.zeros(batch, 64)}, step=step)
+    >>> step = memlint.trace(accumulating, batch=32)
+    >>> len(step.graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default))
+    4
+    """
 
     model: Any
     inputs: Any = None
@@ -84,6 +97,14 @@ def workload(target: Target | None = None, /, **settings: Any) -> Target | Calla
 
     Settings are the keys of a `[[tool.memlint.workload]]` table but `target`: name, mode, batch, dimensions, dtype,
     optimizer, gpu, inputs, loss, arguments, allocator. The function itself is returned unchanged.
+
+    >>> @memlint.workload(batch=16, dtype="bf16-amp", optimizer="sgd")
+    ... def classifier(batch):
+    ...     return torch.nn.Linear(64, 8), torch.zeros(batch, 64)
+    >>> memlint.trace(classifier).graph.find_nodes(op="call_function", target=torch.ops.aten.addmm.default)[0].meta[
+    ...     "memlint"
+    ... ].outputs[0]
+    Geometry(buffer=..., shape=(16, 8), stride=(8, 1), dtype='bfloat16')
     """
     unknown = sorted(set(settings) - set(_DECORATOR_KEYS))
     if unknown:

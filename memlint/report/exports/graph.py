@@ -76,7 +76,7 @@ def _buffer(graph: Graph, number: int) -> dict[str, Any]:
         "label": site.name or tensor_text(site.dtype, site.shape) or site.category,
         "nbytes": nbytes,
         "dtype": site.dtype,
-        "shape": ", ".join(map(str, site.shape)),
+        "shape": str(list(site.shape)),
         "category": site.category,
         "name": site.name,
         "module": site.module,

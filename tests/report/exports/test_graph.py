@@ -123,7 +123,7 @@ def test_edges_carry_the_tensor_and_its_lifetime():
         "buffer": 1,
         "nbytes": 20,
         "dtype": "uint8",
-        "shape": "20",
+        "shape": "[20]",
         "category": "temporary",
         "place": "model.py:7",
         "born": 0,

@@ -1,0 +1,92 @@
+"""What `memlint.trace` does: from a target to the graph of its step, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.base.errors import UsageError
+from memlint.commands.analyse.child import find_asked
+from memlint.commands.targets import resolve
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import device_named
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.workload_errors import workload_errors
+from memlint.workloads.build.construct import build_program
+from memlint.workloads.declare import declared_workloads
+from memlint.workloads.spec import Workload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from torch.fx import GraphModule
+
+_MODULE, _NAME = "memlint_traced", "target"
+"""Where an object that was handed over is found, as if it were in an installed module."""
+
+
+def step_module(target: object, options: Mapping[str, Any]) -> GraphModule:
+    """Trace two steps of the Workload of `target`, and give the second; the rest is as in `memlint.trace`."""
+    options = {name: value for name, value in options.items() if value is not None}
+    with _importable(target), _compiling_restored():
+        workload, root = _typed(str(target), options) if _is_text(target) else (_handed_over(target, options), Path())
+        program = build_program(workload, root)
+        with workload_errors():
+            allocator = AllocatorSettings.parse(workload.allocator)
+            return trace_program(program, device_named(workload.gpu), allocator).step_module()
+
+
+def _is_text(target: object) -> bool:
+    return isinstance(target, str | Path)
+
+
+def _typed(text: str, options: Mapping[str, Any]) -> tuple[Workload, Path]:
+    """The only Workload of what could be typed after `memlint check`, and the folder of its project."""
+    requests = resolve(text, options).requests
+    workloads = [(workload, Path(request.root)) for request in requests for workload in find_asked(request).workloads]
+    if len(workloads) != 1:
+        names = ", ".join(workload.target for workload, _root in workloads)
+        raise UsageError(
+            f"{text} has {len(workloads) or 'no'} workloads, and memlint.trace takes one",
+            f"Name one of {names}." if names else "Name a class or function in it, as in model.py::build.",
+        )
+    return workloads[0]
+
+
+def _handed_over(target: object, options: Mapping[str, Any]) -> Workload:
+    """The Workload of an object, with the settings of its decorator."""
+    module = getattr(target, "__module__", "")
+    name = getattr(target, "__name__", type(target).__name__)
+    declared = declared_workloads({name: target}, module, Path(_MODULE))
+    workload = declared[0] if declared else Workload(name, name)
+    changed = {**options, "dimensions": {**workload.dimensions, **options.get("dimensions", {})}}
+    return replace(workload, target=f"{_MODULE}::{_NAME}", path="", qualname=_NAME, **changed)
+
+
+@contextlib.contextmanager
+def _importable(target: object) -> Iterator[None]:
+    """Let `target` be found in a module of its own. Each Program builds anew: of what is built there is a copy."""
+    module = ModuleType(_MODULE)
+    vars(module)[_NAME] = target if callable(target) else lambda: copy.deepcopy(target)
+    sys.modules[_MODULE] = module
+    try:
+        yield
+    finally:
+        del sys.modules[_MODULE]
+
+
+@contextlib.contextmanager
+def _compiling_restored() -> Iterator[None]:
+    """Give `torch.compile` back, which does nothing while a target is imported and run."""
+    compiling = torch.compile
+    try:
+        yield
+    finally:
+        torch.compile = compiling
