@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING
 from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from memlint.report.exports.lifetimes import Lifetimes
     from memlint.report.model import Report
 
-_RENDERERS = {
-    "memviz": "memlint.report.exports.memviz:render_memviz",
-    "perfetto": "memlint.report.exports.perfetto:render_perfetto",
-    "speedscope": "memlint.report.exports.speedscope:render_speedscope",
-}
-EXPORTS = tuple(_RENDERERS)
+EXPORTS = ("memviz", "perfetto", "speedscope")
 """The formats that are made of timelines."""
 GRAPH = "graph"
 """The format that is made of the step's graph, and has others below it: one for each of GRAPH_ENDINGS."""
@@ -47,10 +41,7 @@ def export(report: Report, form: str, ending: str = ".json") -> bytes:
             f"there is no estimate that {form} could show",
             "Name a model, as in model.py::build, or a report of one that could be analysed.",
         )
+    renderer: Callable[..., bytes] = getattr(import_module(f"{__name__}.{form}"), f"render_{form}")
     if form == GRAPH:
-        from memlint.report.exports.graph import render_graph  # noqa: PLC0415 -- networkx takes a fifth of a second
-
-        return render_graph(workloads, ending)
-    module, _, name = _RENDERERS[form].partition(":")
-    renderer: Callable[[Sequence[Lifetimes]], bytes] = getattr(import_module(module), name)
+        return renderer(workloads, ending)
     return renderer([Lifetimes.of(workload, form) for workload in workloads])
