@@ -46,7 +46,7 @@ def page(rule: Rule) -> str:
         rule.summary,
         f"Severity: {rule.severity.value}. Looks at: {rule.looks_at}.",
         intro,
-        *(f"## {heading}\n\n{bodies[heading]}" for heading in headings),
+        *(f"## {heading}\n\n{bodies[heading]}" for heading in headings if heading in bodies),
         _SUPPRESSION.format(code=rule.code),
     ]
     return "\n\n".join(parts) + "\n"
