@@ -114,8 +114,8 @@ def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, **
         click.echo(_inert(result.body), nl=False)
     for note in result.notes:
         print_error(note, "")
-    if problem is None and result.said:
-        click.echo(result.said)
+    if problem is None and result.message:
+        click.echo(result.message)
     elif problem is not None and result.status:
         print_error(f"the comment could not be posted: {problem.message}", problem.hint)
     elif problem is not None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memlint.base.version import __version__
 from memlint.compare import budgets
-from memlint.compare import peak_growth as growth
 from memlint.compare.comparison import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
-from memlint.compare.failures import failures, file_of, is_in, is_target, is_unreadable
+from memlint.compare.failures import failures, is_in, is_target, is_unreadable
 from memlint.compare.match import paired
+from memlint.compare.peak_growth import peak_growth
 from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import without_numbers
 
@@ -43,21 +43,17 @@ def compare(
         lambda each: (each.workload.name, each.workload.target),
         lambda each: each.workload.name,
     )
-    one_sided = {file_of(each) for each in lost_base} ^ {file_of(each) for each in lost_head} if base else set()
+    one_sided = {each.file for each in lost_base} ^ {each.file for each in lost_head} if base else set()
     new, fixed = _new_and_fixed(*(_of_others(report, one_sided) if report else [] for report in (base, head)))
     return Comparison(
         tool=f"memlint {__version__}",
-        base=_side(base, base_label, base_commit) if base else None,
-        head=_side(head, head_label, head_commit),
+        base=Side(label=base_label, commit=base_commit, tool=base.tool, torch=base.torch) if base else None,
+        head=Side(label=head_label, commit=head_commit, tool=head.tool, torch=head.torch),
         notes=list(_notes(base, head)),
         workloads=[_change(pair) for pair in _explained(pairs, lost_base, lost_head)],
         findings_new=new,
         findings_fixed=fixed,
     )
-
-
-def _side(report: Report, label: str, commit: str | None) -> Side:
-    return Side(label=label, commit=commit, tool=report.tool, torch=report.torch)
 
 
 def _notes(base: Report | None, head: Report) -> Iterator[str]:
@@ -89,13 +85,14 @@ def _analysed(report: Report) -> list[_Analysed]:
 
 def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
     """What rules that read only the source found in other files than these, and which files could not be read."""
-    return [each for each in findings_by_workload(report).of_source if each.path not in files or is_unreadable(each)]
+    findings = findings_by_workload(report).of_source
+    return [each for each in findings if each.path not in files or is_unreadable(each)]
 
 
 def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:
     """The pairs, where a Workload without a match is paired with the target that was lost and that it is in.
 
-    Such a target is then no more told by itself.
+    Such a target is then no pair of its own.
     """
     base_only = [before.workload for before, after in pairs if before and not after]
     head_only = [after.workload for before, after in pairs if after and not before]
@@ -114,31 +111,25 @@ def _is_cause(analysed: _Analysed | None, others: Iterable[Workload]) -> bool:
 
 
 def _change(pair: _Pair) -> WorkloadChange:
-    analysed_before, analysed_after = pair
-    before, findings_base = analysed_before or (None, [])
-    after, findings_head = analysed_after or (None, [])
-    told = before if before and (after is None or is_target(after)) else after
-    assert told is not None
+    before, after = (analysed.workload if analysed else None for analysed in pair)
+    named = before if before and (after is None or is_target(after)) else after
+    assert named is not None
     base, head = _facts(before), _facts(after)
     is_known = not any(facts is not None and facts.error is not None for facts in (base, head))
-    new, fixed = _new_and_fixed(findings_base, findings_head) if is_known else ([], [])
-    measure: Literal["requested", "device"] = "requested" if told.gpu == "cpu" else "device"
-    peaks = (before.estimate if before else None), (after.estimate if after else None)
-    both = peaks if peaks[0] is not None and peaks[1] is not None else None
-    largest = _largest(before, after)
+    new, fixed = _new_and_fixed(*(each.findings if each else [] for each in pair)) if is_known else ([], [])
+    measure: Literal["requested", "device"] = "requested" if named.gpu == "cpu" else "device"
+    growth: dict[str, Any] = {}
+    if before and after and before.estimate and after.estimate:
+        growth = {"notes": list(_differences(base, head)), **peak_growth(before.estimate, after.estimate)}
     change = WorkloadChange(
-        name=told.name,
-        target=told.target,
+        name=named.name,
+        target=named.target,
         state="unchanged",
         measure=measure,
         base=base,
         head=head,
-        notes=list(_differences(base, head)) if both else [],
-        categories=growth.categories(*both) if both else [],  # type: ignore[arg-type]
-        modules=growth.modules(*both) if both else [],  # type: ignore[arg-type]
-        lines=growth.lines(*both) if both else [],  # type: ignore[arg-type]
-        buffers=growth.buffers(*both) if both else [],  # type: ignore[arg-type]
-        largest=largest,
+        **growth,
+        largest=_largest(before, after),
         batches=_batches(before, after),
         budget=budgets.checks(after.allowed if after else None, base, head, measure),
         findings_new=new,
@@ -148,17 +139,18 @@ def _change(pair: _Pair) -> WorkloadChange:
 
 
 def _state(change: WorkloadChange) -> State:
-    if change.head is None:
+    base, head = change.base, change.head
+    if head is None:
         return "removed"
-    if change.head.error is not None:
+    if head.error is not None:
         return "failed"
-    if change.base is None:
+    if base is None:
         return "new"
-    if change.base.error is not None:
+    if base.error is not None:
         return "recovered"
     if change.change:
         return "grown" if change.change > 0 else "shrunk"
-    same = change.base.peak == change.head.peak and all(each.base == each.head for each in change.largest)
+    same = base.peak == head.peak and all(each.base == each.head for each in change.largest)
     differs = change.notes or change.findings_new or change.findings_fixed or change.categories or change.lines
     return "unchanged" if same and not differs else "changed"
 
@@ -186,17 +178,14 @@ def _largest(before: Workload | None, after: Workload | None) -> list[Largest]:
     def key(sweep: Sweep) -> Hashable:
         return sweep.dtype, sweep.gpu, tuple(sorted(sweep.dimensions.items()))
 
+    def batch(sweep: Sweep | None) -> int | None:
+        return sweep.largest.batch if sweep and sweep.largest else None
+
     pairs = paired(before.sweep if before else [], after.sweep if after else [], key)
     return [
-        Largest(
-            dtype=told.dtype,
-            gpu=told.gpu,
-            gpu_title=told.gpu_title,
-            base=old.largest.batch if old and old.largest else None,
-            head=new.largest.batch if new and new.largest else None,
-        )
+        Largest(dtype=sweep.dtype, gpu=sweep.gpu, gpu_title=sweep.gpu_title, base=batch(old), head=batch(new))
         for old, new in pairs
-        if (told := new or old) is not None and ((old and old.largest) or (new and new.largest))
+        if (sweep := new or old) is not None and (batch(old), batch(new)) != (None, None)
     ]
 
 
@@ -207,29 +196,22 @@ def _batches(before: Workload | None, after: Workload | None) -> list[BatchChang
 
 
 def _by_batch(workload: Workload | None) -> dict[int, int]:
-    if workload is None:
-        return {}
-    rows = (row for sweep in workload.sweep if sweep.dtype == workload.dtype for row in sweep.rows)
-    return {row.batch: row.device.estimate for row in rows if row.device is not None}
+    sweeps = [sweep for sweep in workload.sweep if sweep.dtype == workload.dtype] if workload else []
+    return {row.batch: row.device.estimate for sweep in sweeps for row in sweep.rows if row.device is not None}
 
 
 def _new_and_fixed(base: Sequence[Finding], head: Sequence[Finding]) -> tuple[list[Finding], list[Finding]]:
     """Findings that only head has, and that only base has. Sizes in messages may differ, lines may have moved."""
+
+    def what(finding: Finding) -> tuple[str, str]:
+        return finding.code, without_numbers(finding.message)
+
     pairs = paired(
         base,
         head,
-        lambda finding: (*_what(finding), finding.path, finding.line),
-        lambda finding: (*_what(finding), finding.path),
-        _what,
+        lambda finding: (*what(finding), finding.path, finding.line),
+        lambda finding: (*what(finding), finding.path),
+        what,
     )
-    return _only(after for before, after in pairs if before is None), _only(
-        before for before, after in pairs if after is None
-    )
-
-
-def _what(finding: Finding) -> tuple[str, str]:
-    return finding.code, without_numbers(finding.message)
-
-
-def _only(findings: Iterable[Finding | None]) -> list[Finding]:
-    return [finding for finding in findings if finding is not None]
+    new = [after for before, after in pairs if after is not None and before is None]
+    return new, [before for before, after in pairs if before is not None and after is None]

@@ -161,19 +161,23 @@ class WorkloadChange(_Record):
 
     @property
     def nbytes_base(self) -> int | None:
-        """The estimate of the peak that is compared."""
-        return _estimate(self.base, self.measure)
+        """The estimate of the peak that is compared; None where there is none."""
+        return self.base.peak[self.measure].estimate if self.base is not None and self.base.peak is not None else None
 
     @property
     def nbytes_head(self) -> int | None:
-        """The estimate of the peak that is compared."""
-        return _estimate(self.head, self.measure)
+        """The estimate of the peak that is compared; None where there is none."""
+        return self.head.peak[self.measure].estimate if self.head is not None and self.head.peak is not None else None
 
     @property
     def change(self) -> int | None:
         """How the peak changed; None where one side has none."""
         base, head = self.nbytes_base, self.nbytes_head
         return None if base is None or head is None else head - base
+
+    def exceeds(self, *levels: str) -> bool:
+        """Whether a check of the budget with one of these levels is exceeded."""
+        return any(check.outcome == "exceeded" and check.level in levels for check in self.budget)
 
 
 class Comparison(_Record):
@@ -202,16 +206,9 @@ class Comparison(_Record):
     @property
     def exceeded(self) -> list[WorkloadChange]:
         """The Workloads with a budget that is exceeded."""
-        return [change for change in self.workloads if any(check.outcome == "exceeded" for check in change.budget)]
+        return [change for change in self.workloads if change.exceeds("error", "warning")]
 
     @property
     def status(self) -> int:
         """0: all is well; 1: a budget is exceeded that fails the run; 2: head could not be analysed."""
-        if self.failed:
-            return 2
-        checks = (check for change in self.workloads for check in change.budget)
-        return int(any(check.outcome == "exceeded" and check.level == "error" for check in checks))
-
-
-def _estimate(facts: Facts | None, measure: str) -> int | None:
-    return getattr(facts.peak, measure).estimate if facts is not None and facts.peak is not None else None
+        return 2 if self.failed else int(any(change.exceeds("error") for change in self.workloads))

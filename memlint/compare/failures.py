@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import UnreadableFile
-from memlint.report.from_rules import failed_target
-from memlint.report.model import Error
-from memlint.workloads.find.target import SEPARATOR
+from memlint.report.model import Error, Workload
 
 if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report, Workload
+    from memlint.report.model import Finding, Report
 
 
 def failures(report: Report) -> list[Workload]:
     """The targets and files that could not be loaded, each as a Workload of their name with the error."""
-    unreadable = (finding for finding in report.findings if is_unreadable(finding))
-    return [
-        *(workload for workload in report.workloads if is_target(workload)),
-        *(failed_target(each.path, Error(kind="target", message=each.message)) for each in unreadable),
-    ]
+    targets = [workload for workload in report.workloads if is_target(workload)]
+    files = [finding for finding in report.findings if is_unreadable(finding)]
+    errors = [Error(kind="target", message=finding.message) for finding in files]
+    return [*targets, *(Workload(name=f.path, target=f.path, error=e) for f, e in zip(files, errors, strict=True))]
 
 
 def is_target(workload: Workload) -> bool:
@@ -34,9 +31,4 @@ def is_unreadable(finding: Finding) -> bool:
 
 def is_in(workload: Workload, failure: Workload) -> bool:
     """Whether the target that could not be loaded is that of the Workload, or its file."""
-    return failure.target in (workload.target, file_of(workload))
-
-
-def file_of(workload: Workload) -> str:
-    """The file of its target."""
-    return workload.target.partition(SEPARATOR)[0]
+    return failure.target in (workload.target, workload.file)

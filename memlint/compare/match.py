@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Sequence
 
 Thing = TypeVar("Thing")
 
@@ -25,17 +25,11 @@ def paired(
         for number in left_base:
             waiting[key(base[number])].append(number)
         for number in left_head:
-            told = key(head[number])
-            if told is not None and waiting[told]:
-                matches[number] = waiting[told].pop(0)
+            value = key(head[number])
+            if value is not None and waiting[value]:
+                matches[number] = waiting[value].pop(0)
         taken = set(matches.values())
         left_base = [number for number in left_base if number not in taken]
         left_head = [number for number in left_head if number not in matches]
-    return [*_of_head(base, head, matches), *((base[number], None) for number in left_base)]
-
-
-def _of_head(
-    base: Sequence[Thing], head: Sequence[Thing], matches: dict[int, int]
-) -> Iterator[tuple[Thing | None, Thing | None]]:
-    for number, thing in enumerate(head):
-        yield (base[matches[number]] if number in matches else None), thing
+    of_head = [(base[matches[n]] if n in matches else None, thing) for n, thing in enumerate(head)]
+    return [*of_head, *((base[number], None) for number in left_base)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memlint.compare.comparison import BufferChange, CategoryChange, LineChange, ModuleChange
 from memlint.compare.match import paired
@@ -20,26 +20,29 @@ _BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # the 3 in h.3.attn
 Change = TypeVar("Change", CategoryChange, ModuleChange, LineChange, BufferChange)
 
 
-def categories(base: Estimate, head: Estimate) -> list[CategoryChange]:
-    """The categories that changed."""
-    names = {**head.categories, **base.categories}
-    return _changed(
-        CategoryChange(category=name, base=base.categories.get(name, 0), head=head.categories.get(name, 0))
-        for name in names
-    )
-
-
-def modules(base: Estimate, head: Estimate) -> list[ModuleChange]:
-    """The modules that changed, repeated blocks together."""
-    before, after = _by_module(base), _by_module(head)
-    return _changed(ModuleChange(module=name, base=before[name], head=after[name]) for name in {**after, **before})
+def peak_growth(base: Estimate, head: Estimate) -> dict[str, Any]:
+    """The lists `categories`, `modules`, `lines` and `buffers` of a WorkloadChange."""
+    modules_base, modules_head = _by_module(base), _by_module(head)
+    return {
+        "categories": _changed(
+            CategoryChange(category=name, base=base.categories.get(name, 0), head=head.categories.get(name, 0))
+            for name in {**head.categories, **base.categories}
+        ),
+        "modules": _changed(
+            ModuleChange(module=name, base=modules_base[name], head=modules_head[name])
+            for name in {**modules_head, **modules_base}
+        ),
+        "lines": _lines(base, head),
+        "buffers": _buffers(base, head),
+    }
 
 
 def _by_module(estimate: Estimate) -> Counter[str]:
-    found: Counter[str] = Counter()
+    """The bytes of each module, repeated blocks together."""
+    nbytes: Counter[str] = Counter()
     for module in estimate.by_module:
-        found[pattern(module.module)] += module.nbytes
-    return found
+        nbytes[pattern(module.module)] += module.nbytes
+    return nbytes
 
 
 def pattern(module: str) -> str:
@@ -47,36 +50,34 @@ def pattern(module: str) -> str:
     return _BLOCK.sub("*", module)
 
 
-def lines(base: Estimate, head: Estimate) -> list[LineChange]:
+def _lines(base: Estimate, head: Estimate) -> list[LineChange]:
     """The lines that changed. A line is the same if its text is, wherever it has moved; a file may have a new name."""
     pairs = paired(
-        _lines(base),
-        _lines(head),
+        _by_place(base),
+        _by_place(head),
         lambda line: (line.path, line.line, line.source, pattern(line.module)),
         lambda line: (line.path, line.source, pattern(line.module)),
         lambda line: (line.path, line.source),
         lambda line: (line.source, pattern(line.module)) if line.source else None,
     )
-    return _changed(_line_change(before, after) for before, after in pairs)
-
-
-def _lines(estimate: Estimate) -> list[LineBytes]:
-    """By place, so that of several lines of one text the first is paired with the first."""
-    return sorted(estimate.by_line, key=lambda line: (line.path or "", line.line or 0))
-
-
-def _line_change(before: LineBytes | None, after: LineBytes | None) -> LineChange:
-    told = after or before
-    assert told is not None
-    return LineChange(
-        path=told.path,
-        line=told.line,
-        source=told.source,
-        module=pattern(told.module),
-        why=told.why,
-        base=before.nbytes if before else 0,
-        head=after.nbytes if after else 0,
+    return _changed(
+        LineChange(
+            path=line.path,
+            line=line.line,
+            source=line.source,
+            module=pattern(line.module),
+            why=line.why,
+            base=before.nbytes if before else 0,
+            head=after.nbytes if after else 0,
+        )
+        for before, after in pairs
+        if (line := after or before) is not None
     )
+
+
+def _by_place(estimate: Estimate) -> list[LineBytes]:
+    """In order, so that of several lines of one text the first is paired with the first."""
+    return sorted(estimate.by_line, key=lambda line: (line.path or "", line.line or 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class _Alike:
     number: int
 
     @property
-    def what(self) -> tuple[str, ...]:
+    def kind(self) -> tuple[str, ...]:
         return _kind(self.biggest)
 
 
@@ -100,17 +101,34 @@ def _kind(buffer: AliveBuffer) -> tuple[str, ...]:
     return (buffer.category, op, buffer.dtype, pattern(buffer.module), pattern(buffer.name))
 
 
-def buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
+def _buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
     """The kinds of Buffers that changed, as far as both sides list them: a Report holds only the biggest."""
     least = max(_least_listed(base), _least_listed(head))
     pairs = paired(
         _alike(base, least),
         _alike(head, least),
-        lambda alike: (alike.what, alike.biggest.path, alike.source),
-        lambda alike: (alike.what, alike.source) if alike.source else None,
-        lambda alike: (alike.what, alike.biggest.shape),
+        lambda alike: (alike.kind, alike.biggest.path, alike.source),
+        lambda alike: (alike.kind, alike.source) if alike.source else None,
+        lambda alike: (alike.kind, alike.biggest.shape),
     )
-    return _changed(_buffer_change(before, after) for before, after in pairs)
+    return _changed(
+        BufferChange(
+            category=buffer.category,
+            op=buffer.op,
+            dtype=buffer.dtype,
+            shape=buffer.shape,
+            path=buffer.path,
+            line=buffer.line,
+            module=pattern(buffer.module),
+            name=pattern(buffer.name),
+            base=before.nbytes if before else 0,
+            head=after.nbytes if after else 0,
+            num_base=before.number if before else 0,
+            num_head=after.number if after else 0,
+        )
+        for before, after in pairs
+        if (alike := after or before) is not None and (buffer := alike.biggest)
+    )
 
 
 def _least_listed(estimate: Estimate) -> int:
@@ -126,32 +144,12 @@ def _alike(estimate: Estimate, least: int) -> list[_Alike]:
         if buffer.nbytes > least:
             place = ("", 0) if buffer.name else (buffer.path, buffer.line)
             groups[_kind(buffer) + place].append(buffer)
-    found = []
+    alike = []
     for group in groups.values():
         biggest = max(group, key=lambda buffer: buffer.nbytes)
         source = "" if biggest.name else sources.get((biggest.path, biggest.line), "")
-        found.append(_Alike(biggest, source, sum(buffer.nbytes for buffer in group), len(group)))
-    return found
-
-
-def _buffer_change(before: _Alike | None, after: _Alike | None) -> BufferChange:
-    told = after or before
-    assert told is not None
-    buffer = told.biggest
-    return BufferChange(
-        category=buffer.category,
-        op=buffer.op,
-        dtype=buffer.dtype,
-        shape=buffer.shape,
-        path=buffer.path,
-        line=buffer.line,
-        module=pattern(buffer.module),
-        name=pattern(buffer.name),
-        base=before.nbytes if before else 0,
-        head=after.nbytes if after else 0,
-        num_base=before.number if before else 0,
-        num_head=after.number if after else 0,
-    )
+        alike.append(_Alike(biggest, source, sum(buffer.nbytes for buffer in group), len(group)))
+    return alike
 
 
 def _changed(changes: Iterable[Change]) -> list[Change]:

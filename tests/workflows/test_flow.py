@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.forge.conftest import github
-from tests.forge.fake_github import TOKEN
+from tests.commands.comment.conftest import github
+from tests.commands.comment.fake_github import TOKEN
 from tests.workflows.actions import ROOT, Action, load
 
 __all__ = ["github"]

@@ -6,12 +6,13 @@ of a Report.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.compare.headline import check_text, headline, only_side, percent, signed
-from memlint.report.formats.html_blocks import code, folded, table
-from memlint.report.phrases import place_text
+from memlint.compare.headline import check_text, difference, headline, largest_text, percent
+from memlint.report.formats.html_blocks import code, folded, joined, peak, step, table
+from memlint.report.phrases import place_text, saving, spaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,7 +28,6 @@ _FEW = 20
 """Rows of what grew; the whole is in the reports."""
 _FIRST = 5
 """Of the workloads that changed most: what changed in these goes before the findings."""
-_BETWEEN = "\n\n"
 _MARKS = {"kept": "", "exceeded": "\u274c ", "uncertain": "\u26a0\ufe0f ", "unknown": ""}
 _CUT = "<p>Details are left out, because the comment would be too long: see the summary of the job or the reports.</p>"
 
@@ -39,15 +39,15 @@ def render_body(comparison: Comparison, *, limit: int = LIMIT) -> str:
     their ends, then all but the heading.
     """
     heading, foot = f"### memlint: {headline(comparison)}", _foot(comparison)
-    room = limit - len(_joined([heading, _CUT, foot]))
+    room = limit - len(_body([heading, _CUT, foot]))
     if room < 0:
         return f"{heading}\n"[:limit]
     blocks = (*_tables(comparison), *([detail] for detail in _details(comparison)))
-    return _joined([heading, *_that_fit(blocks, room), foot])
+    return _body([heading, *_that_fit(blocks, room), foot])
 
 
-def _joined(blocks: Sequence[str]) -> str:
-    return _BETWEEN.join(block for block in blocks if block) + "\n"
+def _body(blocks: Iterable[str]) -> str:
+    return joined(blocks) + "\n"
 
 
 def _that_fit(blocks: Iterable[Iterable[str]], room: int) -> Iterator[str]:
@@ -65,50 +65,45 @@ def _that_fit(blocks: Iterable[Iterable[str]], room: int) -> Iterator[str]:
 
 
 def _nchars(block: str) -> int:
-    return len(block) + len(_BETWEEN) if block else 0
+    return len(block) + len("\n\n") if block else 0
 
 
 def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
     """The table of what has changed and the folded one of what has not, each with ever fewer rows."""
-    told = sorted(filter(_is_told, comparison.workloads), key=_rank)
-    quiet = [change for change in comparison.workloads if not _is_told(change)]
-    rows, quiet_rows = [_row(change) for change in told], [_quiet_row(change) for change in quiet]
-    yield (
-        table(("workload", "step", "base", "head", "change", "largest batch", "budget"), rows, most=most)
-        for most in range(_ROWS, -1, -1)
+    changed = sorted(filter(_has_news, comparison.workloads), key=_rank)
+    unchanged = [change for change in comparison.workloads if not _has_news(change)]
+    rows, quiet_rows = [_row(change) for change in changed], [_quiet_row(change) for change in unchanged]
+    head, quiet_head = (
+        ("workload", "step", "base", "head", "change", "largest batch", "budget"),
+        ("workload", "step", "peak", "budget"),
     )
-    yield (
-        folded(
-            f"{format_count(len(quiet), 'workload')} unchanged",
-            table(("workload", "step", "peak", "budget"), quiet_rows, most=most),
-        )
-        for most in range(_ROWS, -1, -1)
-    )
+    title = f"{format_count(len(unchanged), 'workload')} unchanged"
+    yield (table(head, rows, most=most) for most in range(_ROWS, -1, -1))
+    yield (folded(title, table(quiet_head, quiet_rows, most=most)) for most in range(_ROWS, -1, -1))
 
 
 def _rank(change: WorkloadChange) -> tuple[bool, bool, int]:
     """What is to be seen first, and cut last: not analysed, budget exceeded, then the largest change of the peak."""
-    exceeded = any(check.outcome == "exceeded" for check in change.budget)
     nbytes = abs((change.nbytes_head or 0) - (change.nbytes_base or 0))  # all of the peak of one that is new
-    return change.state != "failed", not exceeded, -nbytes
+    return change.state != "failed", not change.exceeds("error", "warning"), -nbytes
 
 
-def _is_told(change: WorkloadChange) -> bool:
+def _has_news(change: WorkloadChange) -> bool:
     """Whether there is more to say than that nothing has changed."""
     return change.state != "unchanged" or any(check.outcome != "kept" for check in change.budget)
 
 
 def _row(change: WorkloadChange) -> tuple[str, ...]:
     base, head = change.nbytes_base, change.nbytes_head
+    start = code(change.name), _step(change), "" if base is None else format_nbytes(base)
     if change.state == "failed":
-        error = change.head.error if change.head else None
-        return code(change.name), _step(change), _size(base), "<b>not analysed</b>", code(error or ""), "", ""
-    by = (
-        f"<b>{signed(head - base)}</b> {percent(base, head)}" if base is not None and head is not None else change.state
-    )
+        return *start, "<b>not analysed</b>", code(change.head.error if change.head else ""), "", ""
+    news: str = change.state
     if change.state == "recovered":
-        by = f"not analysed in base: {code((change.base.error if change.base else None) or '')}"
-    return code(change.name), _step(change), _size(base), _peak(change), by, _batches(change), _budget(change)
+        news = f"not analysed in base: {code(change.base.error if change.base else '')}"
+    elif base is not None and head is not None:
+        news = f"<b>{difference(head - base)}</b> {percent(base, head)}"
+    return *start, _peak(change), news, _batches(change), _budget(change)
 
 
 def _quiet_row(change: WorkloadChange) -> tuple[str, ...]:
@@ -116,39 +111,26 @@ def _quiet_row(change: WorkloadChange) -> tuple[str, ...]:
 
 
 def _step(change: WorkloadChange) -> str:
-    known = [facts for facts in (change.head, change.base) if facts is not None]
-    facts = next((each for each in known if each.mode), known[0])  # what failed may not know its step
-    texts = (facts.mode, facts.dtype, facts.optimizer, facts.gpu)
-    parts = [code(text) for text in texts if text]
-    if facts.batch is not None:
-        parts.append(f"batch {facts.batch}")
-    return ", ".join([*parts, *map(code, change.notes)])
-
-
-def _size(nbytes: int | None) -> str:
-    return "" if nbytes is None else format_nbytes(nbytes)
+    sides = [facts for facts in (change.head, change.base) if facts is not None]
+    facts = next((each for each in sides if each.mode), sides[0])  # what failed may not know its step
+    text = step(facts.mode, facts.batch, facts.dtype, facts.optimizer, facts.gpu)
+    return joined([text, *map(code, change.notes)], ", ")
 
 
 def _peak(change: WorkloadChange) -> str:
     """The peak of head, with the bounds of what cannot be known."""
     if change.head is None or change.head.peak is None:
         return ""
-    peak = getattr(change.head.peak, change.measure)
-    between = f" ({format_nbytes(peak.low)} to {format_nbytes(peak.high)})" if peak.low != peak.high else ""
     does_not_fit = change.head.verdict is not None and change.head.verdict.outcome == "does not fit"
-    return f"<b>{format_nbytes(peak.estimate)}</b>{between}" + ("<br>does not fit the GPU" if does_not_fit else "")
+    return peak(change.head.peak[change.measure]) + ("<br>does not fit the GPU" if does_not_fit else "")
 
 
 def _batches(change: WorkloadChange) -> str:
     several = len({each.gpu for each in change.largest}) > 1
-    told = []
-    for each in change.largest:
-        base, head = ("none" if batch is None else str(batch) for batch in (each.base, each.head))
-        gpu = f" on {code(each.gpu)}" if several else ""
-        both = head if base == head else f"{base} to {head}"
-        side = only_side(change)
-        told.append(f"{code(each.dtype)}{gpu} {both if not side else base if each.head is None else head}")
-    return "<br>".join(told)
+    return "<br>".join(
+        f"{code(each.dtype)}{f' on {code(each.gpu)}' if several else ''} {largest_text(change, each, 'none', ' to ')}"
+        for each in change.largest
+    )
 
 
 def _budget(change: WorkloadChange) -> str:
@@ -157,10 +139,11 @@ def _budget(change: WorkloadChange) -> str:
 
 def _details(comparison: Comparison) -> Iterator[str]:
     """Folded blocks, the one to be left out first at the end."""
-    changed = [change for change in comparison.workloads if change.lines or change.categories or change.modules]
+    workloads = comparison.workloads
+    changed = [change for change in workloads if change.lines or change.categories or change.modules]
     changed.sort(key=lambda change: -abs(change.change or 0))
-    new = [*comparison.findings_new, *(f for change in comparison.workloads for f in change.findings_new)]
-    fixed = [*comparison.findings_fixed, *(f for change in comparison.workloads for f in change.findings_fixed)]
+    new = [*comparison.findings_new, *chain.from_iterable(change.findings_new for change in workloads)]
+    fixed = [*comparison.findings_fixed, *chain.from_iterable(change.findings_fixed for change in workloads)]
     yield from map(_what_changed, changed[:_FIRST])
     yield folded(format_count(len(new), "new finding"), _findings(new))
     yield folded(format_count(len(fixed), "finding") + " fixed", _findings(fixed))
@@ -169,50 +152,32 @@ def _details(comparison: Comparison) -> Iterator[str]:
 
 
 def _what_changed(change: WorkloadChange) -> str:
-    return folded(f"What changed in {code(change.name)}", _grown(change))
-
-
-def _grown(change: WorkloadChange) -> str:
-    return "\n".join(
-        part
-        for part in (
-            _categories(change),
-            table(
-                ("change", "base", "head", "line", "why", "source"), [_line(line) for line in change.lines], most=_FEW
-            ),
-            table(
-                ("change", "base", "head", "module"),
-                [(*_amounts(each.base, each.head), code(each.module) or "no submodule") for each in change.modules],
-                most=_FEW,
-            ),
-        )
-        if part
+    categories = ", ".join(f"{spaced(each.category)} {difference(each.head - each.base)}" for each in change.categories)
+    modules = [(*_amounts(each.base, each.head), code(each.module) or "no submodule") for each in change.modules]
+    parts = (
+        f"<p>By category: {categories}.</p>" if categories else "",
+        table(("change", "base", "head", "line", "why", "source"), list(map(_line, change.lines)), most=_FEW),
+        table(("change", "base", "head", "module"), modules, most=_FEW),
     )
-
-
-def _categories(change: WorkloadChange) -> str:
-    told = ", ".join(f"{each.category.replace('_', ' ')} {signed(each.head - each.base)}" for each in change.categories)
-    return f"<p>By category: {told}.</p>" if told else ""
+    return folded(f"What changed in {code(change.name)}", joined(parts, "\n"))
 
 
 def _line(line: LineChange) -> tuple[str, ...]:
-    place = f"{code(place_text(line.path, line.line))}{'' if line.head else ' in base'}"
-    where = place if line.path else "no line"
-    return *_amounts(line.base, line.head), where, code(line.why), code(line.source or line.module)
+    place = f"{code(place_text(line.path, line.line))}{'' if line.head else ' in base'}" if line.path else "no line"
+    return *_amounts(line.base, line.head), place, code(line.why), code(line.source or line.module)
 
 
 def _amounts(base: int, head: int) -> tuple[str, str, str]:
-    return f"<b>{signed(head - base)}</b>", format_nbytes(base), format_nbytes(head)
+    return f"<b>{difference(head - base)}</b>", format_nbytes(base), format_nbytes(head)
 
 
 def _findings(findings: Sequence[Finding]) -> str:
     rows = []
     for finding in findings:
-        place = place_text(finding.path, finding.line) if finding.path else finding.workload or ""
-        saving = finding.peak_change is not None and finding.peak_change < 0
-        saves = f"<br>saves {format_nbytes(-(finding.peak_change or 0))} of the peak" if saving else ""
-        help_text = f"<br>{code('help: ' + finding.fix)}" if finding.fix else ""
-        rows.append((finding.severity, code(finding.code), code(place), code(finding.message) + saves + help_text))
+        place = place_text(finding.path, finding.line) if finding.path else finding.workload
+        saved, fix = saving(finding.peak_change), finding.fix and f"help: {finding.fix}"
+        lines = (code(finding.message), f"saves {saved} of the peak" if saved else "", code(fix))
+        rows.append((finding.severity, code(finding.code), code(place), joined(lines, "<br>")))
     return table(("severity", "code", "place", "message"), rows)
 
 
@@ -221,22 +186,19 @@ def _chart(change: WorkloadChange) -> str:
     both = [each for each in change.batches if each.base is not None and each.head is not None]
     if len(both) < 3 or all(each.base == each.head for each in both):
         return ""
-    lines = [
-        "```mermaid",
-        "xychart-beta",
-        '    title "Peak GPU memory by batch size, base and head"',
-        f'    x-axis "batch" [{", ".join(str(each.batch) for each in both)}]',
-        '    y-axis "GiB"',
-        f"    line [{_points(both, 'base')}]",
-        f"    line [{_points(both, 'head')}]",
-        "```",
-    ]
     # Between the tags Markdown is read again where there are empty lines.
-    return (
-        f"<details><summary>Peak by batch size of {code(change.name)}</summary>\n\n"
-        + "\n".join(lines)
-        + "\n\n</details>"
-    )
+    return f"""<details><summary>Peak by batch size of {code(change.name)}</summary>
+
+```mermaid
+xychart-beta
+    title "Peak GPU memory by batch size, base and head"
+    x-axis "batch" [{", ".join(str(each.batch) for each in both)}]
+    y-axis "GiB"
+    line [{_points(both, "base")}]
+    line [{_points(both, "head")}]
+```
+
+</details>"""
 
 
 def _points(batches: Sequence[BatchChange], side: str) -> str:
@@ -247,6 +209,6 @@ def _foot(comparison: Comparison) -> str:
     """What the numbers are, and what limits the comparison; in a block, where Markdown means nothing."""
     head = comparison.head
     commit = f" for {code(head.commit[:12])}" if head.commit else ""
-    made = ", ".join([comparison.tool, *([f"torch {code(head.torch)}"] if head.torch else [])])
-    said = [f"Estimates of GPU memory, made without a GPU{commit}: {made}. Bounds are those of what cannot be known."]
-    return f"<p><sub>{'<br>'.join([*said, *map(code, comparison.notes)])}</sub></p>"
+    made_by = comparison.tool + (f", torch {code(head.torch)}" if head.torch else "")
+    about = f"Estimates of GPU memory, made without a GPU{commit}: {made_by}. Bounds are those of what cannot be known."
+    return f"<p><sub>{'<br>'.join([about, *map(code, comparison.notes)])}</sub></p>"

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
     from memlint.commands.comment.marker import Order
 
-_GITHUB_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+")
-_GITLAB_PROJECT = re.compile(r"\d+|\w[\w.-]*(?:/\w[\w.-]*)+")
+_REPOSITORIES = {
+    "github": (re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+"), "owner/name"),
+    "gitlab": (re.compile(r"\d+|\w[\w.-]*(?:/\w[\w.-]*)+"), "group/name, or the project's number"),
+}
+"""What the name of a repository looks like, and an example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CiContext:
     """Where a run is. What is not known is empty or None."""
 
     api_url: str
@@ -59,37 +62,35 @@ class Surroundings:
     """Whether the request comes from a fork, whose runs get no token that may write."""
 
 
-def github_surroundings(environment: Mapping[str, str]) -> Surroundings:
+def github_context(environment: Mapping[str, str]) -> CiContext:
     """What GitHub Actions says. Raises UsageError for an event that cannot be read."""
     event = _event(environment)
     finished = _part(event, "workflow_run") if environment.get("GITHUB_EVENT_NAME") == "workflow_run" else {}
     pull = _part(event, "pull_request")
-    repository = environment.get("GITHUB_REPOSITORY", "")
+    repository, summary = environment.get("GITHUB_REPOSITORY", ""), environment.get("GITHUB_STEP_SUMMARY")
     pushed = _part(pull, "head")
     head = _head(finished) if finished else None
-    commit = head.sha if head is not None else pushed.get("sha")
-    summary = environment.get("GITHUB_STEP_SUMMARY")
-    return Surroundings(
+    number, commit = pull.get("number"), head.sha if head is not None else pushed.get("sha")
+    run = environment.get("GITHUB_RUN_ID"), environment.get("GITHUB_RUN_ATTEMPT")
+    return CiContext(
         api_url=environment.get("GITHUB_API_URL") or "https://api.github.com",
         token=environment.get("GITHUB_TOKEN", ""),
         repository=repository,
-        number=pull.get("number") if isinstance(pull.get("number"), int) else None,
+        number=number if isinstance(number, int) else None,
         head=head,
         commit=commit if isinstance(commit, str) else "",
-        order=_order(finished.get("id"), finished.get("run_attempt"))
-        if finished
-        else _order(environment.get("GITHUB_RUN_ID"), environment.get("GITHUB_RUN_ATTEMPT")),
+        order=_order(finished.get("id"), finished.get("run_attempt")) if finished else _order(*run),
         summary=Path(summary) if summary else None,
         from_fork=bool(pull) and _part(pushed, "repo").get("full_name") != repository,
     )
 
 
-def gitlab_surroundings(environment: Mapping[str, str]) -> Surroundings:
+def gitlab_context(environment: Mapping[str, str]) -> CiContext:
     """What GitLab CI says."""
     # the pipeline of a fork runs in the fork; the merge request is in the project it asks to be merged into
     project = environment.get("CI_MERGE_REQUEST_PROJECT_ID") or environment.get("CI_PROJECT_ID", "")
     number = environment.get("CI_MERGE_REQUEST_IID", "")
-    return Surroundings(
+    return CiContext(
         api_url=environment.get("CI_API_V4_URL") or "https://gitlab.com",
         token=environment.get("GITLAB_TOKEN", ""),
         repository=project,
@@ -122,8 +123,7 @@ def checked_url(url: str) -> str:
 
 def checked_repository(repository: str, *, forge: str) -> str:
     """The name of a repository as it goes into a URL. Raises UsageError where it is missing, or is none."""
-    pattern = _GITHUB_REPOSITORY if forge == "github" else _GITLAB_PROJECT
-    example = "owner/name" if forge == "github" else "group/name, or the project's number"
+    pattern, example = _REPOSITORIES[forge]
     if not repository:
         raise UsageError("which repository is not known", f"Write --repo {example}.")
     if not pattern.fullmatch(repository):

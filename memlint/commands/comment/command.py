@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.commands.comment.body import render_body
-from memlint.commands.comment.ci import checked_repository, checked_url, github_surroundings, gitlab_surroundings
+from memlint.commands.comment.ci import checked_repository, checked_url, github_context, gitlab_context
+from memlint.commands.comment.forge import ForgeError
 from memlint.commands.comment.marker import marker_of
-from memlint.commands.comment.posting import Outcome, Wanted, post
-from memlint.commands.comment.protocol import ForgeError
+from memlint.commands.comment.posting import Draft, Outcome, post
 from memlint.compare.changes import compare
 from memlint.report.merge import merged
 from memlint.report.reading import read_report
@@ -20,9 +20,9 @@ from memlint.report.reading import read_report
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from memlint.commands.comment.ci import Surroundings
+    from memlint.commands.comment.ci import CiContext
+    from memlint.commands.comment.forge import Forge
     from memlint.commands.comment.posting import Behavior
-    from memlint.commands.comment.protocol import Forge
     from memlint.compare.comparison import Comparison
     from memlint.report.model import Report
 
@@ -32,8 +32,8 @@ When = Literal["always", "change", "increase", "budget"]
 _SUMMARY = 2**20
 """Bytes that GitHub takes for the summary of a step."""
 _TOKENS = {"github": "GITHUB_TOKEN", "gitlab": "GITLAB_TOKEN"}
-_REQUEST = {"github": "pull request", "gitlab": "merge request"}
-_SAID = {
+_REQUESTS = {"github": "pull request", "gitlab": "merge request"}
+_ACTIONS = {
     "created": "made the comment",
     "updated": "updated the comment",
     "unchanged": "the comment says this already",
@@ -59,12 +59,12 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CommentResult:
     """What came of it."""
 
     body: str
     """The Markdown, without the marker."""
-    said: str = ""
+    message: str = ""
     """What was done, in one line."""
     notes: tuple[str, ...] = ()
     """What could not be done besides."""
@@ -79,89 +79,80 @@ class Result:
 
 def comment(
     forge: ForgeName, options: Options, environment: Mapping[str, str], wait: Callable[[float], None]
-) -> Result:
+) -> CommentResult:
     """Compare the Reports, and give the request its comment. `wait` waits that many seconds.
 
     The Markdown goes into the summary of the job first, where there is one. Raises MemlintError for Reports that cannot
     be read, and for what is missing to know where to post.
     """
-    here = (github_surroundings if forge == "github" else gitlab_surroundings)(environment)
-    comparison = compare(
-        _read(options.base) if options.base else None, _read(options.head), head_commit=here.commit or None
-    )
+    context = (github_context if forge == "github" else gitlab_context)(environment)
+    base = _read(options.base) if options.base else None
+    comparison = compare(base, _read(options.head), head_commit=context.commit or None)
     body = render_body(comparison)
-    wanted = Wanted(
-        body,
-        marker_of(body, options.tag, here.order),
-        options.behavior,
-        is_due=_is_due(comparison, options.comment_on),
-    )
+    marker = marker_of(body, options.tag, context.order)
+    draft = Draft(body, marker, options.behavior, is_due=_is_due(comparison, options.comment_on))
     if options.dry_run:
-        return Result(body)
-    notes = _summarise(body, here.summary)
+        return CommentResult(body)
+    notes = _summarise(body, context.summary)
     try:
-        outcome = _post(forge, options, here, wanted, wait)
+        outcome = _post(forge, options, context, draft, wait)
     except ForgeError as error:
-        return Result(body, notes=notes, problem=error)
+        return CommentResult(body, notes=notes, problem=error)
     if outcome is None:
-        return Result(body, f"made no comment: no open pull request ends with commit {here.commit[:12]}", notes)
+        message = f"made no comment: no open pull request ends with commit {context.commit[:12]}"
+        return CommentResult(body, message, notes)
     left = (f"earlier comments are still there: {outcome.left}",) if outcome.left else ()
-    return Result(body, f"{_SAID[outcome.action]}{f': {outcome.url}' if outcome.url else ''}", (*notes, *left))
+    url = f": {outcome.url}" if outcome.url else ""
+    return CommentResult(body, _ACTIONS[outcome.action] + url, (*notes, *left))
 
 
 def _post(
-    name: ForgeName, options: Options, here: Surroundings, wanted: Wanted, wait: Callable[[float], None]
+    name: ForgeName, options: Options, context: CiContext, draft: Draft, wait: Callable[[float], None]
 ) -> Outcome | None:
     """What was done; None without a request to comment on."""
-    repository = checked_repository(options.repository or here.repository, forge=name)
-    is_here = repository == here.repository  # the event is about no other repository
-    url = checked_url(options.api_url or here.api_url)
-    if not here.token:
-        raise _no_token(name, here)
-    number = options.number or (here.number if is_here else None)
+    repository = checked_repository(options.repository or context.repository, forge=name)
+    is_here = repository == context.repository  # the event is about no other repository
+    url = checked_url(options.api_url or context.api_url)
+    if not context.token:
+        raise _no_token(_TOKENS[name], context)
+    number = options.number or (context.number if is_here else None)
     if name == "github":
         from memlint.commands.comment.github import GitHub  # noqa: PLC0415
 
-        if here.head is not None and is_here:
-            found = GitHub(url, here.token, repository).pull_requests(here.head)
-            number = _chosen(found, options.number)
+        make: Callable[[str, str, str, int], Forge] = GitHub
+        if context.head is not None and is_here:
+            numbers = GitHub(url, context.token, repository).pull_requests(context.head)
+            number = _chosen(numbers, options.number)
             if number is None:
                 return None
-        forge: Forge = GitHub(url, here.token, repository, _known(name, number))
     else:
         from memlint.commands.comment.gitlab import GitLab  # noqa: PLC0415
 
-        forge = GitLab(url, here.token, repository, _known(name, number))
-    return post(forge, wanted, wait=wait)
+        make = GitLab
+    if number is None:
+        request = _REQUESTS[name]
+        option = request.replace(" ", "-")
+        raise UsageError(f"which {request} to comment on is not known", f"Write --{option} NUMBER.")
+    return post(make(url, context.token, repository, number), draft, wait=wait)
 
 
-def _chosen(found: Sequence[int], asked: int | None) -> int | None:
-    """Which of the requests that end with the analysed commit is meant."""
-    if asked is not None:
-        if asked not in found:
-            raise UsageError(
-                f"pull request {asked} does not end with the commit that was analysed",
-                "Leave --pull-request out: the event says which it is.",
-            )
-        return asked
-    if len(found) > 1:
+def _chosen(numbers: Sequence[int], number: int | None) -> int | None:
+    """Which of the requests that end with the analysed commit is meant, where `number` was typed."""
+    if number is not None and number not in numbers:
         raise UsageError(
-            f"several pull requests end with the commit that was analysed: {', '.join(map(str, found))}",
+            f"pull request {number} does not end with the commit that was analysed",
+            "Leave --pull-request out: the event says which it is.",
+        )
+    if number is None and len(numbers) > 1:
+        raise UsageError(
+            f"several pull requests end with the commit that was analysed: {', '.join(map(str, numbers))}",
             "Choose one with --pull-request.",
         )
-    return found[0] if found else None
+    return number or next(iter(numbers), None)
 
 
-def _known(name: ForgeName, number: int | None) -> int:
-    if number is None:
-        option = _REQUEST[name].replace(" ", "-")
-        raise UsageError(f"which {_REQUEST[name]} to comment on is not known", f"Write --{option} NUMBER.")
-    return number
-
-
-def _no_token(name: ForgeName, here: Surroundings) -> ForgeError:
-    variable = _TOKENS[name]
-    if here.from_fork:
+def _no_token(variable: str, context: CiContext) -> ForgeError:
+    if context.from_fork:
         return ForgeError("not allowed", f"there is no {variable}, as in runs for a fork")
     return ForgeError(
         "invalid",
@@ -179,23 +170,20 @@ def _read(patterns: Sequence[str]) -> Report:
 def _files(pattern: str) -> list[Path]:
     if Path(pattern).exists():
         return [Path(pattern)]
-    found = sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob takes no absolute pattern
-    if not found:
+    files = sorted(map(Path, glob.glob(pattern, recursive=True)))  # noqa: PTH207  Path.glob takes no absolute pattern
+    if not files:
         raise TargetError(f"there is no file {pattern}", "Write one with `memlint check --output-format json -o FILE`.")
-    return found
+    return files
 
 
 def _is_due(comparison: Comparison, when: When) -> bool:
     """Whether there is anything that a first comment is made for. What could not be analysed is always one."""
-    changes = comparison.workloads
+    states = {change.state for change in comparison.workloads}
     if when == "always" or comparison.failed:
         return True
     if when == "change":
-        findings = comparison.findings_new or comparison.findings_fixed
-        return bool(findings) or any(change.state != "unchanged" for change in changes)
-    if when == "increase":
-        return any(change.state == "grown" for change in changes)
-    return bool(comparison.exceeded)
+        return bool(comparison.findings_new or comparison.findings_fixed or states - {"unchanged"})
+    return "grown" in states if when == "increase" else bool(comparison.exceeded)
 
 
 def _summarise(body: str, summary: Path | None) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ from github import Auth, Github, GithubException
 from github.GithubException import BadAttributeException
 from github.GithubObject import GithubObject
 
-from memlint.commands.comment.protocol import Comment, ForgeError, not_the_api, root_of
+from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from github.IssueComment import IssueComment
 
@@ -26,6 +25,10 @@ _TIMEOUT = 20
 _BETWEEN_WRITES = 1.0
 """Seconds, as GitHub's documentation asks for."""
 _RIGHT_URL = "that of GitHub is https://api.github.com, that of GitHub Enterprise Server ends with /api/v3."
+_HINTS = {
+    401: "Set GITHUB_TOKEN to a valid token.",
+    403: "The job needs `permissions: pull-requests: write`; a pull request from a fork gives no such token.",
+}
 _NOT_GITHUB = (AssertionError, AttributeError, BadAttributeException, KeyError, RuntimeError, TypeError, ValueError)
 """What PyGithub raises for answers that are not GitHub's: another server's page, a redirection to another host."""
 
@@ -59,13 +62,10 @@ class GitHub:
     def pull_requests(self, head: Head) -> list[int]:
         """Numbers of the open pull requests whose newest commit is `head`."""
         with self._asking():
-            found = [
-                GithubObject.raw_data.__get__(pull)
-                for pull in self._repository.get_pulls(state="open", head=f"{head.owner}:{head.branch}")
-            ]
+            pulls = self._repository.get_pulls(state="open", head=f"{head.owner}:{head.branch}")
             return [
                 pull["number"]
-                for pull in found
+                for pull in map(GithubObject.raw_data.__get__, pulls)
                 if pull["head"]["sha"] == head.sha
                 and ((pull["head"]["repo"] or {}).get("full_name") or "").casefold() == head.repository.casefold()
             ]
@@ -128,7 +128,7 @@ class GitHub:
         except GithubException as error:
             raise _error(error, self._place, self._github.requester.base_url) from error
         except requests.RequestException as error:
-            raise ForgeError("unavailable", f"GitHub gave no answer: {root_of(error)}") from error
+            raise no_answer(self.name, error) from error
         except _NOT_GITHUB as error:
             came = "it sends something else than GitHub's JSON"
             raise not_the_api(self.name, self._github.requester.base_url, came, _RIGHT_URL) from error
@@ -157,56 +157,20 @@ def _name(login: object) -> str:
 
 def _error(error: GithubException, place: str, url: str) -> ForgeError:
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-    said = _said(error)
-    text = f"{said} (status {error.status})" if said else f"status {error.status}"
-    if _is_limited(error.status, said, headers):
-        return ForgeError("limited", f"GitHub limits how much may be asked: {text}", seconds=_seconds_to_wait(headers))
-    if error.status >= 500 or error.status == 408:
-        return ForgeError("unavailable", f"GitHub fails: {text}")
-    if not (isinstance(error.data, dict) and error.data.keys() & {"message", "errors"}):
+    data = error.data if isinstance(error.data, dict) else {}
+    details = [entry for entry in data.get("errors") or () if isinstance(entry, dict)]  # of fields, or of GraphQL
+    reasons = [data.get("message"), *(detail.get("message") for detail in details)]
+    reason = ": ".join(text for text in reasons if isinstance(text, str))
+    is_exhausted = headers.get("x-ratelimit-remaining") == "0"
+    has_limit = "retry-after" in headers or is_exhausted or "rate limit" in reason.lower()
+    is_limited = error.status == 429 or (error.status == 403 and has_limit)
+    may_be_a_page = not is_limited and error.status < 500 and error.status != 408
+    if may_be_a_page and not data.keys() & {"message", "errors"}:
         kind = headers.get("content-type", "something without a type")
         return not_the_api("GitHub", url, f"it sends {kind} with status {error.status}", _RIGHT_URL)
-    if error.status == 401:
-        return ForgeError("invalid", f"GitHub does not know the token: {text}", "Set GITHUB_TOKEN to a valid token.")
-    if error.status == 403 or "FORBIDDEN" in _types(error):
-        return ForgeError(
-            "not allowed",
-            f"GitHub does not allow it: {text}",
-            "The job needs `permissions: pull-requests: write`; a pull request from a fork gives no such token.",
-        )
-    if error.status == 404:
-        return ForgeError(
-            "not found", f"GitHub does not find {place}: {text}", "It does not exist, or the token cannot see it."
-        )
-    return ForgeError("invalid", f"GitHub refuses the comment on {place}: {text}")
-
-
-def _said(error: GithubException) -> str:
-    """What GitHub says, with what it says of each field."""
-    data = error.data if isinstance(error.data, dict) else {}
-    details = [entry for entry in data.get("errors") or () if isinstance(entry, dict)]
-    parts = [data.get("message"), *(detail.get("message") for detail in details)]
-    return ": ".join(part for part in parts if isinstance(part, str))
-
-
-def _types(error: GithubException) -> set[str]:
-    """The kinds of the errors of a GraphQL answer."""
-    data = error.data if isinstance(error.data, dict) else {}
-    return {str(entry.get("type")) for entry in data.get("errors") or () if isinstance(entry, dict)}
-
-
-def _is_limited(status: int, said: str, headers: Mapping[str, str]) -> bool:
-    if status == 429:
-        return True
-    exhausted = "retry-after" in headers or headers.get("x-ratelimit-remaining") == "0"
-    return status == 403 and (exhausted or "rate limit" in said.lower())
-
-
-def _seconds_to_wait(headers: Mapping[str, str]) -> float | None:
-    """From the headers, None where they do not say."""
-    if (after := headers.get("retry-after", "")).isdecimal():
-        return float(after)
-    reset = headers.get("x-ratelimit-reset", "")
-    if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-        return max(0.0, float(reset) - time.time()) + 1  # it is reset at some time of that second
-    return None
+    is_forbidden = may_be_a_page and error.status != 401 and "FORBIDDEN" in (d.get("type") for d in details)
+    meaning = 429 if is_limited else 403 if is_forbidden else 0
+    seconds = seconds_to_wait(headers, "x-ratelimit-reset" if is_exhausted else "")
+    return refusal(
+        "GitHub", error.status, reason, place, comment="comment", hints=_HINTS, meaning=meaning, seconds=seconds
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
@@ -12,7 +11,7 @@ import requests
 from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
-from memlint.commands.comment.protocol import Comment, ForgeError, not_the_api, root_of
+from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +20,10 @@ _TIMEOUT = 20
 _ONCE: dict[str, Any] = {"obey_rate_limit": False}
 """Nothing is sent again on its own: posting looks first whether it was carried out."""
 _RIGHT_URL = "write the address of the server, as in https://gitlab.example.com."
+_HINTS = {
+    401: "Set GITLAB_TOKEN to a token with the scope `api`.",
+    403: "The token needs the scope `api` and the role Reporter; a pipeline of a fork has no such token.",
+}
 _NOT_GITLAB = (AttributeError, KeyError, TypeError, ValueError)
 
 
@@ -102,11 +105,17 @@ class GitLab:
         except GitlabError as error:
             if error.response_code is None or _is_page(error):
                 raise self._not_gitlab() from error
-            raise _error(error, error.response_code, self._place, self._headers) from error
+            raise self._refusal(error, error.response_code) from error
         except requests.RequestException as error:
-            raise ForgeError("unavailable", f"GitLab gave no answer: {root_of(error)}") from error
+            raise no_answer(self.name, error) from error
         except _NOT_GITLAB as error:
             raise self._not_gitlab() from error
+
+    def _refusal(self, error: GitlabError, status: int) -> ForgeError:
+        reason: Any = error.error_message
+        reason = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
+        seconds = seconds_to_wait(self._headers, "ratelimit-reset")
+        return refusal(self.name, status, reason, self._place, comment="note", hints=_HINTS, seconds=seconds)
 
     def _not_gitlab(self) -> ForgeError:
         kind = self._headers.get("Content-Type", "something without a type")
@@ -127,38 +136,3 @@ def _is_page(error: GitlabError) -> bool:
         return not isinstance(json.loads(error.response_body or b""), dict)
     except (ValueError, RecursionError):
         return True
-
-
-def _error(error: GitlabError, status: int, place: str, headers: Mapping[str, str]) -> ForgeError:
-    said: Any = error.error_message
-    if isinstance(said, bytes):
-        said = said.decode(errors="replace")
-    text = f"{said} (status {status})" if said else f"status {status}"
-    if status == 429:
-        return ForgeError("limited", f"GitLab limits how much may be asked: {text}", seconds=_seconds_to_wait(headers))
-    if status == 401:
-        return ForgeError(
-            "invalid", f"GitLab does not know the token: {text}", "Set GITLAB_TOKEN to a token with the scope `api`."
-        )
-    if status == 403:
-        return ForgeError(
-            "not allowed",
-            f"GitLab does not allow it: {text}",
-            "The token needs the scope `api` and the role Reporter; a pipeline of a fork has no such token.",
-        )
-    if status == 404:
-        return ForgeError(
-            "not found", f"GitLab does not find {place}: {text}", "It does not exist, or the token cannot see it."
-        )
-    if status >= 500 or status == 408:
-        return ForgeError("unavailable", f"GitLab fails: {text}")
-    return ForgeError("invalid", f"GitLab refuses the note on {place}: {text}")
-
-
-def _seconds_to_wait(headers: Mapping[str, str]) -> float | None:
-    """From the headers, None where they do not say."""
-    if (after := headers.get("Retry-After", "")).isdecimal():
-        return float(after)
-    if (reset := headers.get("RateLimit-Reset", "")).isdecimal():
-        return max(0.0, float(reset) - time.time()) + 1
-    return None

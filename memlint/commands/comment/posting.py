@@ -1,4 +1,4 @@
-"""One right comment on a request: find what is there, decide, do it, and begin again when the forge fails.
+"""One right comment on a request: read what is there, decide, act, and begin again when the forge fails.
 
 Every attempt starts by reading the comments. An answer that was lost after the forge had done what it was asked is
 therefore found, and nothing is posted twice.
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import UsageError
+from memlint.commands.comment.forge import ForgeError
 from memlint.commands.comment.marker import marked, read_marker
-from memlint.commands.comment.protocol import ForgeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from memlint.commands.comment.forge import Comment, Forge
     from memlint.commands.comment.marker import Marker
-    from memlint.commands.comment.protocol import Comment, Forge
 
 Behavior = Literal["update", "new", "hide-and-new", "delete-and-new"]
 Action = Literal["created", "updated", "unchanged", "outdated", "not due"]
@@ -33,8 +33,8 @@ _UNAVAILABLE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The comment a request should have."""
+class Draft:
+    """The comment that a request should have."""
 
     text: str
     marker: Marker
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class OwnComment:
     """A comment of ours, and its marker."""
 
     comment: Comment
@@ -57,7 +57,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Decision:
     """What to do, in this order: create, edit, then hide or delete what was there before."""
 
     action: Action
@@ -66,7 +66,7 @@ class Plan:
     hide: tuple[Comment, ...] = ()
     delete: tuple[Comment, ...] = ()
     keep: Comment | None = None
-    """The comment that says what is wanted already."""
+    """The comment that says already what the draft says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,21 +80,21 @@ class Outcome:
     """Why earlier comments could not be hidden or deleted."""
 
 
-def post(forge: Forge, wanted: Wanted, *, wait: Callable[[float], None]) -> Outcome:
+def post(forge: Forge, draft: Draft, *, wait: Callable[[float], None]) -> Outcome:
     """Give the request its comment. `wait` waits that many seconds.
 
     Raises ForgeError when the forge refuses or goes on failing, UsageError for a behavior it does not have.
     """
-    if wanted.behavior == "hide-and-new" and not forge.can_hide:
+    if draft.behavior == "hide-and-new" and not forge.can_hide:
         raise UsageError(f"{forge.name} cannot hide comments", "Use --behavior update or delete-and-new.")
     known: frozenset[int] | None = None
     waited = 0.0
     for attempt in range(_ATTEMPTS):
         try:
-            ours = _ours(forge, wanted.marker.tag)
+            ours = _read(forge, draft.marker.tag)
             if known is None:
-                known = frozenset(found.comment.id for found in ours)
-            return _carry_out(forge, wanted, plan(ours, wanted, known))
+                known = frozenset(own.comment.id for own in ours)
+            return _act(forge, draft, decide(ours, draft, known))
         except ForgeError as error:
             seconds = _seconds(error, attempt)
             if seconds is None or attempt == _ATTEMPTS - 1:
@@ -110,82 +110,73 @@ def post(forge: Forge, wanted: Wanted, *, wait: Callable[[float], None]) -> Outc
     raise AssertionError  # the last attempt returns or raises
 
 
-def plan(ours: Sequence[Found], wanted: Wanted, known: frozenset[int]) -> Plan:
+def _read(forge: Forge, tag: str) -> list[OwnComment]:
+    """Our comments with that tag, the oldest first."""
+    markers = [(comment, read_marker(comment.body)) for comment in forge.comments()]
+    tagged = [OwnComment(comment, marker) for comment, marker in markers if marker is not None and marker.tag == tag]
+    author = forge.author().casefold() if tagged else ""
+    ours = (each for each in tagged if each.comment.author.casefold() == author)
+    return sorted(ours, key=lambda own: own.comment.id)
+
+
+def decide(ours: Sequence[OwnComment], draft: Draft, known: frozenset[int]) -> Decision:
     """What to do where `ours` is there; `known` are the ids of what was there before this run wrote anything."""
-    order = wanted.marker.order
-    if order is not None and any(found.marker.order is not None and found.marker.order > order for found in ours):
-        return Plan("outdated")
-    ours = sorted(ours, key=lambda found: found.comment.id)
-    if wanted.behavior == "update":
-        return _update([found for found in ours if not found.comment.is_hidden], wanted, known)
-    posted = [found for found in ours if _is_of_this_run(found, wanted.marker, known)]
-    if posted:
-        keep = posted[-1].comment
-        action: Action = "unchanged" if keep.id in known else "created"
-    elif ours or wanted.is_due:
-        keep, action = None, "created"
-    else:
-        return Plan("not due")
-    others = tuple(found.comment for found in ours if found.comment is not keep)
-    return Plan(
-        action,
+    order = draft.marker.order
+    if order is not None and any(own.marker.order is not None and own.marker.order > order for own in ours):
+        return Decision("outdated")
+    if draft.behavior == "update":
+        return _update([own for own in ours if not own.comment.is_hidden], draft, known)
+    posted = [own.comment for own in ours if _is_of_this_run(own, draft.marker, known)]
+    if not (posted or ours or draft.is_due):
+        return Decision("not due")
+    keep = posted[-1] if posted else None
+    others = tuple(own.comment for own in ours if own.comment is not keep)
+    return Decision(
+        "unchanged" if keep is not None and keep.id in known else "created",
         create=keep is None,
-        hide=tuple(other for other in others if not other.is_hidden) if wanted.behavior == "hide-and-new" else (),
-        delete=others if wanted.behavior == "delete-and-new" else (),
+        hide=tuple(other for other in others if not other.is_hidden) if draft.behavior == "hide-and-new" else (),
+        delete=others if draft.behavior == "delete-and-new" else (),
         keep=keep,
     )
 
 
-def _update(candidates: Sequence[Found], wanted: Wanted, known: frozenset[int]) -> Plan:
+def _update(shown: Sequence[OwnComment], draft: Draft, known: frozenset[int]) -> Decision:
     """The newest of several is the one to bring up to date. A hidden one has had its time."""
-    if not candidates:
-        return Plan("created", create=True) if wanted.is_due else Plan("not due")
-    newest = candidates[-1]
-    if newest.marker.digest != wanted.marker.digest:
-        return Plan("updated", edit=newest.comment)
+    if not shown:
+        return Decision("created", create=True) if draft.is_due else Decision("not due")
+    newest = shown[-1]
+    if newest.marker.digest != draft.marker.digest:
+        return Decision("updated", edit=newest.comment)
     if newest.comment.id not in known:
-        return Plan("created", keep=newest.comment)
+        return Decision("created", keep=newest.comment)
     # An older run that is still under way must find that a newer one says the same.
-    is_newer = wanted.marker.order is not None and newest.marker.order != wanted.marker.order
-    return Plan("unchanged", edit=newest.comment if is_newer else None, keep=newest.comment)
+    is_newer = draft.marker.order is not None and newest.marker.order != draft.marker.order
+    return Decision("unchanged", edit=newest.comment if is_newer else None, keep=newest.comment)
 
 
-def _is_of_this_run(found: Found, marker: Marker, known: frozenset[int]) -> bool:
+def _is_of_this_run(own: OwnComment, marker: Marker, known: frozenset[int]) -> bool:
     """Whether this run has posted it, in an attempt whose answer was lost or in an earlier call, and it is shown."""
-    is_new = found.comment.id not in known
-    same_run = marker.order is not None and found.marker.order == marker.order
-    says_it = found.marker.digest == marker.digest and not found.comment.is_hidden
+    is_new = own.comment.id not in known
+    same_run = marker.order is not None and own.marker.order == marker.order
+    says_it = own.marker.digest == marker.digest and not own.comment.is_hidden
     return says_it and (is_new or same_run)
 
 
-def _ours(forge: Forge, tag: str) -> list[Found]:
-    found = [
-        Found(comment, marker)
-        for comment in forge.comments()
-        if (marker := read_marker(comment.body)) is not None and marker.tag == tag
-    ]
-    author = forge.author() if found else ""
-    return [one for one in found if one.comment.author.casefold() == author.casefold()]
-
-
-def _carry_out(forge: Forge, wanted: Wanted, what: Plan) -> Outcome:
-    comment = what.keep
-    if what.create:
-        comment = forge.create(wanted.body)
-    elif what.edit is not None:
-        comment = what.edit
-        _edit(forge, comment, wanted.body)
+def _act(forge: Forge, draft: Draft, decision: Decision) -> Outcome:
+    comment = forge.create(draft.body) if decision.create else decision.edit or decision.keep
+    if decision.edit is not None:
+        _edit(forge, decision.edit, draft.body)
     url = comment.url if comment is not None else ""
-    for act, earlier in ((forge.hide, what.hide), (forge.delete, what.delete)):
-        for one in earlier:
+    for act, earlier in ((forge.hide, decision.hide), (forge.delete, decision.delete)):
+        for each in earlier:
             try:
-                act(one)
+                act(each)
             except ForgeError as error:
                 if error.trouble in ("limited", "unavailable"):
                     raise
                 if error.trouble != "not found":  # what is gone needs nothing
-                    return Outcome(what.action, url, left=error.message)
-    return Outcome(what.action, url)
+                    return Outcome(decision.action, url, left=error.message)
+    return Outcome(decision.action, url)
 
 
 def _edit(forge: Forge, comment: Comment, body: str) -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.base.errors import UsageError
+from memlint.commands.comment.forge import Comment, ForgeError
 from memlint.commands.comment.marker import Marker, marked, marker_of, read_marker
-from memlint.commands.comment.posting import Behavior, Wanted, post
-from memlint.commands.comment.protocol import Comment, ForgeError
+from memlint.commands.comment.posting import Behavior, Draft, post
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def runs(*behaviors: Behavior) -> st.SearchStrategy[list[Run]]:
 def give(forge: InMemory, run: Run) -> None:
     number, text, behavior, failures = run
     forge.failures = iter(failures)
-    post(forge, Wanted(text, marker_of(text, "default", (number, 1)), behavior), wait=lambda _seconds: None)
+    post(forge, Draft(text, marker_of(text, "default", (number, 1)), behavior), wait=lambda _seconds: None)
 
 
 def newest(history: list[Run]) -> str:

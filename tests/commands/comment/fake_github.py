@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from werkzeug import Request, Response
 
-from tests.forge.contract import Contract
+from tests.commands.comment.contract import Contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.forge.fake_github import FakeGitHub
+from tests.commands.comment.fake_github import FakeGitHub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 _DOCUMENT = "urn:openapi"
-GITHUB = Path(__file__).parents[2] / "fixtures/forge/github-openapi.json"
+GITHUB = Path(__file__).parents[3] / "fixtures/forge/github-openapi.json"
 
 
 class Contract:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from werkzeug import Request, Response
 
 if TYPE_CHECKING:
-    from tests.forge.fake_github import Fault
+    from tests.commands.comment.fake_github import Fault
 
 TOKEN = "secret-token"
 LIMIT = 1_000_000

@@ -10,8 +10,8 @@ from memlint.commands.comment.ci import (
     Head,
     checked_repository,
     checked_url,
-    github_surroundings,
-    gitlab_surroundings,
+    github_context,
+    gitlab_context,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def finished(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_pull_request_is_known_from_its_event(tmp_path: Path) -> None:
-    here = github_surroundings(
+    here = github_context(
         actions(tmp_path, "pull_request", pull_request()) | {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")}
     )
 
@@ -68,11 +68,11 @@ def test_a_fork_is_known_even_when_it_is_gone(tmp_path: Path, repository: str | 
     if repository is None:
         event["pull_request"]["head"]["repo"] = None
 
-    assert github_surroundings(actions(tmp_path, "pull_request", event)).from_fork
+    assert github_context(actions(tmp_path, "pull_request", event)).from_fork
 
 
 def test_after_another_workflow_commit_and_order_are_those_of_its_run(tmp_path: Path) -> None:
-    here = github_surroundings(actions(tmp_path, "workflow_run", finished()))
+    here = github_context(actions(tmp_path, "workflow_run", finished()))
 
     assert here.head == Head("abc", "fork/models", "topic")
     assert here.head.owner == "fork"
@@ -81,23 +81,23 @@ def test_after_another_workflow_commit_and_order_are_those_of_its_run(tmp_path: 
 
 def test_after_another_workflow_a_fork_that_is_gone_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not say which commit"):
-        github_surroundings(actions(tmp_path, "workflow_run", finished(head_repository=None)))
+        github_context(actions(tmp_path, "workflow_run", finished(head_repository=None)))
 
 
 def test_other_events_have_no_pull_request(tmp_path: Path) -> None:
-    here = github_surroundings(actions(tmp_path, "push", {"ref": "refs/heads/main"}))
+    here = github_context(actions(tmp_path, "push", {"ref": "refs/heads/main"}))
 
     assert here.number is None
     assert not here.from_fork
 
 
 def test_outside_of_ci_nothing_is_known() -> None:
-    here = github_surroundings({})
+    here = github_context({})
 
     assert (here.api_url, here.repository, here.number, here.order, here.summary) == (
         "https://api.github.com", "", None, None, None,
     )
-    assert gitlab_surroundings({}).api_url == "https://gitlab.com"
+    assert gitlab_context({}).api_url == "https://gitlab.com"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\ud800"])
@@ -106,23 +106,23 @@ def test_an_event_that_cannot_be_read_is_told(tmp_path: Path, text: str) -> None
     (tmp_path / "event.json").write_bytes(text.encode("utf-8", "surrogatepass"))
 
     with pytest.raises(UsageError, match="GITHUB_EVENT_PATH cannot be read"):
-        github_surroundings(environment)
+        github_context(environment)
 
 
 @pytest.mark.parametrize("event", [[], "7", {"pull_request": 7}, {"pull_request": {"number": "7", "head": []}}])
 def test_an_event_of_another_shape_says_nothing(tmp_path: Path, event: Any) -> None:
-    assert github_surroundings(actions(tmp_path, "pull_request", json.dumps(event))).number is None
+    assert github_context(actions(tmp_path, "pull_request", json.dumps(event))).number is None
 
 
 @pytest.mark.parametrize("attempt", ["", "first", "9" * 30])
 def test_an_order_that_is_no_number_is_none(tmp_path: Path, attempt: str) -> None:
     environment = actions(tmp_path, "pull_request", pull_request()) | {"GITHUB_RUN_ATTEMPT": attempt}
 
-    assert github_surroundings(environment).order is None
+    assert github_context(environment).order is None
 
 
 def test_a_merge_request_is_in_the_project_it_is_to_be_merged_into() -> None:
-    here = gitlab_surroundings(
+    here = gitlab_context(
         {
             "CI_API_V4_URL": "https://gitlab.example.com/api/v4",
             "CI_PROJECT_ID": "99",
@@ -142,12 +142,12 @@ def test_a_merge_request_is_in_the_project_it_is_to_be_merged_into() -> None:
 
 
 def test_a_pipeline_of_the_project_itself_is_no_fork() -> None:
-    here = gitlab_surroundings(
+    here = gitlab_context(
         {"CI_PROJECT_ID": "42", "CI_MERGE_REQUEST_PROJECT_ID": "42", "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "42"}
     )
 
     assert not here.from_fork
-    assert not gitlab_surroundings({"CI_PROJECT_ID": "42"}).from_fork
+    assert not gitlab_context({"CI_PROJECT_ID": "42"}).from_fork
 
 
 @pytest.mark.parametrize(

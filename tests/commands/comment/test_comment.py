@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.report.model import Budget
+from tests.commands.comment.fake_github import TOKEN, FakeGitHub, Fault
+from tests.commands.comment.fake_gitlab import FakeGitLab
 from tests.compare.samples import GIB, MIB, failed, finding, report, workload
-from tests.forge.fake_github import TOKEN, FakeGitHub, Fault
-from tests.forge.fake_gitlab import FakeGitLab
 
 if TYPE_CHECKING:
     from pathlib import Path

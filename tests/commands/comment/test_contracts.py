@@ -21,16 +21,16 @@ from memlint.commands.comment.ci import Head
 from memlint.commands.comment.github import GitHub
 from memlint.commands.comment.gitlab import GitLab
 from memlint.commands.comment.marker import marker_of
-from memlint.commands.comment.posting import Behavior, Wanted, post
-from tests.forge.fake_github import TOKEN, FakeGitHub
-from tests.forge.fake_gitlab import FakeGitLab
+from memlint.commands.comment.posting import Behavior, Draft, post
+from tests.commands.comment.fake_github import TOKEN, FakeGitHub
+from tests.commands.comment.fake_gitlab import FakeGitLab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_httpserver import HTTPServer
 
-    from memlint.commands.comment.protocol import Forge
+    from memlint.commands.comment.forge import Forge
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +89,7 @@ def actions(forge: Forge, *behaviors: Behavior) -> list[str]:
     found = []
     for run, behavior in enumerate(behaviors):
         text = f"run {run}"
-        found.append(post(forge, Wanted(text, marker_of(text, "default", (run, 1)), behavior), wait=never).action)
+        found.append(post(forge, Draft(text, marker_of(text, "default", (run, 1)), behavior), wait=never).action)
     return found
 
 
