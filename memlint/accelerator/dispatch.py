@@ -174,6 +174,8 @@ def _write(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], shapes
     outputs = kernel.written_of(args, kwargs)
     for output, shape in zip(outputs, shapes, strict=True):
         if isinstance(shape, Shape) and output.shape != shape.shape:
+            if real_device_of(output).type != NAME:  # as of a result that PyTorch makes where a host operand is
+                refuse_mixed_devices(kernel.packet)
             reshape_storage(output, shape.shape, shape.stride)
     if kernel.num_returns == 0:
         return None

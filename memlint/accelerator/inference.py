@@ -121,10 +121,24 @@ def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., 
     return function
 
 
+_PROMOTING_LESS = {
+    torch.int64: torch.zeros((), dtype=torch.int8),
+    torch.float64: torch.zeros((), dtype=torch.float16),
+    torch.complex128: torch.zeros((), dtype=torch.float16),
+}
+"""By the dtype in which PyTorch wraps Python numbers: a tensor that such a number does not raise to that dtype."""
+
+
+def _is_wrapped_number(value: Tensor) -> bool:
+    """Whether a 0-dim host tensor stands for a Python number, which promotes less than a tensor does."""
+    other = _PROMOTING_LESS.get(value.dtype)
+    return other is not None and torch.result_type(other, value) is not value.dtype
+
+
 def to_meta(value: Any) -> Any:
     """`value` with its tensors and devices replaced by meta ones; Python numbers keep how they promote."""
     if isinstance(value, Tensor):
-        if not value.dim() and real.is_cpu(value):
+        if not value.dim() and real.is_cpu(value) and _is_wrapped_number(value):
             return value
         return real.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
     if isinstance(value, (list, tuple)):
