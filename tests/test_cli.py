@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+import memlint.commands.check.answers
 import memlint.commands.check.command
 from memlint import cli, config
 from memlint.cli import check, options
@@ -80,7 +82,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_REQUESTS", str(tmp_path / "requests"))
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(memlint.commands.check.command, "ANALYSE", "fake_analyse:analyse")
+    monkeypatch.setattr(memlint.commands.check.answers, "ANALYSE", "fake_analyse:analyse")
     monkeypatch.chdir(directory)
     return Project(directory)
 
@@ -375,9 +377,9 @@ def test_a_configured_workload_whose_file_is_missing_costs_the_others_nothing(pr
 
 
 def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatch):
-    find_spec = memlint.commands.check.command.importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        memlint.commands.check.command.importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
+        importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
     )
     project.write("evaluation.py", LEAK)
     result = project.memlint("check", "evaluation.py")
@@ -419,7 +421,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
 
     project.write("slow.py", "import time\ntime.sleep(1.5)\n", workloads=[FITS])
     project.write("quick.py", workloads=[FITS])
-    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.commands.check.command.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = "import sys, memlint.commands.check.answers, memlint.cli\nmemlint.commands.check.answers.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     for name, shown in (("slow.py", True), ("quick.py", False)):
         ours, theirs = pty.openpty()
         done = subprocess.run([sys.executable, "-c", code, name], stdout=subprocess.PIPE, stderr=theirs, check=False)
@@ -436,7 +438,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
 def test_a_terminal_without_unicode_is_no_trouble(project, output_format):
     strange = {**FITS, "target": "mod\u00e8le.py::\u6a21\u578b", "name": "\u6a21\u578b"}
     project.write("model.py", workloads=[strange])
-    code = "import sys, memlint.commands.check.command, memlint.cli\nmemlint.commands.check.command.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
+    code = "import sys, memlint.commands.check.answers, memlint.cli\nmemlint.commands.check.answers.ANALYSE = 'fake_analyse:analyse'\nmemlint.cli.main(['check', '--no-sweep', *sys.argv[1:]])"
     done = subprocess.run(
         [sys.executable, "-c", code, "model.py", "--output-format", output_format],
         capture_output=True,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container
     from pathlib import Path
 
-    from memlint.commands.check.command import Run
+    from memlint.commands.check.command import Checked
     from memlint.lint.fixes import Fixed
     from memlint.report.model import Report
 
@@ -90,7 +90,7 @@ def check(
     color: str,
     quiet: bool,
     verbose: bool,
-    **options: Any,
+    **settings: Any,
 ) -> None:
     """Estimate the memory of models, and run the rules.
 
@@ -100,7 +100,8 @@ def check(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 something could not be analysed.
     """
-    from memlint.commands.check import command as checking  # noqa: PLC0415
+    from memlint.commands.check import command  # noqa: PLC0415
+    from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.report.terminal import render_text  # noqa: PLC0415
 
     _refuse(
@@ -113,49 +114,58 @@ def check(
     _refuse_format(output_format, statistics=statistics, timeline=timeline, graph=graph, no_report=instead or diff)
     if not (paths or affected):
         paths = (".",)
-    sweep = not (instead or quiet or (affected and not options["sweep"]))
-    how = {"execute": not no_exec, "cache": not no_cache, "affected": affected, "force_exclude": force_exclude}
-    extent = {"plan": plan, "allow_dynamics": allow_dynamics, "thorough": verbose, "timeline": timeline, "graph": graph}
+    options = CheckOptions(
+        execute=not no_exec,
+        cache=not no_cache,
+        affected=affected,
+        force_exclude=force_exclude,
+        init=init,
+        plan=plan,
+        allow_dynamics=allow_dynamics,
+        thorough=verbose,
+        timeline=timeline,
+        graph=graph,
+        sweep=not (instead or quiet or (affected and not settings["sweep"])),
+        baseline=baseline,
+        statistics=statistics,
+    )
     if fix or diff:
-        fixed = checking.corrections(paths, options, **how, unsafe=unsafe_fixes)
+        fixed = command.corrections(paths, settings, options, unsafe=unsafe_fixes)
         if diff:
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
     show, clear = progress("planning" if plan else "analysing")
     try:
-        run = checking.check(paths, options, **how, **extent, init=init, baseline=baseline, sweep=sweep, on_wait=show)
+        checked = command.check(paths, settings, options, show)
     finally:
         clear()
-    report = run.report(statistics=statistics)
+    report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
-        print_outputs(run.outputs)
+        print_outputs(checked.outputs)
     if init:
-        click.echo("\n".join(run.declarations), nl=False)
+        click.echo("\n".join(checked.declarations), nl=False)
     elif add_ignore:
-        _add_comments(report, run)
+        _add_comments(checked)
     elif write_baseline is not None:
         _write_baseline(report, write_baseline)
     elif output_format != "text":
         write(render(report, output_format, lambda: registry_here(no_exec).rules), output_file, color=False)
     else:
         look = look_of(color, output_file, verbosity=verbose - quiet)
-        write(
-            render_text(report, look) + _correctable(run, quiet=quiet or baseline is not None),
-            output_file,
-            color=look.color,
-        )
+        last = "" if quiet or baseline is not None else _correctable(checked)
+        write(render_text(report, look) + last, output_file, color=look.color)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
-    status = checking.exit_status(report)
+    status = command.exit_status(report)
     only_findings = status == 1
     click.get_current_context().exit(0 if only_findings and (exit_zero or instead) else status)
 
 
-def _add_comments(report: Report, run: Run) -> None:
+def _add_comments(checked: Checked) -> None:
     from memlint.commands.check.add_ignore import add_comments  # noqa: PLC0415
 
-    added = add_comments(report.findings, run.files)
+    added = add_comments(checked.report.findings, checked.files)
     click.echo(f"Suppressed {format_count(added.num_findings, 'finding')} in {format_count(len(added.files), 'file')}.")
     for finding, reason in added.left:
         click.echo(f"{finding.path}:{finding.line}: {finding.code} is left: {reason}", err=True)
@@ -197,12 +207,12 @@ def _write_fixed(fixed: list[Fixed]) -> None:
         click.echo(f"corrected {each.path}: {corrected}", err=True)
 
 
-def _correctable(run: Run, *, quiet: bool) -> str:
+def _correctable(checked: Checked) -> str:
     """How many findings `--fix` would take away, as the last line of a report."""
     from memlint.lint.rule import Applicability  # noqa: PLC0415
 
-    safe, unsafe = run.correctable[Applicability.SAFE], run.correctable[Applicability.UNSAFE]
-    if quiet or not safe + unsafe:
+    safe, unsafe = (checked.correctable[each] for each in (Applicability.SAFE, Applicability.UNSAFE))
+    if not safe + unsafe:
         return ""
     if not safe:
         return f"{format_count(unsafe, 'finding')} can be corrected by --fix --unsafe-fixes.\n"

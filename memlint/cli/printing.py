@@ -13,7 +13,7 @@ from memlint.base.errors import UsageError
 from memlint.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from memlint.commands.sweep.gather import Document, Gathered
@@ -80,7 +80,7 @@ def progress(doing: str = "analysing") -> tuple[Callable[[str, float], None], Ca
     return show, lambda: click.echo("\r\033[K", err=True, nl=False)
 
 
-def print_outputs(outputs: list[tuple[str, str, str]]) -> None:
+def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:
     """What the code of each target wrote: name of the target, stdout and stderr."""
     for target, stdout, stderr in outputs:
         for name, text in (("stdout", stdout), ("stderr", stderr)):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.commands.check import command as checking
+from memlint.commands.check.targets import CheckOptions
 from memlint.report.merge import merged
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
 from memlint.workloads.find.target import SEPARATOR
@@ -64,8 +65,8 @@ def gather(
         elif source not in targets:
             reports.append(read_report(Path(source)))
         elif source == targets[0]:
-            run = checking.check(targets, options, timeline=timeline, graph=graph, sweep=sweep, on_wait=on_wait)
-            report = run.report()
+            how = CheckOptions(timeline=timeline, graph=graph, sweep=sweep)
+            report = checking.check(targets, options, how, on_wait).report
             has_failed = any(workload.error is not None for workload in report.workloads)
             reports.append(report)
     return Gathered(merged(reports), has_failed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memlint.commands.check.command import check
+from memlint.commands.check.targets import CheckOptions
 from memlint.compare.changes import compare
 from memlint.report.model import Budget
 
@@ -23,12 +24,12 @@ def test_each_project_has_its_own_budget_unless_the_command_line_has_one(tmp_pat
         (tmp_path / name / "m.py").write_text(MODEL)
         (tmp_path / name / "pyproject.toml").write_text(f"[tool.memlint]\nbudget = {budget}\n")
     monkeypatch.chdir(tmp_path)
-    report = check(["a", "b"], {}).report()
+    report = check(["a", "b"], {}, CheckOptions()).report
     assert [(each.target, each.allowed) for each in report.workloads] == [
         ("a/m.py::lin", Budget(max=10 * 2**20)),
         ("b/m.py::lin", Budget(max=4 * 2**30)),
     ]
     told = compare(report, report).workloads
     assert [change.budget[0].outcome for change in told] == ["exceeded", "kept"]
-    report = check(["a", "b"], {"budget": "1GiB"}).report()
+    report = check(["a", "b"], {"budget": "1GiB"}, CheckOptions()).report
     assert [each.allowed for each in report.workloads] == [Budget(max=2**30)] * 2

@@ -48,11 +48,12 @@ def analysed(monkeypatch):
     class Run:
         workloads = (GPT,)
 
+        @property
         def report(self):
             return Report(tool="memlint 0", workloads=list(self.workloads))
 
-    def check(targets, options, *, timeline, graph, sweep, on_wait):
-        asked.append((tuple(targets), {k: v for k, v in options.items() if v is not None}, timeline, sweep))
+    def check(targets, settings, options, _on_wait):
+        asked.append((tuple(targets), {k: v for k, v in settings.items() if v is not None}, options.timeline, options.sweep))
         return Run()
 
     monkeypatch.setattr(memlint.commands.check.command, "check", check)

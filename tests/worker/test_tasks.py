@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
-from memlint.commands.check import command as check
+from memlint.commands.check import answers
+from memlint.commands.check.command import check
+from memlint.commands.check.targets import CheckOptions
 from memlint.worker import parallel, server_client, supervisor_pool
 from memlint.worker.child import write_partial
 from memlint.worker.parallel import answers_to
@@ -225,20 +227,20 @@ def test_nobody_who_stops_listening_leaves_a_process(project, place):
 
 def test_the_report_keeps_the_order_of_the_targets(project, place, monkeypatch):
     asked = tasks_of(project, place, "wait('b'); said = 'first'", "mark('b'); said = 'second'")
-    monkeypatch.setattr(check, "ANALYSE", ANALYSE)
+    monkeypatch.setattr(answers, "ANALYSE", ANALYSE)
     monkeypatch.chdir(project.directory)
-    run = check.check([task.request.path for task in asked], {}, cache=False)
-    assert [workload.target.rpartition("/")[2] for workload in run.workloads] == ["model0.py", "model1.py"]
+    run = check([task.request.path for task in asked], {}, CheckOptions(cache=False))
+    assert [workload.target.rpartition("/")[2] for workload in run.report.workloads] == ["model0.py", "model1.py"]
     assert [target.rpartition("/")[2] for target, _out, _err in run.outputs] == ["model0.py", "model1.py"]
 
 
 CHECK = """
-import sys, memlint.commands.check.command, memlint.cli
+import sys, memlint.commands.check.answers, memlint.cli
 from memlint.worker import parallel, server_client
 parallel.num_workers = lambda: 2
 if sys.argv.pop(1) == "python":
     server_client.answers = lambda *_arguments: iter(())
-memlint.commands.check.command.ANALYSE = "fake_analyse:analyse"
+memlint.commands.check.answers.ANALYSE = "fake_analyse:analyse"
 memlint.cli.main(["check", "--no-sweep", *sys.argv[1:]])
 """
 ORPHAN = """

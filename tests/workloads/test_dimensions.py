@@ -19,8 +19,9 @@ from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_asked
-from memlint.commands.check.command import Run
+from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
+from memlint.report.model import Report
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
 from memlint.workloads.build.dimensions import resized
@@ -354,7 +355,7 @@ def test_the_command_line_adds_to_the_sizes_of_the_configuration():
 
 def test_sizes_typed_reach_the_check(monkeypatch, tmp_path):
     seen: list[Any] = []
-    monkeypatch.setattr(memlint.commands.check.command, "check", lambda _paths, options, **_how: seen.append(options) or Run())
+    monkeypatch.setattr(memlint.commands.check.command, "check", lambda _paths, settings, *_how: seen.append(settings) or Checked(Report(tool="memlint")))
     result = CliRunner().invoke(cli.main, ["check", str(tmp_path), "--dim", "seq=2048", "--dim", " side = 7 "])
     assert result.exit_code == 0, result.output
     assert CliRunner().invoke(cli.main, ["check", str(tmp_path)]).exit_code == 0

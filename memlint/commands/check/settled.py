@@ -1,66 +1,147 @@
-"""What only the whole run knows: comments nobody needs, findings that are known, rules that failed again and again."""
+"""Fourth stage of `memlint check`: what only the whole run knows.
+
+Comments that suppress nothing, findings that are known, rules that failed again and again, files without a Workload.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint.base.errors import TargetError
+from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
-from memlint.report import model as report_model
+from memlint.report import model as report
 from memlint.report.from_rules import finding_of
-from memlint.report.model import CodeCount, RunFinding, Stale
+from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
+from memlint.report.paths import relative
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from memlint.commands.check.command import Run
-    from memlint.commands.check.rules import Choice
-    from memlint.commands.targets import Targets
+    from memlint.commands.check.answers import Answers
+    from memlint.commands.check.source_findings import ChosenRules, SourceFindings
     from memlint.lint.baseline import Baseline
 
 
-def unused_in_traces(target: Targets, choice: Choice, run: Run) -> list[RunFinding]:
-    """Comments in the files of `target` for rules of traced steps that found nothing there, if all Workloads ran."""
-    only_one = any(request.path and request.qualname for request in target.requests)
-    if only_one or any(workload.error for workload in run.workloads):
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What goes into the Report."""
+
+    workloads: tuple[Workload, ...]
+    findings: tuple[Finding, ...]
+    """In a fixed order, with paths relative to the current directory, or as they were typed."""
+    skipped: tuple[Skipped, ...]
+    baseline: report.Baseline | None
+
+
+def settle(
+    arguments: Iterable[str],
+    chosen: Sequence[ChosenRules],
+    source: SourceFindings,
+    answers: Answers,
+    baseline: Baseline | None,
+) -> Settled:
+    """Settle the findings of all targets, of which `arguments` were typed; those in `baseline` are left out."""
+    failures, skipped = _without_workloads(answers)
+    workloads = (*answers.workloads, *failures)
+    if any(rules.target.settings.rule_paths and not rules.rule_paths for rules in chosen):
+        skipped.insert(0, Skipped(reason="the rules in rule-paths were not loaded, because of --no-exec"))
+    is_complete = answers.executed and not any(workload.error for workload in workloads)
+    if is_complete:
+        skipped += _idle_budgets(arguments, chosen, workloads)
+    findings = [*source.findings, *answers.findings]
+    for rules in chosen if answers.executed else ():
+        findings += _unused_in_traces(rules, answers)
+    files = [file for rules in chosen for file in rules.target.files]
+    final = _final(_without_needed_comments(findings, chosen, answers), files)
+    known = None
+    if baseline is not None:
+        final, known = _without_known(final, baseline, chosen, answers, is_complete=is_complete)
+    return Settled(workloads, tuple(final), (*answers.skipped, *skipped), known)
+
+
+def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]:
+    """Files that were named and gave no Workload: failures if nothing else was analysed, else only skipped."""
+    hint = "Name the class or function that gives the model, as in model.py::build, or declare a memlint_workload."
+    reason = "no torch.nn.Module found"
+    if any(workload.error is None for workload in answers.workloads):
+        per_file = [left_out or [Skipped(path=r.path, reason=reason, hint=hint)] for r, left_out in answers.empty]
+        return [], [entry for entries in per_file for entry in entries]
+    failures = []
+    for request, left_out in answers.empty:
+        reasons = "; ".join(entry.reason for entry in left_out)
+        message = f"no model in it can be built: {reasons}" if left_out else reason
+        failures.append(failure(request.target, TargetError(message, hint)))
+    return failures, []
+
+
+def _idle_budgets(
+    arguments: Iterable[str], chosen: Iterable[ChosenRules], workloads: Iterable[Workload]
+) -> Iterator[Skipped]:
+    """Budgets of projects that were analysed as a whole and have no Workload of that name."""
+    whole = {Path(argument).resolve() for argument in arguments if Path(argument).is_dir()}
+    names = [workload.name for workload in workloads]
+    budgets = {name for rules in chosen if rules.target.root in whole for name in rules.target.settings.budget}
+    for name in sorted(budgets - {"*", *names}):
+        close = get_close_matches(name, names, n=1)
+        yield Skipped(
+            name=f"budget {name}",
+            reason="no workload that was analysed has this name",
+            hint=f"Did you mean {close[0]!r}?" if close else "Name a workload that is declared, or write '*' for all.",
+        )
+
+
+def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[RunFinding]:
+    """Comments in a target's files for rules of traced steps that found nothing there, if all Workloads ran."""
+    only_one = any(request.path and request.qualname for request in rules.target.requests)
+    if only_one or any(workload.error for workload in answers.workloads):
         return []
-    if UnusedSuppression.code not in {rule.code for rule in choice.rules}:
+    if UnusedSuppression.code not in {rule.code for rule in rules.rules}:
         return []
-    codes = without_failed(codes_of(choice.rules, TraceRule), run.traced)
-    files = {os.path.realpath(file) for file in target.files}
+    codes = without_failed(codes_of(rules.rules, TraceRule), answers.traced)
+    files = {os.path.realpath(file) for file in rules.target.files}
     comments: list[RunFinding] = []
-    for path, lines in run.traced_lines.items():
+    for path, lines in answers.traced_lines.items():
         source = _read(path) if os.path.realpath(path) in files else None
         if source is not None:
-            comments += [finding_of(found) for found in unused(source, run.traced, codes, lines)]
-    return choice.wanted(comments)
+            comments += map(finding_of, unused(source, answers.traced, codes, lines))
+    return rules.unignored(comments)
 
 
-def keep_needed_comments(chosen: Sequence[Choice], run: Run) -> None:
-    """Drop what was said of comments that the text does not need, but traced steps do, or could."""
-    codes = {code for choice in chosen for code in choice.of_both}
+def _without_needed_comments(
+    findings: list[RunFinding], chosen: Iterable[ChosenRules], answers: Answers
+) -> list[RunFinding]:
+    """Remove reports about comments that the text does not need, but traced steps do, or could."""
+    codes = {code for rules in chosen for code in rules.of_both}
     needed: set[tuple[str, int, int, str]] = set()
-    for path in {found.path for found in run.traced if found.code in codes}:
+    for path in {finding.path for finding in answers.traced if finding.code in codes}:
         source = _read(path)
         for comment in source.suppressions if source is not None else ():
             needed |= {
-                (os.path.realpath(path), comment.line, comment.column, found.code)
-                for found in run.traced
-                if found.path == path and found.code in comment.codes and comment.first <= found.line <= comment.last
+                (os.path.realpath(path), comment.line, comment.column, finding.code)
+                for finding in answers.traced
+                if finding.path == path
+                and finding.code in comment.codes
+                and comment.first <= finding.line <= comment.last
             }
+    is_complete = answers.executed and not any(workload.error for workload in answers.workloads)
 
-    def is_wrong(found: RunFinding) -> bool:
-        code = found.subject
-        if found.code != UnusedSuppression.code or code not in codes:
+    def is_needed(comment: RunFinding) -> bool:
+        if comment.code != UnusedSuppression.code or comment.subject not in codes:
             return False
-        return not run.complete or (os.path.realpath(found.path), found.line, found.column, code) in needed
+        place = (os.path.realpath(comment.path), comment.line, comment.column, comment.subject)
+        return not is_complete or place in needed
 
-    run.findings = [found for found in run.findings if not is_wrong(found)]
+    return [finding for finding in findings if not is_needed(finding)]
 
 
 def _read(path: str) -> Source | None:
@@ -70,62 +151,57 @@ def _read(path: str) -> Source | None:
         return None
 
 
-def leave_out(known: Baseline, targets: Sequence[Targets], chosen: Sequence[Choice], run: Run) -> None:
-    """Take the findings away that are known, and say which entries of the baseline are stale."""
-    found = run.report().findings
-    new, missing = known.split(found)
-    run.findings = [RunFinding(**each.model_dump()) for each in new]
-    read = {
-        os.path.realpath(file): choice for target, choice in zip(targets, chosen, strict=True) for file in target.files
-    }
-    traced = {os.path.realpath(path) for path in run.traced_lines} if run.complete else set()
+def _final(findings: Iterable[RunFinding], files: Iterable[Path]) -> list[Finding]:
+    """The findings in order, each once, with paths as people write them.
 
-    def judged(file: str, code: str) -> bool:
-        choice = read.get(os.path.realpath(file))
-        if choice is None:
+    Where a rule has computed bytes of a traced step, what it says of the text of that line is left out. A rule that
+    fails is reported once, however often it did.
+    """
+    records = relative([finding.model_dump() for finding in findings], Path.cwd(), files)
+    written = [RunFinding.model_validate(record) for record in records]
+    computed = {(each.path, each.line, each.code) for each in written if each.confidence != "heuristic"}
+    kept = [
+        each for each in written if each.confidence != "heuristic" or (each.path, each.line, each.code) not in computed
+    ]
+    ordered = dict.fromkeys(sorted(kept, key=lambda each: (each.path, each.line, each.column, each.code)))
+    failed = Counter(each.subject for each in ordered if each.code == BrokenRule.code and each.subject)
+    final = []
+    for finding in ordered:
+        fields = finding.model_dump(exclude={"subject"})
+        if finding.code == BrokenRule.code and finding.subject:
+            times = failed.pop(finding.subject, 0)
+            if not times:
+                continue
+            if times > 1:
+                fields["message"] += f" It failed {times} times in all; this is the first."
+        final.append(Finding(**fields))
+    return final
+
+
+def _without_known(
+    findings: list[Finding],
+    baseline: Baseline,
+    chosen: Iterable[ChosenRules],
+    answers: Answers,
+    *,
+    is_complete: bool,
+) -> tuple[list[Finding], report.Baseline]:
+    """The findings that are new, and which entries of the baseline are stale."""
+    new, missing = baseline.split(findings)
+    read = {os.path.realpath(file): rules for rules in chosen for file in rules.target.files}
+    traced = {os.path.realpath(path) for path in answers.traced_lines} if is_complete else set()
+
+    def is_judged(file: str, code: str) -> bool:
+        rules = read.get(os.path.realpath(file))
+        if rules is None:
             return False
-        if code in codes_of(choice.rules, TraceRule) | {UnusedSuppression.code}:
+        if code in codes_of(rules.rules, TraceRule) | {UnusedSuppression.code}:
             return os.path.realpath(file) in traced
-        return code in {rule.code for rule in choice.rules} and (run.complete or code not in choice.of_both)
+        return code in {rule.code for rule in rules.rules} and (is_complete or code not in rules.of_both)
 
-    stale = known.stale(missing, judged)
-    run.baseline = report_model.Baseline(
-        path=str(known.file),
-        num_findings=len(found) - len(run.findings),
+    stale = baseline.stale(missing, is_judged)
+    return new, report.Baseline(
+        path=str(baseline.file),
+        num_findings=len(findings) - len(new),
         stale=[Stale(path=e.path, code=e.code, text=e.text, count=count) for e, count in stale],
     )
-
-
-def computed_first(findings: Iterable[RunFinding]) -> list[RunFinding]:
-    """The findings without what a rule said of the text of a line where it has computed bytes of a traced step."""
-    found = list(findings)
-    computed = {(each.path, each.line, each.code) for each in found if each.confidence != "heuristic"}
-    return [
-        each for each in found if each.confidence != "heuristic" or (each.path, each.line, each.code) not in computed
-    ]
-
-
-def once_per_rule(findings: Iterable[RunFinding]) -> list[RunFinding]:
-    """One finding for each rule that failed, however often it did."""
-    first: dict[str, int] = {}
-    times: Counter[str] = Counter()
-    kept: list[RunFinding] = []
-    for finding in findings:
-        code = finding.subject if finding.code == BrokenRule.code else ""
-        if code not in first:
-            kept.append(finding)
-        if code:
-            first.setdefault(code, len(kept) - 1)
-            times[code] += 1
-    for code, position in first.items():
-        if times[code] > 1:
-            message = f"{kept[position].message} It failed {times[code]} times in all; this is the first."
-            kept[position] = kept[position].model_copy(update={"message": message})
-    return kept
-
-
-def statistics(findings: Iterable[RunFinding], names: Mapping[str, str]) -> list[CodeCount]:
-    """Count the findings of each rule, most first; `names` are those of the rules by code."""
-    counts = Counter(finding.code for finding in once_per_rule(dict.fromkeys(findings)))
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return [CodeCount(code=code, name=names.get(code, ""), count=count) for code, count in ordered]

@@ -1,0 +1,165 @@
+"""Third stage of `memlint check`: Workloads and findings from the answers of workers, which alone run user code."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from memlint.base.errors import TargetError
+from memlint.commands.check.targets import failure
+from memlint.lint.suppression import unsuppressed
+from memlint.report.findings_by_workload import moved
+from memlint.report.model import RunFinding, Skipped, Sweep, Workload
+from memlint.worker import answer_cache
+from memlint.worker.protocol import ANALYSE, Limits, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from memlint.commands.check.source_findings import ChosenRules
+    from memlint.commands.check.targets import CheckOptions
+    from memlint.worker.protocol import Answer, Request
+
+_INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
+_PATIENCE_FOR_PLANS = 5
+"""A plan traces many programs: it may take this many times the time limit."""
+_SWEEP = "memlint.commands.sweep.child:around"
+_EXTENT = ("plan", "allow_dynamics", "thorough", "timeline", "graph")
+"""Fields of the options that a Request has as well."""
+_AROUND = {"detail": {"around": True}, **dict.fromkeys(("plan", "thorough", "timeline", "graph", "init"), False)}
+
+
+class Output(NamedTuple):
+    """What the code of a target wrote."""
+
+    target: str
+    stdout: str
+    stderr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the workers said; without torch, or where no code may run, nothing."""
+
+    executed: bool
+    """Whether Workloads could be run."""
+    torch: str | None
+    workloads: tuple[Workload, ...]
+    """The failures of earlier stages first."""
+    traced: tuple[RunFinding, ...]
+    """Everything that rules of traced steps found, suppressed or not."""
+    findings: tuple[RunFinding, ...]
+    """What comments and `per-file-ignores` leave of it."""
+    traced_lines: Mapping[str, frozenset[int]]
+    """By absolute path: the lines those rules have seen at work."""
+    empty: tuple[tuple[Request, list[Skipped]], ...]
+    """Files that were named and gave no Workload, with what was left out of each."""
+    skipped: tuple[Skipped, ...]
+    declarations: tuple[str, ...]
+    """With `init`: what to add to the configuration."""
+    outputs: tuple[Output, ...]
+    """Of each target whose code ran."""
+
+
+def answers_of_workers(
+    chosen: Sequence[ChosenRules],
+    failures: Iterable[Workload],
+    options: CheckOptions,
+    on_wait: Callable[[str, float], None],
+) -> Answers:
+    """Have every Request answered whose target is not among `failures`, by a worker or from the cache."""
+    workloads = list(failures)
+    failed = {workload.target for workload in workloads}
+    requests = [(request, rules) for rules in chosen for request in rules.target.requests]
+    skipped: list[Skipped] = []
+    executed = options.execute and importlib.util.find_spec("torch") is not None
+    if not options.execute and requests:
+        skipped.append(Skipped(reason="no model was built, because of --no-exec"))
+    elif options.execute and not executed:
+        by_name = [request for request, _ in requests if request.qualname or request.module or not _is_python(request)]
+        error = TargetError("PyTorch is not installed, so no model can be built", _INSTALL)
+        workloads += [failure(request.target, error) for request in by_name]
+        if len(requests) > len(by_name):
+            reason = "PyTorch is not installed: only the source rules ran, no model was built"
+            skipped.append(Skipped(reason=reason, hint=_INSTALL))
+    requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
+    extent = {name: getattr(options, name) for name in _EXTENT}
+    asked = [request.model_copy(update=extent) for request, _ in requests]
+    around = [request.model_copy(update=_AROUND) for request in asked if options.sweep and request.settings.sweep]
+    all_answers = _answers([*asked, *around], on_wait, cache=options.cache)
+    answers = all_answers[: len(asked)]
+    sweeps = _sweeps(around, all_answers[len(asked) :])
+    torch = None
+    traced: list[RunFinding] = []
+    findings: list[RunFinding] = []
+    traced_lines: defaultdict[str, set[int]] = defaultdict(set)
+    empty, declarations = [], []
+    for (request, rules), answer in zip(requests, answers, strict=True):
+        if answer.error is not None:
+            workloads.append(failure(request.target, answer.error, answer.traceback))
+            continue
+        result = answer.result
+        assert result is not None
+        torch = result.torch or torch
+        here = [moved(finding, len(workloads)) for finding in result.findings]
+        traced += here
+        findings += rules.unignored(unsuppressed(here))
+        for workload in result.workloads:
+            sweep = {"sweep": sweeps.get((request.target, workload.name), [])}
+            workloads.append(workload.model_copy(update=sweep) if workload.error is None else workload)
+        for path, lines in result.traced_lines.items():
+            traced_lines[path].update(lines)
+        declarations += result.declarations
+        if request.named and not result.workloads:
+            empty.append((request, result.skipped))
+        else:
+            skipped += result.skipped
+    return Answers(
+        executed=executed,
+        torch=torch,
+        workloads=tuple(workloads),
+        traced=tuple(traced),
+        findings=tuple(findings),
+        traced_lines={path: frozenset(lines) for path, lines in traced_lines.items()},
+        empty=tuple(empty),
+        skipped=tuple(skipped),
+        declarations=tuple(declarations),
+        outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(asked, answers, strict=True)),
+    )
+
+
+def _is_python(request: Request) -> bool:
+    return request.path is not None and request.path.endswith(".py")
+
+
+def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:
+    """The Answer to each request: those that are kept, and those of workers, several of which may run at a time."""
+    answers = {n: answer_cache.read(request) if cache else None for n, request in enumerate(requests)}
+    missing = [number for number, answer in answers.items() if answer is None]
+    if missing:
+        from memlint.worker.parallel import answers_to  # noqa: PLC0415
+
+        tasks = [Task(requests[n], _limits(requests[n]), _SWEEP if requests[n].detail else ANALYSE) for n in missing]
+        for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+            answers[missing[place]] = answer
+            if cache:
+                answer_cache.write(requests[missing[place]], answer)
+    return [answer for answer in answers.values() if answer is not None]
+
+
+def _limits(request: Request) -> Limits:
+    patience = _PATIENCE_FOR_PLANS if request.plan else 1
+    return Limits(seconds=request.settings.timeout * patience, nbytes=request.settings.memory_limit)
+
+
+def _sweeps(requests: Iterable[Request], answers: Iterable[Answer]) -> dict[tuple[str, str], list[Sweep]]:
+    """By target as asked for and name of the Workload; what could not be made is left out."""
+    sweeps = defaultdict(list)
+    for request, answer in zip(requests, answers, strict=True):
+        result = answer.result or answer.partial
+        records: Any = result.detail["sweeps"] if result else []
+        for sweep in map(Sweep.model_validate, records):
+            sweeps[request.target, sweep.name].append(sweep)
+    return sweeps

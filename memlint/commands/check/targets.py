@@ -1,0 +1,99 @@
+"""First stage of `memlint check`: what was typed, as Targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.errors import MemlintError, TargetError
+from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
+from memlint.report.from_rules import error_of, failed_target
+from memlint.workloads.find.target import SEPARATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from memlint.report.model import Skipped, Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOptions:
+    """How to check, beside what stands in Settings."""
+
+    execute: bool = True
+    """Whether to run the Workloads, and load the rules in `rule-paths`."""
+    cache: bool = True
+    """Whether findings of source rules and answers of workers are kept from run to run."""
+    affected: bool = False
+    """The arguments are files that were changed: run the Workloads of their projects that one of them is a part of."""
+    force_exclude: bool = False
+    """Leave out what the configuration excludes even if it is named."""
+    init: bool = False
+    """Write the declarations that make the assumptions explicit."""
+    plan: bool = False
+    """Find the changes that bring each Workload below its limit."""
+    allow_dynamics: bool = False
+    """With `plan`: also changes of the course of training."""
+    thorough: bool = False
+    """Let rules simulate alternatives as well."""
+    timeline: bool = False
+    """Put the lifetime of every Buffer into the Report."""
+    graph: bool = False
+    """Put the last step as a graph into the Report."""
+    sweep: bool = False
+    """Estimate batch sizes around that of each Workload, unless its configuration says no."""
+    baseline: Path | None = None
+    """Leave out the findings in this file."""
+    statistics: bool = False
+    """Count the findings of each rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckTargets:
+    """What the arguments stand for."""
+
+    targets: tuple[Targets, ...]
+    failures: tuple[Workload, ...]
+    """Arguments that are no target, and configured Workloads whose file is gone."""
+    skipped: tuple[Skipped, ...]
+    """What was excluded or is not affected."""
+
+
+def check_targets(
+    arguments: Sequence[str], settings: Mapping[str, object], options: CheckOptions, *, strict: bool = False
+) -> CheckTargets:
+    """Resolve all arguments. Those of several that are no target become failures, unless it is `strict`.
+
+    `settings` are those that the command line gave. Raises MemlintError for configuration and for an only argument that
+    make no sense.
+    """
+    wrong: dict[str, MemlintError] = {}
+    resolved: list[Targets] = []
+    how: Any = {"init": options.init, "force_exclude": options.force_exclude}
+    try:
+        if options.affected:
+            from memlint.commands.affected import resolve_affected  # noqa: PLC0415
+
+            resolved = resolve_affected(arguments, settings, cache=options.cache, **how)
+        for argument in () if options.affected else arguments:
+            try:
+                resolved.append(resolve(argument, settings, **how))
+            except TargetError as error:
+                if strict or len(arguments) == 1:
+                    raise
+                wrong[argument] = error
+    except OSError as error:
+        raise TargetError(f"{error.filename} cannot be read: {error.strerror}", "Is it a path?") from error
+    targets = tuple(together(distinct(resolved)))
+    lost = {name: error for target in targets if options.execute for name, error in target.lost}
+    failures = tuple(failure(name, error) for name, error in (wrong | lost).items())
+    return CheckTargets(targets, failures, tuple(passed_over(targets)))
+
+
+def failure(target: str, error: MemlintError, traceback: Iterable[str] = ()) -> Workload:
+    """The Workload that stands for a target that failed as a whole, in a message that does not repeat its name."""
+    file = str(Path(target.partition(SEPARATOR)[0]).resolve())
+    message = error.message.removeprefix(f"{file} ").removeprefix(f"{target} ")
+    texts = {"message": message, "hint": error.hint or "See the whole traceback with -v."}
+    return failed_target(target, error_of(error, traceback).model_copy(update=texts))
