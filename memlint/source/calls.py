@@ -10,10 +10,7 @@ from memlint.source.text import dotted_name
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from memlint.source.scopes import Scope
-
 _FACTORIES = frozenset({"empty", "ones", "rand", "randn", "zeros"})
-_BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
@@ -40,9 +37,12 @@ def is_literal(node: ast.expr | None, value: object) -> bool:
 
 def called(node: ast.AST | None) -> str:
     """`cuda` of `model.to("cpu").cuda()`, `load` of `torch.load(f)`; empty for what is no call of a name."""
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else dotted_name(node.func)
+    return last_name(node.func) if isinstance(node, ast.Call) else ""
+
+
+def last_name(function: ast.expr) -> str:
+    """`backward` of `self.scaler.scale(loss).backward`."""
+    return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)
 
 
 def chain(node: ast.expr, methods: Collection[str]) -> Iterator[ast.Call]:
@@ -57,11 +57,6 @@ def before(node: ast.expr, methods: Collection[str]) -> ast.expr:
     for call in chain(node, methods):
         node = call.func.value  # type: ignore[attr-defined]
     return node
-
-
-def under_condition(scope: Scope, node: ast.AST) -> bool:
-    """Whether something written in the function decides if `node` runs."""
-    return any(isinstance(parent, _BRANCHES) for parent in scope.around(node))
 
 
 def constant_shape(call: ast.Call) -> tuple[int, ...] | None:

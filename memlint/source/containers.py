@@ -6,6 +6,7 @@ import ast
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memlint.source.calls import called
 from memlint.source.scopes import position
 from memlint.source.taint import Values
 from memlint.source.text import dotted_name
@@ -40,9 +41,8 @@ def kept_values(scope: Scope) -> Iterator[Kept]:
         loop = scope.loops(node)[0]
         if values is None or values.starts_in(container, loop):
             continue
-        found = ((expression, values.of(expression)) for expression in expressions)
-        known = next(((expression, value) for expression, value in found if value), None)
-        if known is not None:
+        pairs = ((expression, values.of(expression)) for expression in expressions)
+        if known := next(((expression, value) for expression, value in pairs if value), None):
             yield Kept(node, container, *known, loop)
 
 
@@ -62,7 +62,7 @@ def returned(scope: Scope, container: str) -> bool:
 
 def read_before_backward(scope: Scope, container: str) -> bool:
     """Whether something is differentiated after the container was read, so that its graphs may be needed."""
-    last = max((position(call) for call in scope.calls if _differentiates(call)), default=None)
+    last = max((position(call) for call in scope.calls if called(call) in _DIFFERENTIATES), default=None)
     return last is not None and any(place < last for place in _reads(scope, container))
 
 
@@ -71,12 +71,7 @@ def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.exp
     made = _containers(scope)
     for node in scope.nodes:
         container, put = "", node
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in _PUTS
-            and node.args
-        ):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and called(node) in _PUTS and node.args:
             held = node.func.value
             container, put = dotted_name(held.value if isinstance(held, ast.Subscript) else held), node.args[0]
         elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List):
@@ -90,14 +85,14 @@ def _puts(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, list[ast.exp
 
 def _containers(scope: Scope) -> set[str]:
     """Names that start as a list or dictionary."""
-    found: set[str] = set()
+    names: set[str] = set()
     for node in scope.nodes:
         if isinstance(node, ast.Assign):
             value = node.value
-            called = dotted_name(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
-            if isinstance(value, ast.List | ast.Dict) or called in ("list", "dict", "defaultdict", "OrderedDict"):
-                found |= {dotted_name(target) for target in node.targets}
-    return found - {""}
+            factory = dotted_name(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+            if isinstance(value, ast.List | ast.Dict) or factory in ("list", "dict", "defaultdict", "OrderedDict"):
+                names |= {dotted_name(target) for target in node.targets}
+    return names - {""}
 
 
 def _parts(node: ast.expr) -> list[ast.expr]:
@@ -114,7 +109,3 @@ def _reads(scope: Scope, container: str) -> Iterator[Position]:
         harmless = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS
         if isinstance(node.ctx, ast.Load) and not harmless:
             yield position(node)
-
-
-def _differentiates(call: ast.Call) -> bool:
-    return ast.unparse(call.func).rpartition(".")[2] in _DIFFERENTIATES

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING
 
+from memlint.source.calls import called
 from memlint.source.text import dotted_name
 
 if TYPE_CHECKING:
@@ -78,32 +79,26 @@ def _carries(scope: Scope, value: ast.expr, names: set[str]) -> bool:
 def _cut(scope: Scope, node: ast.AST, end: ast.AST) -> bool:
     while node is not end:
         parent = scope.parents[node]
-        if isinstance(parent, ast.Call) and _last(parent.func) in _CUTS:
-            return True
-        if isinstance(parent, ast.Compare | ast.JoinedStr):
+        if called(parent) in _CUTS or isinstance(parent, ast.Compare | ast.JoinedStr):
             return True
         node = parent
-    return isinstance(node, ast.Call) and _last(node.func) in _CUTS
+    return called(node) in _CUTS
 
 
 def _gives_away(scope: Scope, node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.Return | ast.Yield | ast.YieldFrom | ast.Await):
         return node.value is not None and _carries(scope, node.value, names)
     if isinstance(node, ast.Call):
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        return not _only_reads(scope, node, names) and any(_carries(scope, value, names) for value in given)
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        return not _only_reads(scope, node, names) and any(_carries(scope, value, names) for value in arguments)
     return False
 
 
 def _only_reads(scope: Scope, call: ast.Call, names: set[str]) -> bool:
-    last = _last(call.func)
+    last = called(call)
     if isinstance(call.func, ast.Name) and last in _READS | _CUTS:
         return True
     if isinstance(call.func, ast.Attribute) and (last in _LOGS | _CUTS or dotted_name(call.func.value) in names):
         return last in _LOGS | _CUTS | _OWN
     qualified = scope.source.qualified_name(call.func) or ""
     return qualified.startswith("torch.") and not qualified.startswith("torch.autograd.")
-
-
-def _last(function: ast.expr) -> str:
-    return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)

@@ -1,4 +1,4 @@
-"""What a Python file imports, seen in its syntax tree: nothing is run."""
+"""What a Python file imports, and under which name it is imported, seen in its syntax tree: nothing is run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memlint.base import cache
+from memlint.base.errors import TargetError, WorkloadError
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
 from memlint.source.trees import walk
@@ -145,3 +146,33 @@ def _encoded(imports: Imports) -> dict[str, Any]:
 def _decoded(entry: Any) -> Imports:
     modules = frozenset(Import(module, level, tuple(names)) for module, level, names in entry["modules"])
     return Imports(modules, frozenset(entry["files"]), bool(entry["undecided"]))
+
+
+def module_name(path: Path) -> tuple[str, Path]:
+    """Dotted name for the file and the folder it is found from.
+
+    Raises WorkloadError for a file that is not valid Python, TargetError for one that cannot be read.
+    """
+    folder, parts = path.parent, [path.stem]
+    if path.name == "__init__.py":
+        folder, parts = path.parent.parent, [path.parent.name]
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    # Relative imports in folders without __init__.py: these are namespace packages.
+    while len(parts) <= _relative_levels(path) and folder != folder.parent:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return ".".join(parts), folder
+
+
+def _relative_levels(path: Path) -> int:
+    """How many folders up the file's relative imports reach: 1 for `from .layers import Block`."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise WorkloadError(f"{path}{line} is not valid Python: {error}") from error
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}") from error
+    return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)

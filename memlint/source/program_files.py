@@ -2,7 +2,7 @@
 
 Modules are looked for as Python looks for them, with its own finder and the search path that a Workload is loaded with.
 One that is nowhere on that path may be on one that the program makes for itself: then it is every file of the project
-that has such a name. So there may be too many parts, and too few only where `undecided` says so.
+that has such a name. So there may be too many files, and too few only where `undecided` says so.
 """
 
 from __future__ import annotations
@@ -20,23 +20,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from memlint.base.errors import MemlintError
 from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.files import python_files
-from memlint.source.imports import EVERYTHING, Import, ImportReader
-from memlint.source.module_names import module_name
+from memlint.source.imports import EVERYTHING, Import, ImportReader, module_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclass(slots=True)
-class Parts:
-    """What a program consists of."""
+class ProgramFiles:
+    """The files that a program consists of."""
 
     files: set[Path] = field(default_factory=set)
     """Absolute, without links. Those of installed packages are left out."""
     words: set[str] = field(default_factory=set)
     """Names of modules in its imports, dotted ones taken apart."""
     undecided: bool = False
-    """Whether it may have parts that nobody can see without running it: then the others are not all there."""
+    """Whether it may have files that nobody can see without running it: then the others are not all there."""
 
 
 class Project:
@@ -46,32 +45,32 @@ class Project:
         """`root` is absolute; with `cache` imports are kept there from run to run."""
         self.root = root
         self._imports = ImportReader(root if cache else None)
-        self._found: dict[tuple[object, ...], tuple[Path, ...]] = {}
+        self._imported: dict[tuple[object, ...], tuple[Path, ...]] = {}
 
-    def parts(self, files: Iterable[Path], modules: Iterable[str] = ()) -> Parts:
-        """Find the parts of a program that begins with `files` and `modules`."""
+    def parts(self, files: Iterable[Path], modules: Iterable[str] = ()) -> ProgramFiles:
+        """Find the files of a program that begins with `files` and `modules`."""
         starts = [file.resolve() for file in files]
         search_path = self._search_path(starts)
-        parts = Parts()
+        program = ProgramFiles()
         pending = list(starts)
         for each in map(Import, modules):
-            parts.words.update(each.words)
+            program.words.update(each.words)
             pending += self._files_of(each, self.root, search_path)
-        while pending and not parts.undecided:
+        while pending and not program.undecided:
             file = pending.pop()
-            if file in parts.files or _is_foreign(file):
+            if file in program.files or _is_foreign(file):
                 continue
-            parts.files.add(file)
+            program.files.add(file)
             pending += _packages(file.parent)
             if file.suffix != ".py":
                 continue
             imports = self._imports(file)
-            parts.undecided = imports.undecided
+            program.undecided = imports.undecided
             pending += [(base / name).resolve() for name in imports.files for base in (file.parent, self.root)]
             for each in imports.modules:
-                parts.words.update(each.words)
+                program.words.update(each.words)
                 pending += self._files_of(each, file.parent, search_path)
-        return parts
+        return program
 
     def _search_path(self, files: Sequence[Path]) -> tuple[str, ...]:
         """`sys.path` where these files are loaded. A package in `src` may be installed from there in any way."""
@@ -82,9 +81,9 @@ class Project:
     def _files_of(self, each: Import, folder: Path, search_path: tuple[str, ...]) -> tuple[Path, ...]:
         """Files that an import runs which stands in a file in `folder`."""
         key = (each, folder) if each.level else (each, search_path)
-        if key not in self._found:
-            self._found[key] = tuple(file.resolve() for file in self._look_for(each, folder, search_path))
-        return self._found[key]
+        if key not in self._imported:
+            self._imported[key] = tuple(file.resolve() for file in self._look_for(each, folder, search_path))
+        return self._imported[key]
 
     def _look_for(self, each: Import, folder: Path, search_path: Sequence[str]) -> Iterator[Path]:
         names = each.module.split(".") if each.module else []
@@ -96,51 +95,47 @@ class Project:
         elif not names or names[0] in sys.builtin_module_names:
             return
         for name in names:
-            found = _find(name, inside)
-            if found is None:
+            module = _find(name, inside)
+            if module is None:
                 yield from self._with_name(names)
                 return
-            if found.file is not None:
-                yield found.file
-                if _is_foreign(found.file):
+            if module.file is not None:
+                yield module.file
+                if _is_foreign(module.file):
                     return
-            inside = found.inside
+            inside = module.inside
         of_package = each.names
         if EVERYTHING in of_package:
-            of_package = tuple(module.name for module in pkgutil.iter_modules(inside))
-        for name in of_package:
-            found = _find(name, inside)
-            if found is not None and found.file is not None:
-                yield found.file
+            of_package = tuple(each.name for each in pkgutil.iter_modules(inside))
+        modules = (_find(name, inside) for name in of_package)
+        yield from (module.file for module in modules if module is not None and module.file is not None)
 
     def _with_name(self, names: Sequence[str]) -> Iterator[Path]:
-        for file in self._by_name[names[-1]]:
-            module = _module_path(file)
-            if module.parts[-len(names) :] == tuple(names):
-                yield file
+        files = self._by_name[names[-1]]
+        return (file for file in files if _module_path(file).parts[-len(names) :] == tuple(names))
 
     @cached_property
     def _by_name(self) -> defaultdict[str, list[Path]]:
-        found = defaultdict(list)
+        files = defaultdict(list)
         for file in python_files([self.root]):
             if file.suffix == ".py":
-                found[_module_path(file).name].append(file)
-        return found
+                files[_module_path(file).name].append(file)
+        return files
 
 
-class _Found(NamedTuple):
+class _Module(NamedTuple):
     file: Path | None
     """None for a package without `__init__.py`."""
     inside: Sequence[str]
     """Folders of the modules in it."""
 
 
-def _find(name: str, folders: Sequence[str]) -> _Found | None:
+def _find(name: str, folders: Sequence[str]) -> _Module | None:
     spec = PathFinder.find_spec(name, folders) if folders else None
     if spec is None:
         return None
     file = Path(spec.origin) if spec.has_location and spec.origin else None
-    return _Found(file, list(spec.submodule_search_locations or ()))
+    return _Module(file, list(spec.submodule_search_locations or ()))
 
 
 def _folder(file: Path) -> Path:

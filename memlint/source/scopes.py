@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
+from memlint.source.calls import called
 from memlint.source.text import dotted_name
 from memlint.source.trees import walk
 
@@ -21,6 +22,7 @@ Position = tuple[int, int]
 """Line and column, for the order in the text."""
 
 _FOR = (ast.For, ast.AsyncFor)
+_BRANCHES = (ast.If, ast.IfExp, ast.BoolOp, ast.ExceptHandler, ast.Match)
 _CLOSED = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda})
 _NO_GRAD = frozenset({"no_grad", "inference_mode", "set_grad_enabled", "_set_grad_enabled"})
 _PLAIN_DECORATORS = frozenset({"staticmethod", "classmethod", "override", "main", "command"})
@@ -97,7 +99,7 @@ class Scope:
         for parent in self.around(node):
             if parent is loop:
                 return False
-            if isinstance(parent, ast.If | ast.IfExp | ast.ExceptHandler | ast.Match | ast.BoolOp):
+            if isinstance(parent, _BRANCHES):
                 return True
         return True
 
@@ -137,6 +139,11 @@ def position(node: ast.expr | ast.stmt) -> Position:
     return node.lineno, node.col_offset
 
 
+def under_condition(scope: Scope, node: ast.AST) -> bool:
+    """Whether something written in the function decides if `node` runs."""
+    return any(isinstance(parent, _BRANCHES) for parent in scope.around(node))
+
+
 def over_batches(loop: Loop | ast.comprehension) -> bool:
     """Whether the loop goes over a data loader, by what it says after `in`."""
     return not isinstance(loop, ast.While) and LOADER.search(ast.unparse(loop.iter).lower()) is not None
@@ -144,12 +151,7 @@ def over_batches(loop: Loop | ast.comprehension) -> bool:
 
 def calls_backward(block: ast.AST) -> bool:
     """Whether something is differentiated in `block`."""
-    return any(isinstance(node, ast.Call) and _last_name(node.func).endswith("backward") for node in walk(block))
-
-
-def _last_name(function: ast.expr) -> str:
-    """`backward` of `self.scaler.scale(loss).backward`."""
-    return function.attr if isinstance(function, ast.Attribute) else dotted_name(function)
+    return any(isinstance(node, ast.Call) and called(node).endswith("backward") for node in walk(block))
 
 
 @lru_cache(maxsize=1)

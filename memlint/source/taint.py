@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from memlint.source.calls import called, is_literal
 from memlint.source.scopes import position
 from memlint.source.text import dotted_name
 
@@ -72,27 +73,17 @@ class Values:
         self._bound: dict[str, list[tuple[Position, Value | None]]] = {}
         self._starts: dict[str, list[Position]] = {}
         self._modules, self._criteria = _made_in(scope)
-        self._tensors = {
-            dotted_name(call.func.value)
-            for call in scope.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and not call.args
-        }
-        self.differentiated = frozenset(
-            dotted_name(call.func.value)
-            for call in scope.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
-        ) | {
+        backward = [call for call in scope.calls if isinstance(call.func, ast.Attribute) and called(call) == "backward"]
+        differentiated = {call: dotted_name(call.func.value) for call in backward}  # type: ignore[attr-defined]
+        self._tensors = {name for call, name in differentiated.items() if not call.args}
+        self.differentiated = frozenset(differentiated.values()) | {
             dotted_name(call.args[0])
             for call in scope.calls
             if call.args
             and dotted_name(call.func).rpartition(".")[2] in ("backward", "scale", "grad", "manual_backward")
         }
         """Names of what `backward` is called on."""
-        engines = {
-            dotted_name(call.func.value)
-            for call in scope.calls
-            if isinstance(call.func, ast.Attribute) and call.func.attr == "backward" and call.args
-        }
+        engines = {name for call, name in differentiated.items() if call.args}
         self._losses = self.differentiated - {name for name in engines if "loss" not in name}
         """Those without what may be an engine, as in `accelerator.backward(loss)`."""
         for node in scope.nodes:
@@ -152,22 +143,22 @@ class Values:
         if isinstance(node.slice.value, str):
             loss = "loss" in node.slice.value
             return replace(_LOSS, graph=inner.graph, on_device=inner.on_device) if loss else inner
-        if node.slice.value == 1 and _called(node.value) in _VALUES_AND_INDICES:
+        if node.slice.value == 1 and called(node.value) in _VALUES_AND_INDICES:
             return replace(inner, graph=False, scalar=False, indices=True)
         return inner
 
     def _call(self, node: ast.Call) -> Value | None:
         name = dotted_name(node.func)
-        last = _called(node)
+        last = called(node)
         qualified = self.scope.source.qualified_name(node.func) or ""
         if last in _TO_PYTHON and (isinstance(node.func, ast.Attribute) or "." not in name):
             return None if last not in ("float", "int", "bool") or "." not in name else self._method(node, last)
         if _LOSS_FUNCTION.fullmatch(qualified) or _CRITERION.fullmatch(last) or name in self._criteria:
-            each = any(keyword.arg == "reduction" and _is(keyword.value, "none") for keyword in node.keywords)
+            each = any(keyword.arg == "reduction" and is_literal(keyword.value, "none") for keyword in node.keywords)
             tensor = _LOSS_FUNCTION.fullmatch(qualified) is not None or name in self._criteria
             return replace(_LOSS, scalar=not each, tensor=tensor)
-        called = name.removesuffix(".forward")
-        if called and (_MODEL.fullmatch(called.rpartition(".")[2]) or called in self._modules) and "(" not in name:
+        model = name.removesuffix(".forward")
+        if model and (_MODEL.fullmatch(model.rpartition(".")[2]) or model in self._modules):
             return _OUTPUT
         if qualified.startswith("torch."):
             known = [value for argument in node.args[:2] if (value := self.of(argument))]
@@ -197,7 +188,7 @@ class Values:
                     self._assign(element, value.elts[number])
                     continue
                 part = whole
-                if whole and number and _called(value) in _VALUES_AND_INDICES:
+                if whole and number and called(value) in _VALUES_AND_INDICES:
                     part = replace(whole, graph=False, indices=True)
                 elif whole and "loss" in dotted_name(element):
                     part = replace(_LOSS, graph=whole.graph, on_device=whole.on_device)
@@ -224,16 +215,6 @@ class Values:
 def _after(value: ast.expr) -> Position:
     """Where the statement that assigns `value` ends: its own right side still has the old meaning."""
     return value.end_lineno or value.lineno, value.end_col_offset or value.col_offset
-
-
-def _called(node: ast.expr) -> str:
-    if not isinstance(node, ast.Call):
-        return ""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else dotted_name(node.func)
-
-
-def _is(node: ast.expr, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value == value
 
 
 def _made_in(scope: Scope) -> tuple[set[str], set[str]]:

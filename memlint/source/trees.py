@@ -33,16 +33,16 @@ _HOLDERS: dict[type[ast.AST], tuple[str, ...]] = {
 
 def children(node: ast.AST) -> list[ast.AST]:
     """Give the nodes directly inside `node`, in the order of its fields, without contexts and operators."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for name in _FIELDS[node.__class__]:
         value = getattr(node, name, None)
         if value.__class__ is list:
             for item in value:
                 if isinstance(item, ast.AST):
-                    found.append(item)  # noqa: PERF401 -- most lists are short
+                    nodes.append(item)  # noqa: PERF401 -- most lists are short
         elif isinstance(value, ast.AST):
-            found.append(value)
-    return found
+            nodes.append(value)
+    return nodes
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 import psutil
 
 from memlint.base.errors import WorkerError
-from memlint.worker.limits import adopt_orphans
+from memlint.worker.process_limits import adopt_orphans
 
 if TYPE_CHECKING:
     import subprocess

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memlint.worker.dependencies import Watch
-from memlint.worker.limits import die_with
+from memlint.worker.process_limits import die_with
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

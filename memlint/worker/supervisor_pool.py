@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from memlint.base.errors import WorkerError
 from memlint.worker.child_exit import unanswered
 from memlint.worker.fork import may_fork
-from memlint.worker.limits import die_with
+from memlint.worker.process_limits import die_with
 from memlint.worker.protocol import Answer
 from memlint.worker.signals import ENDING, signals_wait
 from memlint.worker.supervise import Interrupted, ask

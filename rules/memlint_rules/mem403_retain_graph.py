@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, without_argument
 from memlint.lint.rule import Case, Context, Edit, Findings, Severity, SourceRule
-from memlint.source.calls import argument, called, is_literal, under_condition
-from memlint.source.scopes import Loop, Scope, over_batches, position, scopes, uses_torch
+from memlint.source.calls import argument, called, is_literal
+from memlint.source.scopes import Loop, Scope, over_batches, position, scopes, under_condition, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import Source, dotted_name
 from memlint_rules.growth import GrowsBy, findings

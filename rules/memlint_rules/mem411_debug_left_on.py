@@ -6,8 +6,8 @@ import ast
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.calls import argument, called, is_literal, under_condition, unpacks
-from memlint.source.scopes import Scope, calls_backward, over_batches, scopes, uses_torch
+from memlint.source.calls import argument, called, is_literal, unpacks
+from memlint.source.scopes import Scope, calls_backward, over_batches, scopes, under_condition, uses_torch
 from memlint.source.text import Source, dotted_name
 
 _SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")

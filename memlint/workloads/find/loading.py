@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
-from memlint.source.module_names import module_name
+from memlint.source.imports import module_name
 from memlint.workloads.find import torchvision_schemas
 from memlint.workloads.user_errors import reported
 
