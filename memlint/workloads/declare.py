@@ -125,7 +125,7 @@ def declared_workloads(namespace: Mapping[str, object], module: str, path: Path)
     `namespace` is the module's, `module` its name (what it imports from elsewhere is not its own), `path` its file.
     Raises UsageError for settings that make no sense.
     """
-    found = []
+    workloads = []
     for name, value in namespace.items():
         # A subclass of a decorated class inherits the mark: only the object's own counts.
         settings = getattr(value, "__dict__", {}).get(_MARK)
@@ -135,8 +135,8 @@ def declared_workloads(namespace: Mapping[str, object], module: str, path: Path)
             continue
         settings = {key: _reference(key, setting) for key, setting in settings.items()}
         table = {"name": path.stem if name == FUNCTION else name, **settings, "target": f"{path}::{name}"}
-        found.append(workload_from_table(table, path.parent, f"{path}::{name}", origin="declared"))
-    return tuple(found)
+        workloads.append(workload_from_table(table, path.parent, f"{path}::{name}", origin="declared"))
+    return tuple(workloads)
 
 
 def _is_own(value: object, name: str, module: str) -> bool:

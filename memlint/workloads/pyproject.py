@@ -46,26 +46,26 @@ def workloads_from_tables(
 ) -> tuple[Workload, ...]:
     """Workloads of the value of `tool.memlint.workload`; raises as `read_workloads` does.
 
-    With `lost` tables whose target does not exist cost the others nothing: it gets their names and the errors.
+    With `lost`, a table whose target does not exist costs the others nothing: its name and error go there.
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
         raise UsageError(
             f"{pyproject}: tool.memlint.workload is not a list of tables", "Write [[tool.memlint.workload]]."
         )
-    found = []
+    workloads = []
     for number, table in enumerate(tables, start=1):
         where = f"{pyproject}: workload {table.get('name', number)}"
         try:
-            found.append(workload_from_table(table, pyproject.parent, where, origin="config"))
+            workloads.append(workload_from_table(table, pyproject.parent, where, origin="config"))
         except TargetError as error:
             if lost is None:
                 raise
             lost[str(table.get("name", table["target"]))] = error
-    names = [workload.name for workload in found]
+    names = [workload.name for workload in workloads]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"{pyproject}: two workloads are named {name}", "Give each table a name of its own.")
-    return tuple(found)
+    return tuple(workloads)
 
 
 def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, origin: Origin) -> Workload:
@@ -75,21 +75,10 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             close = get_close_matches(key, KEYS, 1)
             hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
             raise UsageError(f"{where}: unknown key {key}", hint)
-    for key, kind in {
-        "name": str,
-        "target": str,
-        "optimizer": str,
-        "gpu": str,
-        "loss": str,
-        "allocator": str,
-        "arguments": Mapping,
-        "dimensions": Mapping,
-    }.items():
+    for key in ("name", "target", "optimizer", "gpu", "loss", "allocator", "arguments", "dimensions"):
+        kind, noun = (Mapping, "table") if key in {"arguments", "dimensions"} else (str, "text")
         if key in table and not isinstance(table[key], kind):
-            raise UsageError(
-                f"{where}: {key} is {table[key]!r}",
-                "A table is expected." if kind is Mapping else "A text is expected.",
-            )
+            raise UsageError(f"{where}: {key} is {table[key]!r}", f"A {noun} is expected.")
     if "target" not in table:
         raise UsageError(f"{where}: target is missing", 'Write target = "model.py::Name".')
     target = parse_target(table["target"], base)
@@ -152,28 +141,22 @@ def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (
 
 def workload_table(workload: Workload, base: Path | None = None) -> dict[str, object]:
     """Every setting of `workload` by its key in a table; paths are relative to the folder `base`."""
-    settings: dict[str, object] = {
+    inputs, loss = workload.inputs, workload.loss
+    settings = {
         "name": workload.name,
         "target": _relative_target(workload, base),
         "mode": workload.mode,
         "batch": workload.batch,
-    }
-    if workload.dimensions:
-        settings["dimensions"] = workload.dimensions
-    settings |= {
+        "dimensions": workload.dimensions or None,
         "dtype": workload.dtype,
         "optimizer": _relative(workload.optimizer, base),
         "gpu": workload.gpu,
+        "inputs": None if inputs is None else {spec.name: _input_value(spec) for spec in inputs},
+        "loss": None if loss is None else _relative(loss, base),
+        "arguments": workload.arguments or None,
+        "allocator": workload.allocator or None,
     }
-    if workload.inputs is not None:
-        settings["inputs"] = {spec.name: _input_value(spec) for spec in workload.inputs}
-    if workload.loss is not None:
-        settings["loss"] = _relative(workload.loss, base)
-    if workload.arguments:
-        settings["arguments"] = workload.arguments
-    if workload.allocator:
-        settings["allocator"] = workload.allocator
-    return settings
+    return {key: value for key, value in settings.items() if value is not None}
 
 
 def _one_line(text: str) -> str:

@@ -187,7 +187,7 @@ def measured(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, program: object = None, **changes: object
 ) -> dict[str, object]:
     monkeypatch.setattr(Subject, "workload", lambda *_: None)
-    monkeypatch.setattr(run, "real_program", lambda *_: program or FakeProgram(cuda))
+    monkeypatch.setattr(run, "completed_program", lambda *_: program or FakeProgram(cuda))
     return dict(run.measure(request(**changes)).detail)
 
 

@@ -28,7 +28,7 @@ from memlint.validate.measurement import (
 )
 from memlint.validate.phases import Holdings, watched_phases
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.build.construct import real_program
+from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 
@@ -91,7 +91,7 @@ def _measured(asked: MeasureRequest, root: Path) -> Measurement:
     subject, num_steps = asked.subject, asked.num_warmup + asked.num_steps
     with under(subject.conditions):
         # A real program does not look at its GPU, which need not be in the catalogue.
-        program = real_program(subject.workload(root, asked.device), root, asked.device)
+        program = completed_program(subject.workload(root, asked.device), root, asked.device)
         held = Holdings(program, asked.device)
 
         @contextmanager

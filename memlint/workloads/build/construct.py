@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from memlint.workloads.build.dimensions import implied_dimensions, parameters_ta
 from memlint.workloads.user_errors import reported
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
 from memlint.workloads.find.loading import load_object
-from memlint.workloads.build.optimizers import NONE, OptimizerFactory, optimizer_named
+from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.spec import SEQUENCE
 from memlint.workloads.find.target import SEPARATOR, Target, parse_target
@@ -33,18 +33,6 @@ if TYPE_CHECKING:
     from memlint.workloads.spec import Workload
 
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
-
-
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What a target gave."""
-
-    model: nn.Module
-    inputs: Mapping[str, Any] | None = None
-    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None = None
-    optimizer: OptimizerFactory | None = None
-    step: Callable[..., object] | None = None
-    assumptions: tuple[Assumption, ...] = ()
 
 
 @contextmanager
@@ -58,7 +46,7 @@ def simulated_device(gpu: str) -> Iterator[str]:
         yield "cuda" if device.is_cuda else "cpu"
 
 
-def build(workload: Workload, root: Path | None = None) -> Built:
+def build(workload: Workload, root: Path | None = None) -> Construction:
     """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
     target = _target(workload)
     if target.is_config and target.path is not None:
@@ -74,11 +62,11 @@ def build(workload: Workload, root: Path | None = None) -> Built:
     return built
 
 
-def build_object(value: object, workload: Workload) -> Built:
+def build_object(value: object, workload: Workload) -> Construction:
     """Build from what a target names: a model class, a function, a model, a Hugging Face config."""
     if isinstance(value, nn.Module):
         # Each Program has a model of its own: the module's is kept as it was imported.
-        return Built(copy.deepcopy(value))
+        return Construction(copy.deepcopy(value))
     if huggingface.is_config(value):
         return _of_result(huggingface.with_arguments(value, workload.arguments), workload.name)
     if not callable(value):
@@ -104,12 +92,12 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     Runs the model on a virtual device, so not to be called inside one. Where the target itself gives the inputs,
     `inputs` stays None. Raises WorkloadError when none are found, UsageError for dimensions that nothing takes.
     """
-    asked = workload.dimensions
+    declared = workload.dimensions
     assumptions: tuple[Assumption, ...] = ()
     with simulated_device(workload.gpu) as place:
         target = _target(workload)
         value = None if target.is_config else load_object(target, root)
-        workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **asked})
+        workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **declared})
         taking = parameters_taking_sizes(value)
         if workload.inputs is None:
             built = build(workload, root)
@@ -121,11 +109,11 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
                 workload = replace(workload, inputs=inferred.inputs, dimensions=dimensions)
                 assumptions = inferred.assumptions
     named = frozenset().union(*(spec.dimensions for spec in workload.inputs or ()))
-    refuse_untaken(workload, asked, [name for name in workload.dimensions if name in taking or name in named])
+    refuse_untaken(workload, declared, [name for name in workload.dimensions if name in taking or name in named])
     return workload, assumptions
 
 
-def _inferred(workload: Workload, built: Built, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
+def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer casts as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
@@ -141,46 +129,37 @@ def build_program(
 ) -> Program:
     """Program of `workload`, completed first if need be; `device` is PyTorch's name, by default the Workload's GPU."""
     workload, assumptions = complete(workload, root)
+    return replace(completed_program(workload, root, device), changes=tuple(changes), assumptions=list(assumptions))
+
+
+def completed_program(workload: Workload, root: Path | None = None, device: str | None = None) -> Program:
+    """Program of a Workload that `complete` has been through; on a `device` that is there nothing is simulated."""
     place = device or ("cuda" if device_named(workload.gpu).is_cuda else "cpu")
-    return Program(workload, lambda each: _construction(each, root), place, tuple(changes), list(assumptions))
-
-
-def completed_program(workload: Workload, root: Path | None = None) -> Program:
-    """Program of a Workload that `complete` has been through, on its GPU."""
-    place = "cuda" if device_named(workload.gpu).is_cuda else "cpu"
     return Program(workload, lambda each: _construction(each, root), place)
-
-
-def real_program(workload: Workload, root: Path | None, device: str) -> Program:
-    """Program of a Workload that `complete` has been through, for a device that is there: nothing is simulated."""
-    return Program(workload, lambda each: _construction(each, root), device)
 
 
 def _construction(workload: Workload, root: Path | None) -> Construction:
     built = build(workload, root)
-    inputs = (
-        built.inputs if workload.inputs is None else make_inputs(workload.inputs, workload.batch, workload.dimensions)
-    )
+    inputs, loss, optimizer = built.inputs, built.loss, built.optimizer
+    if workload.inputs is not None:
+        inputs = make_inputs(workload.inputs, workload.batch, workload.dimensions)
     if inputs is None:
         raise WorkloadError(f"{workload.name} has no inputs")
-    loss, optimizer = built.loss, built.optimizer
     if workload.loss is not None:
         loss = _callable(workload.loss, "loss", root)
-    if optimizer is None and workload.optimizer != NONE:
-        optimizer = (
-            _callable(workload.optimizer, "optimizer", root)
-            if SEPARATOR in workload.optimizer
-            else optimizer_named(workload.optimizer)
-        )
-    return Construction(built.model, inputs, loss, optimizer, built.step, built.assumptions)
+    if optimizer is None and SEPARATOR in workload.optimizer:
+        optimizer = _callable(workload.optimizer, "optimizer", root)
+    elif optimizer is None and workload.optimizer != NONE:
+        optimizer = optimizer_named(workload.optimizer)
+    return replace(built, inputs=inputs, loss=loss, optimizer=optimizer)
 
 
-def _of_result(value: object, name: str) -> Built:
+def _of_result(value: object, name: str) -> Construction:
     """Read what a function returned."""
     if isinstance(value, nn.Module):
-        return Built(value)
+        return Construction(value)
     if huggingface.is_config(value):
-        return Built(huggingface.model_from_config(value))
+        return Construction(huggingface.model_from_config(value))
     if isinstance(value, Declaration):
         parts: tuple[object, ...] = (value.model, value.inputs, value.loss, value.optimizer, value.step)
     elif isinstance(value, tuple) and len(value) in {2, 3}:
@@ -193,7 +172,7 @@ def _of_result(value: object, name: str) -> Built:
     for part, what in ((loss, "loss"), (optimizer, "optimizer"), (step, "step")):
         if part is not None and not callable(part):
             raise WorkloadError(f"{name} gives a {type(part).__name__} where the {what} belongs", _RETURNS)
-    return Built(model, _named(inputs), loss, optimizer, step)  # type: ignore[arg-type]
+    return Construction(model, _named(inputs), loss, optimizer, step)  # type: ignore[arg-type]
 
 
 def _named(inputs: object) -> Mapping[str, Any] | None:

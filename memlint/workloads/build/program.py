@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,7 @@ from memlint.tracing.records import Assumption
 from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from memlint.workloads.build.optimizers import OptimizerFactory
     from memlint.workloads.spec import Workload
@@ -25,19 +27,25 @@ _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
 
 
+Loss = Callable[[Any, Mapping[str, Any]], torch.Tensor]
+"""Called as `loss(output, inputs)`; gives a scalar."""
+Step = Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object]
+"""The user's own loop body, called as `step(model, inputs, optimizer)`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Construction:
     """A model on the host, and what is needed to take a step of it."""
 
     model: torch.nn.Module
-    inputs: Mapping[str, Any]
-    """Host tensors by parameter name; digits are positions."""
-    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None
+    inputs: Mapping[str, Any] | None = None
+    """Host tensors by parameter name; digits are positions. None where the target gives none; a Program has some."""
+    loss: Loss | None = None
     """None: the model's own, or the mean of its outputs."""
-    optimizer: OptimizerFactory | None
-    """None: no optimizer step."""
-    step: Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object] | None = None
-    """The user's own loop body; None: the ordinary step of the mode."""
+    optimizer: OptimizerFactory | None = None
+    """None: the Workload's, or no optimizer step."""
+    step: Step | None = None
+    """None: the ordinary step of the mode."""
     assumptions: tuple[Assumption, ...] = ()
 
 
@@ -59,8 +67,8 @@ class Program:
     optimizer: torch.optim.Optimizer | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler | None = None
-    loss: Callable[[Any, Mapping[str, Any]], torch.Tensor] | None = None
-    own_step: Callable[[torch.nn.Module, Mapping[str, Any], torch.optim.Optimizer | None], object] | None = None
+    loss: Loss | None = None
+    own_step: Step | None = None
     accumulation_steps: int = 1
     """Forwards and backwards before the optimizer steps; each takes the inputs as they are."""
 
@@ -80,11 +88,11 @@ class Program:
             dtype = _CASTS.get(self.workload.dtype)
             model = built.model if dtype is None else built.model.to(dtype)
             self.model = model.to(self.device).train(self.workload.mode == "train")
-            self.inputs = tree_map(self._on_device, dict(built.inputs))
+            self.inputs = tree_map(self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
         if self.own_step is not None and self.workload.dtype in _AUTOCASTS:
-            left = "leaves the weights float32; the step is the program's own and enters autocast itself"
-            self._assume(Assumption(f"{self.workload.dtype} {left}", None))
+            text = "leaves the weights float32; the step is the program's own and enters autocast itself"
+            self._assume(Assumption(f"{self.workload.dtype} {text}", None))
         for change in self.changes:
             change(self)
         if self.workload.mode == "train":
@@ -207,11 +215,7 @@ def mean_of(output: object) -> torch.Tensor:
             f"the model gives a {type(output).__name__} with no tensor that needs a gradient",
             'Declare a loss, or set mode = "inference".',
         )
-    means = [(tensor.abs() if tensor.is_complex() else tensor).mean() for tensor in tensors]
-    total = means[0]
-    for mean in means[1:]:
-        total = total + mean
-    return total
+    return reduce(operator.add, [(tensor.abs() if tensor.is_complex() else tensor).mean() for tensor in tensors])
 
 
 def _is_loss(value: object) -> bool:
