@@ -1,17 +1,20 @@
-"""A Prediction beside a Measurement."""
+"""What memlint says of a Subject beside what a device said of it. Sizes are bytes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections import Counter
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from memlint.base.units import format_nbytes
-from memlint.validate.measurement import Measurement
-from memlint.validate.prediction import Prediction
+from memlint.memory.estimate import Interval
+from memlint.report.model import CategoryName, PhaseName
+from memlint.validate.measurement import Allocation, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping, Sequence
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 COMPARED: tuple[Measure, ...] = ("requested", "allocated", "reserved", "device")
@@ -21,10 +24,38 @@ TOO_LOW = 0.01
 """The share by which an estimate may fall short before it counts as too low."""
 
 
-class Row(BaseModel):
-    """One number of both, in bytes."""
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
-    model_config = ConfigDict(frozen=True)
+
+class Prediction(_Record):
+    """The numbers of a Subject's Estimate that a device can be asked for as well, or `error`."""
+
+    name: str
+    """The Subject's."""
+    peaks: dict[Measure, Interval] = {}
+    phase_peaks: dict[PhaseName, int] = {}
+    """The most requested bytes in each phase."""
+    categories: dict[CategoryName, int] = {}
+    """The most bytes of each category at once, which need not be at the peak."""
+    peak_phase: PhaseName = "other"
+    peak_op: str = ""
+    allocations: list[Allocation] = []
+    """Every Buffer in the order of birth, where that is wanted."""
+    error: str | None = None
+    """Why there is no Estimate."""
+    skipped: str | None = None
+    """The reason, where it is this machine's and not the Workload's: a package is missing."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if bool(self.peaks) == (self.error is not None):
+            raise ValueError("a prediction has peaks or an error")
+        return self
+
+
+class Figure(_Record):
+    """One number of both."""
 
     name: str
     predicted: int
@@ -43,10 +74,8 @@ class Row(BaseModel):
         return self.difference / self.measured if self.measured else float(self.difference != 0)
 
 
-class Cap(BaseModel):
+class Cap(_Record):
     """What came of running with the estimate as a hard limit."""
-
-    model_config = ConfigDict(frozen=True)
 
     limit: int
     """Bytes the allocator was allowed to reserve: the estimate."""
@@ -56,62 +85,71 @@ class Cap(BaseModel):
     """Times the allocator had to release cached segments to stay below."""
 
 
-class Comparison(BaseModel):
+class Comparison(_Record):
     """A Measurement and what memlint says of the same Subject."""
-
-    model_config = ConfigDict(frozen=True)
 
     measurement: Measurement
     prediction: Prediction
     cap: Cap | None = None
 
-    def row(self, name: Measure) -> Row | None:
+    def peak(self, name: Measure) -> Figure | None:
         """The peak called `name`; None where one of both does not have it."""
         measured, predicted = getattr(self.measurement.peaks, name), self.prediction.peaks.get(name)
         if measured is None or predicted is None:
             return None
-        return Row(name=name, predicted=predicted.estimate, measured=measured, low=predicted.low, high=predicted.high)
+        low, estimate, high = predicted
+        return Figure(name=name, predicted=estimate, measured=measured, low=low, high=high)
 
-    def rows(self) -> list[Row]:
+    def peaks(self) -> list[Figure]:
         """All peaks that both have."""
-        return [row for name in COMPARED if (row := self.row(name)) is not None]
+        return [figure for name in COMPARED if (figure := self.peak(name)) is not None]
 
     @property
-    def main(self) -> Row | None:
+    def main(self) -> Figure | None:
         """The peak an estimate is judged by: allocated bytes on a GPU, requested ones on the host."""
-        return self.row("allocated") or self.row("requested")
+        return self.peak("allocated") or self.peak("requested")
+
+    @property
+    def error(self) -> float:
+        """That of the main peak; 0 without one."""
+        return self.main.error if self.main is not None else 0.0
 
     @property
     def is_too_low(self) -> bool:
         """Whether the estimate falls short by more than `TOO_LOW`."""
-        return self.main is not None and self.main.error < -TOO_LOW
+        return self.error < -TOO_LOW
 
-    def phases(self) -> list[Row]:
+    def phases(self) -> list[Figure]:
         """The most requested bytes in each phase."""
         measured = {phase: peaks.requested for phase, peaks in self.measurement.phase_peaks.items()}
-        return list(_rows(self.prediction.phase_peaks, measured))
+        return _figures(self.prediction.phase_peaks, measured)
 
-    def categories(self) -> list[Row]:
+    def categories(self) -> list[Figure]:
         """The most bytes of what a program holds, each category on its own."""
-        return list(_rows(self.prediction.categories, self.measurement.categories))
+        return _figures(self.prediction.categories, self.measurement.categories)
 
     def reason(self) -> str:
         """Where the two part: the widest phase, the categories that differ, the operators at the two peaks."""
-        phases = sorted((row for row in self.phases() if row.difference), key=lambda row: -abs(row.difference))
-        held = [row for row in self.categories() if row.difference]
-        parts = [f"{row.name} {_signed(row.difference)}" for row in (*phases[:1], *held)]
-        there, here = self.measurement.peak_op, self.prediction.peak_op
-        if there and here and _operator(there) != _operator(here):
-            parts.append(f"measured peak at {there}, predicted at {here}")
-        elif here:
-            parts.append(f"peak at {here}")
+        phases = sorted(self.phases(), key=lambda figure: -abs(figure.difference))
+        parts = [
+            f"{figure.name} {'+' if figure.difference > 0 else ''}{format_nbytes(figure.difference)}"
+            for figure in (*phases[:1], *self.categories())
+            if figure.difference
+        ]
+        measured, predicted = self.measurement.peak_op, self.prediction.peak_op
+        if measured and predicted and _operator(measured) != _operator(predicted):
+            parts.append(f"measured peak at {measured}, predicted at {predicted}")
+        elif predicted:
+            parts.append(f"peak at {predicted}")
         return "; ".join(parts)
 
 
-def _rows(predicted: Mapping[Any, int], measured: Mapping[Any, int]) -> Iterator[Row]:
-    for name, nbytes in measured.items():
-        if name in predicted:
-            yield Row(name=name, predicted=predicted[name], measured=nbytes)
+def _figures(predicted: Mapping[Any, int], measured: Mapping[Any, int]) -> list[Figure]:
+    return [
+        Figure(name=name, predicted=predicted[name], measured=nbytes)
+        for name, nbytes in measured.items()
+        if name in predicted
+    ]
 
 
 def _operator(text: str) -> str:
@@ -119,5 +157,37 @@ def _operator(text: str) -> str:
     return text.replace("::", ".").removeprefix("aten.").partition(".")[0]
 
 
-def _signed(nbytes: int) -> str:
-    return f"{'+' if nbytes > 0 else ''}{format_nbytes(nbytes)}"
+class Difference(NamedTuple):
+    """A run of allocations that only one side has, or that are others on both sides."""
+
+    predicted: tuple[Allocation, ...]
+    measured: tuple[Allocation, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes more were measured than predicted."""
+        return sum(a.nbytes for a in self.measured) - sum(a.nbytes for a in self.predicted)
+
+
+def differences(predicted: Sequence[Allocation], measured: Sequence[Allocation]) -> list[tuple[Difference, int]]:
+    """Every Difference with the times it comes, in the order of its first.
+
+    Allocations are matched by size and phase: operators have one name where they are called and another where they
+    allocate.
+    """
+    here, there = ([(a.nbytes, a.phase) for a in side] for side in (predicted, measured))
+    start = _num_common(here, there)
+    end = _num_common(here[start:][::-1], there[start:][::-1])
+    matcher = SequenceMatcher(None, here[start : len(here) - end], there[start : len(there) - end], autojunk=False)
+    counts = Counter(
+        Difference(tuple(predicted[start + i1 : start + i2]), tuple(measured[start + j1 : start + j2]))
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+        if tag != "equal"
+    )
+    return list(counts.items())
+
+
+def _num_common(first: Sequence[object], second: Sequence[object]) -> int:
+    """How many items both begin with."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

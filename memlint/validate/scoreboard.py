@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict
 from memlint.validate.comparison import COMPARED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memlint.validate.comparison import Comparison, Measure
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
-"""Names of lines that are no families: everything, and the two halves of the suite."""
+"""Names of groups that are no families: everything, and the two halves of the suite."""
 
 WORST = 10
 _TOLERANCE = 1e-4
@@ -34,7 +34,7 @@ class Spread(_Record):
     """The smallest error that 95 % do not exceed."""
 
 
-class Line(_Record):
+class GroupErrors(_Record):
     """The errors of one group."""
 
     family: str
@@ -47,8 +47,8 @@ class Line(_Record):
     """The share of estimates that are equal to the byte."""
 
 
-class Bad(_Record):
-    """One of the worst estimates."""
+class WorstEstimate(_Record):
+    """One of the worst."""
 
     name: str
     family: str
@@ -62,8 +62,8 @@ class Score(_Record):
 
     gpu: str
     torch: str
-    lines: list[Line]
-    worst: list[Bad]
+    lines: list[GroupErrors]
+    worst: list[WorstEstimate]
     """Worst first; without those that are exact."""
     failed: dict[str, str] = {}
     """Names of Subjects without an estimate, and why."""
@@ -85,31 +85,28 @@ def scoreboard(comparisons: Iterable[Comparison]) -> Scoreboard:
 
 
 def worse(now: Scoreboard, before: Scoreboard) -> list[str]:
-    """What is worse now than before, one sentence each; groups that `now` does not have are left out."""
-    lines = {(score.gpu, score.torch, line.family): line for score in now.scores for line in score.lines}
-    present = {(score.gpu, score.torch) for score in now.scores}
-    found = []
-    for score in before.scores:
-        if (score.gpu, score.torch) not in present:
-            continue
-        for old in score.lines:
-            place = f"{score.gpu}, torch {score.torch}, {old.family}"
-            line = lines.get((score.gpu, score.torch, old.family))
-            if line is None or line.count < old.count:
-                found.append(f"{place}: {line.count if line else 0} workloads, were {old.count}")
-                continue
-            found += [f"{place}: {text}" for text in _worse(line, old)]
-    return found
+    """What is worse now than before, one sentence each; GPUs and versions that `now` does not have are left out."""
+    known = {(score.gpu, score.torch): {line.family: line for line in score.lines} for score in now.scores}
+    return [
+        f"{score.gpu}, torch {score.torch}, {old.family}: {text}"
+        for score in before.scores
+        if (score.gpu, score.torch) in known
+        for old in score.lines
+        for text in _worse(known[score.gpu, score.torch].get(old.family), old)
+    ]
 
 
-def _worse(line: Line, old: Line) -> Iterable[str]:
+def _worse(now: GroupErrors | None, old: GroupErrors) -> Iterator[str]:
+    if now is None or now.count < old.count:
+        yield f"{now.count if now else 0} workloads, were {old.count}"
+        return
     for name, spread in old.spreads.items():
         for key in ("median", "p95"):
-            was, now = getattr(spread, key), getattr(line.spreads[name], key)
-            if now > was + _TOLERANCE:
-                yield f"{key} error of {name} {now:.2%}, was {was:.2%}"
-    if line.too_low > old.too_low + _TOLERANCE:
-        yield f"too low {line.too_low:.1%}, were {old.too_low:.1%}"
+            was, error = getattr(spread, key), getattr(now.spreads[name], key)
+            if error > was + _TOLERANCE:
+                yield f"{key} error of {name} {error:.2%}, was {was:.2%}"
+    if now.too_low > old.too_low + _TOLERANCE:
+        yield f"too low {now.too_low:.1%}, were {old.too_low:.1%}"
 
 
 def _score(gpu: str, torch: str, group: Sequence[Comparison]) -> Score:
@@ -122,48 +119,41 @@ def _score(gpu: str, torch: str, group: Sequence[Comparison]) -> Score:
         FITTED: [c for c in known if not c.measurement.subject.holdout],
         HELD_OUT: [c for c in known if c.measurement.subject.holdout],
     }
-    bad = sorted((c for c in known if _error(c)), key=lambda c: (-abs(_error(c)), c.measurement.subject.name))
+    wrong = sorted((c for c in known if c.error), key=lambda c: (-abs(c.error), c.measurement.subject.name))
     return Score(
         gpu=gpu,
         torch=torch,
-        lines=[_line(name, members) for name, members in (*halves.items(), *sorted(families.items())) if members],
-        worst=[_bad(comparison) for comparison in bad[:WORST]],
+        lines=[_errors(name, members) for name, members in (*halves.items(), *sorted(families.items())) if members],
+        worst=[
+            WorstEstimate(
+                name=subject.name,
+                family=subject.family,
+                holdout=subject.holdout,
+                error=comparison.error,
+                reason=comparison.reason(),
+            )
+            for comparison in wrong[:WORST]
+            for subject in (comparison.measurement.subject,)
+        ],
         failed={c.measurement.subject.name: c.prediction.error or "" for c in group if c.main is None},
     )
 
 
-def _line(family: str, group: Sequence[Comparison]) -> Line:
-    return Line(
+def _errors(family: str, group: Sequence[Comparison]) -> GroupErrors:
+    return GroupErrors(
         family=family,
         count=len(group),
         spreads={name: spread for name in COMPARED if (spread := _spread(group, name)) is not None},
         too_low=sum(comparison.is_too_low for comparison in group) / len(group),
-        exact=sum(not _error(comparison) for comparison in group) / len(group),
+        exact=sum(not comparison.error for comparison in group) / len(group),
     )
 
 
 def _spread(group: Sequence[Comparison], name: Measure) -> Spread | None:
-    errors = sorted(abs(row.error) for comparison in group if (row := comparison.row(name)) is not None)
-    if not errors:
-        return None
-    return Spread(median=_quantile(errors, 0.5), p95=_quantile(errors, 0.95))
+    errors = sorted(abs(peak.error) for comparison in group if (peak := comparison.peak(name)) is not None)
+    return Spread(median=_quantile(errors, 0.5), p95=_quantile(errors, 0.95)) if errors else None
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     """The smallest of `ordered` that at least `share` of them do not exceed."""
     return ordered[math.ceil(share * len(ordered)) - 1]
-
-
-def _error(comparison: Comparison) -> float:
-    return comparison.main.error if comparison.main is not None else 0.0
-
-
-def _bad(comparison: Comparison) -> Bad:
-    subject = comparison.measurement.subject
-    return Bad(
-        name=subject.name,
-        family=subject.family,
-        holdout=subject.holdout,
-        error=_error(comparison),
-        reason=comparison.reason(),
-    )

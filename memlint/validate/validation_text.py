@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.report.text_style import TextStyle, cut, table
-from memlint.validate.events import differences
+from memlint.report.text_style import cut, table
+from memlint.validate.comparison import COMPARED, differences
 from memlint.validate.scoreboard import FITTED, HELD_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memlint.report.text_style import TextStyle
-    from memlint.validate.comparison import Comparison, Row
+    from memlint.validate.comparison import Comparison, Figure
     from memlint.validate.measurement import Allocation, Measurement
-    from memlint.validate.scoreboard import Line, Score, Scoreboard
+    from memlint.validate.scoreboard import GroupErrors, Score, Scoreboard
 
 _CLOSE = 0.01
 _LISTED = 40  # differences of allocations
@@ -34,8 +34,7 @@ def render_comparison(comparison: Comparison, paint: TextStyle) -> str:
 def render_measurement(measurement: Measurement, paint: TextStyle) -> str:
     """What was measured, in one line."""
     peaks = measurement.peaks
-    names = [name for name in ("requested", "allocated", "reserved", "device") if getattr(peaks, name) is not None]
-    numbers = ", ".join(f"{name} {format_nbytes(getattr(peaks, name))}" for name in names)
+    numbers = ", ".join(f"{name} {format_nbytes(n)}" for name in COMPARED if (n := getattr(peaks, name)) is not None)
     return f"{paint(measurement.subject.name, bold=True)}: {numbers}"
 
 
@@ -47,13 +46,10 @@ def _comparison(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
     yield paint(f"{subject.name}", bold=True) + f" ({subject.table['target']})"
     yield paint(f"  {', '.join(settings)}; on {machine.title}, torch {machine.torch}", dim=True)
     yield ""
-    phases, categories = comparison.phases(), comparison.categories()
-    rows = [("", *(paint(text, dim=True) for text in ("predicted", "measured", "error")), "")]
-    rows += [_row(row, paint) for row in comparison.rows()]
-    rows += [_row(row, paint) for row in phases]
-    rows += [_row(row, paint) for row in categories]
-    lines = list(table(rows, _ALIGNMENT))
-    first, second = 1 + len(comparison.rows()), 1 + len(comparison.rows()) + len(phases)
+    peaks, phases, categories = comparison.peaks(), comparison.phases(), comparison.categories()
+    heads = ("", *(paint(text, dim=True) for text in ("predicted", "measured", "error")), "")
+    lines = list(table([heads, *(_figure(each, paint) for each in (*peaks, *phases, *categories))], _ALIGNMENT))
+    first, second = 1 + len(peaks), 1 + len(peaks) + len(phases)
     yield from lines[:first]
     if phases:
         yield from (paint("  requested at most in each phase", dim=True), *lines[first:second])
@@ -73,17 +69,17 @@ def _comparison(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
 
 
 def _events(comparison: Comparison, paint: TextStyle) -> Iterator[str]:
-    here, there = comparison.prediction.allocations, comparison.measurement.allocations
-    found = differences(here, there)
-    yield paint(f"  allocations, in order: {len(here)} predicted, {len(there)} measured", dim=True)
-    if not found:
-        yield f"  {paint('all of the same size in the same phase', 'green')}"
+    predicted, measured = comparison.prediction.allocations, comparison.measurement.allocations
+    yield paint(f"  allocations, in order: {len(predicted)} predicted, {len(measured)} measured", dim=True)
     rows = [
         (f"  {count} x", cut(_list(difference.predicted), _COLUMN), cut(_list(difference.measured), _COLUMN))
-        for difference, count in sorted(found, key=lambda item: -abs(item[0].nbytes))[:_LISTED]
+        for difference, count in sorted(differences(predicted, measured), key=lambda item: -abs(item[0].nbytes))
     ]
     if rows:
-        yield from table([("", "only predicted", "only measured"), *rows], ("right", "left", "left"))
+        heads = ("", "only predicted", "only measured")
+        yield from table([heads, *rows[:_LISTED]], ("right", "left", "left"))
+    else:
+        yield f"  {paint('all of the same size in the same phase', 'green')}"
 
 
 def _list(allocations: Sequence[Allocation]) -> str:
@@ -91,18 +87,18 @@ def _list(allocations: Sequence[Allocation]) -> str:
     return ", ".join(shown) + (f" and {len(allocations) - _SHOWN} more" if len(allocations) > _SHOWN else "")
 
 
-def _row(row: Row, paint: TextStyle) -> tuple[str, ...]:
-    between = ""
-    if row.low is not None and row.high is not None and row.low != row.high:
-        inside = row.low <= row.measured <= row.high
-        between = f"{'within' if inside else 'outside'} {format_nbytes(row.low)} to {format_nbytes(row.high)}"
-    color = "green" if not row.difference else "yellow" if abs(row.error) <= _CLOSE else "red"
+def _figure(figure: Figure, paint: TextStyle) -> tuple[str, ...]:
+    interval = ""
+    if figure.low is not None and figure.high is not None and figure.low != figure.high:
+        word = "within" if figure.low <= figure.measured <= figure.high else "outside"
+        interval = f"{word} {format_nbytes(figure.low)} to {format_nbytes(figure.high)}"
+    color = "green" if not figure.difference else "yellow" if abs(figure.error) <= _CLOSE else "red"
     return (
-        f"  {row.name.replace('_', ' ')}",
-        format_nbytes(row.predicted),
-        format_nbytes(row.measured),
-        paint(_signed(row.error) if row.difference else "exact", color),
-        paint(between, dim=True),
+        f"  {figure.name.replace('_', ' ')}",
+        format_nbytes(figure.predicted),
+        format_nbytes(figure.measured),
+        paint(_signed(figure.error) if figure.difference else "exact", color),
+        paint(interval, dim=True),
     )
 
 
@@ -129,7 +125,7 @@ def _score(score: Score, paint: TextStyle) -> Iterator[str]:
         yield f"  {paint(name, 'red')}: no estimate: {error}"
 
 
-def _cells(lines: Sequence[Line]) -> list[tuple[str, ...]]:
+def _cells(lines: Sequence[GroupErrors]) -> list[tuple[str, ...]]:
     """A header, then one row per line; median and 95th percentile of each peak the device has."""
     names = list(lines[0].spreads) if lines else []
     header = ("family", "count", *(f"{name} {what}" for name in names for what in ("median", "95 %")))
@@ -175,14 +171,16 @@ def render_accuracy(board: Scoreboard, holdouts: Iterable[str]) -> str:
         header, *rows = _cells(score.lines)
         blocks.append(_markdown(header, rows, ("left", *["right"] * (len(header) - 1))))
         if score.worst:
-            worst = [(bad.name, bad.family, _half(bad.holdout), _signed(bad.error), bad.reason) for bad in score.worst]
+            worst = [
+                (bad.name, bad.family, HELD_OUT if bad.holdout else FITTED, _signed(bad.error), bad.reason)
+                for bad in score.worst
+            ]
             titles = ("worst", "family", "half", "error", "where the two part")
             blocks.append(_markdown(titles, worst, ("left", "left", "left", "right", "left")))
         else:
             blocks.append("Every estimate is equal to the byte.")
         if score.failed:
-            failed = [(name, error) for name, error in score.failed.items()]
-            blocks.append(_markdown(("no estimate", "why"), failed, ("left", "left")))
+            blocks.append(_markdown(("no estimate", "why"), list(score.failed.items()), ("left", "left")))
     names = sorted(set(holdouts))
     if names:
         blocks.append("## Held out of every fit")
@@ -193,7 +191,3 @@ def render_accuracy(board: Scoreboard, holdouts: Iterable[str]) -> str:
 def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> str:
     cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     return tabulate(cells, list(header), tablefmt="pipe", colalign=alignment, disable_numparse=True)
-
-
-def _half(holdout: bool) -> str:
-    return HELD_OUT if holdout else FITTED

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from memlint.validate.comparison import Comparison
+from memlint.memory.estimate import Interval
+from memlint.validate.comparison import Comparison, Prediction
 from memlint.validate.measurement import Flags, Machine, Measurement, Peaks, Subject
-from memlint.validate.prediction import Prediction, Range
 
 MACHINE = Machine(gpu="cpu", title="x86_64", torch="2.13.0+cpu", python="3.11.7")
 GPU = Machine(gpu="h200", title="NVIDIA H200", torch="2.13.0+cu130", python="3.11.7")
@@ -46,10 +46,10 @@ def measurement(name: str = "net", requested: int = 1000, *, gpu: bool = False, 
 
 def prediction(name: str = "net", requested: int = 1000, **changes: Any) -> Prediction:
     peaks = {
-        "requested": Range(requested, requested, requested),
-        "allocated": Range(requested, requested, requested + 100),
-        "reserved": Range(2 * requested, 2 * requested, 3 * requested),
-        "device": Range(3 * requested, 3 * requested, 3 * requested),
+        "requested": Interval(requested, requested, requested),
+        "allocated": Interval(requested, requested, requested + 100),
+        "reserved": Interval(2 * requested, 2 * requested, 3 * requested),
+        "device": Interval(3 * requested, 3 * requested, 3 * requested),
     }
     return Prediction(
         name=name,

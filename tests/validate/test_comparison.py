@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from memlint.commands.validate.measuring import Outcome, exit_status
+from memlint.commands.validate.command import Validation
+from memlint.commands.validate.measuring import Outcome
 from memlint.report.text_style import TextStyle
-from memlint.validate.comparison import Cap, Comparison
+from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import catalogue_name
-from memlint.validate.prediction import Prediction
 from memlint.validate.scoreboard import scoreboard, worse
 from memlint.validate.validation_text import render_accuracy, render_comparison, render_scoreboard
 from tests.validate.samples import comparison, measurement, prediction
 
 
 def test_errors_are_shares_of_what_was_measured() -> None:
-    (row,) = comparison(1000, 990).rows()
+    (row,) = comparison(1000, 990).peaks()
     assert (row.name, row.difference, row.error) == ("requested", -10, -0.01)
 
 
 def test_a_gpu_is_compared_by_every_peak_both_have() -> None:
-    rows = comparison(1000, 1000, gpu=True).rows()
+    rows = comparison(1000, 1000, gpu=True).peaks()
     assert [row.name for row in rows] == ["requested", "allocated", "reserved"]
 
 
@@ -51,13 +51,18 @@ def test_the_text_says_each_number_and_its_error() -> None:
     assert "out of memory" in render_comparison(capped, TextStyle())
 
 
+def status(outcomes: list[Outcome]) -> int:
+    compared = [outcome.comparison for outcome in outcomes if outcome.comparison is not None]
+    return Validation(compared, outcomes).status
+
+
 def test_the_status_says_the_worst_that_happened() -> None:
     good, low = comparison(1000, 1000), comparison(1000, 900)
     capped = good.model_copy(update={"cap": Cap(limit=1, held=False)})
-    assert exit_status([Outcome("a", comparison=good), Outcome("b", skipped="too big")]) == 0
-    assert exit_status([Outcome("a", comparison=low)]) == 1
-    assert exit_status([Outcome("a", comparison=capped)]) == 1
-    assert exit_status([Outcome("a", comparison=low), Outcome("b", error=ValueError())]) == 2  # type: ignore[arg-type]
+    assert status([Outcome("a", comparison=good), Outcome("b", skipped="too big")]) == 0
+    assert status([Outcome("a", comparison=low)]) == 1
+    assert status([Outcome("a", comparison=capped)]) == 1
+    assert status([Outcome("a", comparison=low), Outcome("b", error=ValueError())]) == 2  # type: ignore[arg-type]
 
 
 def many() -> list[Comparison]:
@@ -83,7 +88,7 @@ def test_a_scoreboard_sums_up_by_gpu_half_and_family() -> None:
 
 
 def test_what_could_not_be_estimated_is_named_and_counts_for_nothing() -> None:
-    broken = Comparison(measurement=measurement("bad"), prediction=Prediction.failed("bad", "no shape inference"))
+    broken = Comparison(measurement=measurement("bad"), prediction=Prediction(name="bad", error="no shape inference"))
     (score,) = scoreboard([broken, comparison(1000, 1000)]).scores
     assert score.failed == {"bad": "no shape inference"}
     assert score.lines[0].count == 1

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from memlint.commands.validate import command
-from memlint.commands.validate.command import Options, Result
+from memlint.commands.validate.command import Options, Validation
 from memlint.report.text_style import TextStyle
 from memlint.validate.scoreboard import Scoreboard, scoreboard, worse
 from memlint.validate.store import read_measurements
@@ -32,7 +32,7 @@ def test_every_small_workload_is_measured_on_the_host() -> None:
 
 
 @pytest.fixture(scope="module")
-def result() -> Result:
+def result() -> Validation:
     recorded = {score.torch.rpartition(".")[0] for score in baseline().scores}
     mine = torch.__version__.partition("+")[0].rpartition(".")[0]
     if mine not in recorded:
@@ -44,17 +44,17 @@ def baseline() -> Scoreboard:
     return Scoreboard.model_validate_json(BASELINE.read_bytes())
 
 
-def test_the_scoreboard_is_no_worse_than_the_committed_one(result: Result) -> None:
+def test_the_scoreboard_is_no_worse_than_the_committed_one(result: Validation) -> None:
     assert worse(scoreboard(result.comparisons), baseline()) == [], (
         f"Mend the model; if the change is right, write {BASELINE.name} anew as fixtures/measurements/README.md says."
     )
 
 
-def test_every_recorded_workload_has_an_estimate(result: Result) -> None:
+def test_every_recorded_workload_has_an_estimate(result: Validation) -> None:
     assert [c.measurement.subject.name for c in result.comparisons if c.prediction.error is not None] == []
 
 
-def test_the_page_is_what_the_command_prints(result: Result) -> None:
+def test_the_page_is_what_the_command_prints(result: Validation) -> None:
     assert result.rendered("markdown", TextStyle()) == PAGE.read_text(encoding="utf-8"), (
         f"Write {PAGE.name} anew as its first paragraph says."
     )

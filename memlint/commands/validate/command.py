@@ -12,10 +12,8 @@ from memlint.commands.validate.measuring import (
     ALLOCATOR_VARIABLES,
     Outcome,
     Session,
-    exit_status,
     find_subjects,
     require_torch,
-    status_of,
 )
 from memlint.config import find_settings, override
 from memlint.validate.scoreboard import scoreboard
@@ -63,19 +61,22 @@ class Options:
         return {name: getattr(self, name) for name in names}
 
 
-@dataclass(slots=True)
-class Result:
+@dataclass(frozen=True, slots=True)
+class Validation:
     """What came of it all."""
 
-    comparisons: list[Comparison] = field(default_factory=list)
+    comparisons: list[Comparison]
     outcomes: list[Outcome] = field(default_factory=list)
+    """Of what was measured."""
     summed_up: bool = False
     """Whether many were compared, so that a scoreboard says more than each of them."""
 
     @property
     def status(self) -> int:
-        """The exit status."""
-        return max(exit_status(self.outcomes), status_of(self.comparisons))
+        """0: all is well; 1: an estimate is too low, or did not hold as a limit; 2: something went wrong."""
+        if self.errors or any(comparison.prediction.error is not None for comparison in self.comparisons):
+            return 2
+        return int(any(c.is_too_low or (c.cap is not None and not c.cap.held) for c in self.comparisons))
 
     @property
     def errors(self) -> list[tuple[str, MemlintError]]:
@@ -86,8 +87,8 @@ class Result:
         """As text, JSON or Markdown, that ends with a newline."""
         board = scoreboard(self.comparisons)
         if output_format == "markdown":
-            held_out = (c.measurement.subject for c in self.comparisons if c.measurement.subject.holdout)
-            return render_accuracy(board, (subject.name for subject in held_out))
+            subjects = (comparison.measurement.subject for comparison in self.comparisons)
+            return render_accuracy(board, (subject.name for subject in subjects if subject.holdout))
         if output_format == "json":
             return board.model_dump_json(indent=1) + "\n"
         if self.summed_up:
@@ -111,7 +112,7 @@ def validate(
     *,
     on_wait: Callable[[str, float], None] = lambda _name, _seconds: None,
     tell: Callable[[str], None] = lambda _text: None,
-) -> Result:
+) -> Validation:
     """Measure and compare what `options` say. `tell` is called with each line of progress.
 
     Raises MemlintError for options that make no sense; what goes wrong with a single Subject stands in its Outcome.
@@ -120,33 +121,32 @@ def validate(
     _check(targets, options)
     if options.against is not None:
         return _against(options.against, options, on_wait)
-    found, wrong = find_subjects(targets, options.settings(), options.device, on_wait)
-    tasks = [_Task(subject, Path(request.root), request.settings, options.history) for request, subject in found]
+    subjects, outcomes = find_subjects(targets, options.settings(), options.device, on_wait)
+    tasks = [_Task(subject, Path(request.root), request.settings, options.history) for request, subject in subjects]
     tasks += _of_suite(options) if options.suite is not None else []
-    tasks = [task for task in tasks if _wanted(task.subject, options)]
+    tasks = [task for task in tasks if _is_chosen(task.subject, options)]
     sessions = _sessions(tasks, options, on_wait)
-    outcomes = wrong
     for number, task in enumerate(tasks, start=1):
         outcome = sessions[task.root].measure(task.subject, history=task.history)
         outcomes.append(outcome)
         if options.suite is not None or options.record is not None:
-            tell(f"[{number}/{len(tasks)}] {outcome.name}: {_said(outcome)}")
+            tell(f"[{number}/{len(tasks)}] {outcome.name}: {_progress(outcome)}")
         elif outcome.skipped:
-            tell(f"{outcome.name}: {_said(outcome)}")
+            tell(f"{outcome.name}: {_progress(outcome)}")
     if not options.no_compare:
         for root, session in sessions.items():
             names = {task.subject.name for task in tasks if task.root == root}
             session.compare([outcome for outcome in outcomes if outcome.name in names], cap=options.cap)
     comparisons = [outcome.comparison for outcome in outcomes if outcome.comparison is not None]
-    return Result(comparisons, outcomes, summed_up=options.suite is not None and not options.only)
+    return Validation(comparisons, outcomes, summed_up=options.suite is not None and not options.only)
 
 
 def _check(targets: Sequence[str], options: Options) -> None:
     """Raise UsageError for options that do not go together."""
-    asked = bool(targets) or options.suite is not None
-    if options.against is not None and (asked or options.record is not None or options.cap):
+    has_targets = bool(targets) or options.suite is not None
+    if options.against is not None and (has_targets or options.record is not None or options.cap):
         raise UsageError("--against runs nothing", "Leave out targets, --suite, --record and --cap.")
-    if options.against is None and not asked:
+    if options.against is None and not has_targets:
         raise UsageError("nothing to validate", "Give a file, --suite FILE, or --against DIR.")
     if options.device == "cpu" and (options.cap or options.history):
         raise UsageError("the host has no caching allocator", "Leave out --cap and --history, or give --device cuda.")
@@ -158,14 +158,14 @@ def _check(targets: Sequence[str], options: Options) -> None:
         raise UsageError("--events compares two steps that run now", "Leave out --record, --against and --steps.")
 
 
-def _against(folder: Path, options: Options, on_wait: Callable[[str, float], None]) -> Result:
+def _against(folder: Path, options: Options, on_wait: Callable[[str, float], None]) -> Validation:
     settings, root = find_settings(folder)
     session = Session(root, override(settings, **_limits(options)), "cpu", on_wait=on_wait)
-    measurements = [m for m in read_measurements(folder) if _wanted(m.subject, options)]
-    return Result(list(session.comparisons(measurements)), summed_up=not options.only)
+    measurements = [m for m in read_measurements(folder) if _is_chosen(m.subject, options)]
+    return Validation(list(session.comparisons(measurements)), summed_up=not options.only)
 
 
-def _wanted(subject: Subject, options: Options) -> bool:
+def _is_chosen(subject: Subject, options: Options) -> bool:
     """Whether its name has one of the texts of `--only` in it."""
     return not options.only or any(text in subject.name for text in options.only)
 
@@ -202,7 +202,7 @@ def _limits(options: Options) -> dict[str, object]:
     return {"timeout": options.timeout, "memory_limit": options.memory_limit}
 
 
-def _said(outcome: Outcome) -> str:
+def _progress(outcome: Outcome) -> str:
     if outcome.error is not None:
         return f"failed: {outcome.error.message}"
     if outcome.skipped:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.commands.targets import distinct, resolve
-from memlint.validate.comparison import Cap, Comparison
+from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import Machine, Measurement, MeasureRequest, Subject, known_gpu
-from memlint.validate.prediction import Prediction
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.supervise import ask
 
@@ -137,43 +136,37 @@ class Session:
 
     def comparisons(self, measurements: Sequence[Measurement]) -> Iterator[Comparison]:
         """Each Measurement with what memlint says of it, in order."""
-        by_gpu: dict[str, list[Measurement]] = {}
+        by_gpu: dict[str, dict[str, Subject]] = {}
         for measurement in measurements:
-            by_gpu.setdefault(measurement.machine.gpu, []).append(measurement)
+            by_gpu.setdefault(measurement.machine.gpu, {})[_key(measurement.subject)] = measurement.subject
         predictions = {
-            (gpu, name): prediction
-            for gpu, group in by_gpu.items()
-            for name, prediction in self._predictions([m.subject for m in group], gpu).items()
+            (gpu, key): prediction
+            for gpu, subjects in by_gpu.items()
+            for key, prediction in zip(subjects, self._predictions([*subjects.values()], gpu), strict=True)
         }
         for measurement in measurements:
-            key = (measurement.machine.gpu, _key(measurement.subject))
-            yield Comparison(measurement=measurement, prediction=predictions[key])
+            prediction = predictions[measurement.machine.gpu, _key(measurement.subject)]
+            yield Comparison(measurement=measurement, prediction=prediction)
 
-    def _predictions(self, subjects: Sequence[Subject], gpu: str) -> dict[str, Prediction]:
-        """By the Subject's key. A process that dies takes nobody else's Prediction with it."""
-        if not known_gpu(gpu):
+    def _predictions(self, subjects: Sequence[Subject], gpu: str) -> Iterator[Prediction]:
+        if known_gpu(gpu):
+            for start in range(0, len(subjects), _TOGETHER):
+                yield from self._predicted(subjects[start : start + _TOGETHER], gpu)
+        else:
             reason = f"the GPU {gpu} is not in memlint's catalogue"
-            return {_key(subject): Prediction.failed(subject.name, reason) for subject in subjects}
-        found: dict[str, Prediction] = {}
-        distinct_subjects = list({_key(subject): subject for subject in subjects}.values())
-        for start in range(0, len(distinct_subjects), _TOGETHER):
-            group = distinct_subjects[start : start + _TOGETHER]
-            made = self._predicted(group, gpu)
-            if made is None and len(group) > 1:
-                made = [prediction for subject in group for prediction in self._predicted([subject], gpu) or [None]]
-            for subject, prediction in zip(group, made or [None], strict=True):
-                found[_key(subject)] = prediction or Prediction.failed(subject.name, "the process that made it died")
-        return found
+            yield from (Prediction(name=subject.name, error=reason) for subject in subjects)
 
-    def _predicted(self, subjects: Sequence[Subject], gpu: str) -> list[Prediction | None] | None:
-        """None if the process ended without an answer."""
+    def _predicted(self, subjects: Sequence[Subject], gpu: str) -> list[Prediction]:
+        """Made by one process, or by one each where that dies: it takes nobody else's Prediction with it."""
         dumped = [subject.model_dump(mode="json") for subject in subjects]
         detail = {"subjects": dumped, "gpu": gpu, "allocations": self.allocations}
         name = f"the estimate of {subjects[0].name}" + (f" and {len(subjects) - 1} more" if len(subjects) > 1 else "")
         answer = self._ask("predict", detail, name, times=len(subjects))
-        if answer.error is not None:
-            return None
-        return [Prediction.model_validate(value) for value in _detail(answer)["predictions"]]
+        if answer.error is None:
+            return [Prediction.model_validate(value) for value in _detail(answer)["predictions"]]
+        if len(subjects) > 1:
+            return [prediction for subject in subjects for prediction in self._predicted([subject], gpu)]
+        return [Prediction(name=subjects[0].name, error="the process that made it died")]
 
     def _ask(self, function: str, detail: Mapping[str, Any], name: str, allocator: str = "", times: int = 1) -> Answer:
         on_gpu = self.device == "cuda" and function in ("measure", "describe")
@@ -192,20 +185,6 @@ class Session:
             environment=environment,
             on_wait=lambda seconds: self.on_wait(name, seconds),
         )
-
-
-def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """0: all is well; 1: an estimate is too low, or did not hold as a limit; 2: something went wrong."""
-    if any(outcome.error is not None for outcome in outcomes):
-        return 2
-    return status_of([outcome.comparison for outcome in outcomes if outcome.comparison is not None])
-
-
-def status_of(comparisons: Sequence[Comparison]) -> int:
-    """The exit status of comparisons alone, as in `exit_status`."""
-    if any(comparison.prediction.error is not None for comparison in comparisons):
-        return 2
-    return int(any(c.is_too_low or (c.cap is not None and not c.cap.held) for c in comparisons))
 
 
 def require_torch() -> None:

@@ -12,9 +12,9 @@ from memlint.base.errors import MemlintError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.timeline import Timeline, by_category, live, without
 from memlint.tracing.records import Phase
+from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.conditions import reason_to_skip, under
 from memlint.validate.measurement import Allocation, Subject
-from memlint.validate.prediction import Prediction, Range
 from memlint.worker.protocol import Request, Result
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _predicted(subject: Subject, root: Path, gpu: str, *, listed: bool) -> Predi
     peak = analysis.estimate
     return Prediction(
         name=subject.name,
-        peaks={name: Range(*getattr(peak, name)) for name in ("requested", "allocated", "reserved", "device")},
+        peaks={name: getattr(peak, name) for name in COMPARED},
         phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
         categories={category.value: nbytes for category, nbytes in _category_peaks(analysis.timeline).items()},
         peak_phase=peak.phase.value,

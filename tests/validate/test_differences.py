@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlint.report.text_style import TextStyle
-from memlint.validate.events import Difference, differences
+from memlint.validate.comparison import Difference, differences
 from memlint.validate.measurement import Allocation
 from memlint.validate.validation_text import render_comparison
 from tests.validate.samples import comparison
