@@ -6,10 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from memlint.memory.timeline import Timeline, live, without
-from memlint.tracing.records import Geometry, Node, Trace
+from memlint.tracing.records import Geometry, Node, Phase, Trace
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""
@@ -51,6 +54,10 @@ class Flow:
             cls._latest = cls(trace)
         return cls._latest
 
+    def forward(self, *ops: str) -> Iterator[Node]:
+        """The Nodes of forward that run one of these kernels, in order."""
+        return (node for node in self.trace.nodes if node.op in ops and node.phase is Phase.FORWARD)
+
     def writer(self, buffer: int, before: int) -> Node | None:
         """The last Node before that index which wrote the Buffer."""
         position = bisect_left(self._writers[buffer], before)
@@ -80,6 +87,14 @@ def numel(geometry: Geometry) -> int:
 def made(node: Node) -> set[int]:
     """Buffers that `node` returned or wrote."""
     return {geometry.buffer for geometry in node.outputs if geometry.buffer >= 0}
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """The values of each key, such as the matches on each line, in order."""
+    groups: defaultdict[_Key, list[_Value]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return groups
 
 
 def peak_change(before: Timeline, after: Timeline) -> int:

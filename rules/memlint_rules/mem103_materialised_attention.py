@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Frame, Phase
-from memlint_rules.attention import Attention, fused_sizes, match_attention, unread_average
-from memlint_rules.flow import Flow, most_alive
+from memlint.memory.timeline import resize
+from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint_rules.flow import Flow, grouped, most_alive, peak_change
 
 
 class MaterialisedAttention(TraceRule):
@@ -105,31 +102,22 @@ class Model(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        trace = context.trace
-        flow, timeline = Flow.of(trace), context.timeline
-        lines: defaultdict[Frame | None, list[Attention]] = defaultdict(list)
-        for node in trace.nodes:
-            if (
-                node.op == "aten._softmax.default"
-                and node.phase is Phase.FORWARD
-                and (match := match_attention(flow, node))
-                and not unread_average(flow, match)
-            ):
-                lines[node.frame].append(match)
+        trace, timeline, flow = context.trace, context.timeline, Flow.of(context.trace)
+        attentions = (match_attention(flow, node) for node in flow.forward("aten._softmax.default"))
+        lines = grouped((each.softmax.frame, each) for each in attentions if each and not unread_average(flow, each))
         for frame, matches in lines.items():
-            last = [match for match in matches if match.softmax.step == trace.num_steps - 1]
+            number = sum(match.softmax.step == trace.num_steps - 1 for match in matches)
             sizes = fused_sizes(trace, matches)
-            change = max(live(resize(timeline, sizes))) - max(live(timeline))
             nbytes = most_alive(timeline, sizes)
             shape = matches[0].softmax.outputs[0].shape
-            times = f" {len(last)} times per step" if len(last) > 1 else ""
+            times = f" {number} times per step" if number > 1 else ""
             yield self.finding(
                 context,
                 frame,
                 f"Attention is computed here{times} from scores of shape {list(shape)} in memory; tensors of that size "
                 f"take {format_nbytes(nbytes)} at once.",
                 nbytes=nbytes,
-                peak_change=change,
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
                 confidence=Confidence.MODELLED,
                 fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=...)`. "
                 'Hugging Face models do with `attn_implementation="sdpa"`.',

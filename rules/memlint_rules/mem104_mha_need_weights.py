@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Frame, Node, Phase
-from memlint_rules.attention import Attention, fused_sizes, match_attention, unread_average
-from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
+from memlint_rules.attention import fused_sizes, match_attention, unread_average
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, peak_change
 
 
 class MhaNeedWeights(TraceRule):
@@ -68,15 +65,12 @@ class Block(nn.Module):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        softmaxes = [n for n in trace.nodes if n.op == "aten._softmax.default" and n.phase is Phase.FORWARD]
-        if not softmaxes or not any("MultiheadAttention" in kind for _, kind in trace.modules):
+        if not any("MultiheadAttention" in kind for _, kind in trace.modules):
             return
         flow, timeline = Flow.of(trace), context.timeline
-        lines: defaultdict[Frame | None, list[tuple[Attention, Node]]] = defaultdict(list)
-        for softmax in softmaxes:
-            attention = match_attention(flow, softmax)
-            if attention is not None and (average := unread_average(flow, attention)) is not None:
-                lines[softmax.frame].append((attention, average))
+        attentions = (match_attention(flow, softmax) for softmax in flow.forward("aten._softmax.default"))
+        averages = ((each, unread_average(flow, each)) for each in attentions if each)
+        lines = grouped((each.softmax.frame, (each, average)) for each, average in averages if average)
         for frame, group in lines.items():
             sizes = fused_sizes(trace, [attention for attention, _ in group])
             sizes |= {geometry.buffer: 0 for _, average in group for geometry in average.outputs}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections import defaultdict
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Category, Frame, Geometry, Node, Phase
-from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, peak_change
+from memlint.tracing.records import Category, Geometry, Node
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
 MIN_LENGTH = 32
 """Positions; smaller masks are not worth a word."""
@@ -139,16 +138,10 @@ class Model(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        calls = [node for node in context.trace.nodes if node.op in _ATTENTION and node.phase is Phase.FORWARD]
-        masked = [(node, mask) for node in calls if (mask := _square_mask(node))]
-        if not masked:
-            return
         flow, timeline = Flow.of(context.trace), context.timeline
-        lines: defaultdict[Frame | None, list[tuple[Node, _Origin]]] = defaultdict(list)
-        for node, mask in masked:
-            origin = _origin(flow, mask, node.index)
-            if origin is not None and len(origin.triangles) == 1 and _is_causal(origin.triangles[0]):
-                lines[node.frame].append((node, origin))
+        masked = ((node, mask) for node in flow.forward(*_ATTENTION) if (mask := _square_mask(node)))
+        origins = ((node, _origin(flow, mask, node.index)) for node, mask in masked)
+        lines = grouped((node.frame, (node, origin)) for node, origin in origins if origin and _is_causal(origin))
         for frame, group in lines.items():
             masks = _of_masks_alone(flow, group)
             nbytes = most_alive(timeline, masks)
@@ -201,9 +194,10 @@ def _origin(flow: Flow, mask: Geometry, before: int) -> _Origin | None:
     return _Origin(frozenset(buffers), frozenset(nodes), triangles)
 
 
-def _is_causal(triangle: Node) -> bool:
-    """Whether the line takes all up to the diagonal, or all beyond it."""
-    if triangle.frame is None:
+def _is_causal(origin: _Origin) -> bool:
+    """Whether one line takes all up to the diagonal, or all beyond it."""
+    triangle, *more = origin.triangles or (None,)
+    if triangle is None or triangle.frame is None or more:
         return False
     first, *others = (linecache.getline(triangle.frame.path, triangle.frame.line + n) for n in range(_MAX_LINES))
     if _OWN_MASK in first:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import prod
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
-from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
-from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, most_alive, numel
+from memlint.memory.timeline import resize
+from memlint.tracing.records import Geometry, Node, Phase, Trace
+from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
 MIN_VOCABULARY = 8192
 NUM_CHUNKS = 8
@@ -108,10 +107,8 @@ from torch.utils.checkpoint import checkpoint
         if context.workload.mode != "train":
             return
         flow, timeline = Flow.of(context.trace), context.timeline
-        lines: defaultdict[Frame | None, list[_Match]] = defaultdict(list)
-        for node in context.trace.nodes:
-            if node.op == "aten._log_softmax.default" and node.phase is Phase.FORWARD and (match := _match(flow, node)):
-                lines[node.frame].append(match)
+        found = ((node.frame, _match(flow, node)) for node in flow.forward("aten._log_softmax.default"))
+        lines = grouped((frame, match) for frame, match in found if match)
         for frame, matches in lines.items():
             if _is_chunked(matches):
                 continue
@@ -124,7 +121,7 @@ from torch.utils.checkpoint import checkpoint
                 f"The logits of {rows:,} positions over {words:,} words are made at once; with what the loss makes of "
                 f"them they take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
-                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
                 confidence=Confidence.MODELLED,
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
                 "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "

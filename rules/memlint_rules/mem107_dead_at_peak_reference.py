@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 
 import memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
-from memlint.memory.liveness import dead_at, held
 from memlint.memory.retention import Holder
-from memlint.memory.timeline import end_at, live, peak_event
-from memlint.tracing.records import Buffer, Category
-
-MIN_NBYTES = 2**20
-"""Smaller storages, such as losses and counters, are not worth a word."""
-
-_KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
+from memlint.memory.timeline import live
+from memlint.tracing.records import Buffer
+from memlint_rules.dead_references import biggest_of, change_without, dead_at_peak, described, nbytes_of
+from memlint_rules.flow import grouped
 
 
 class DeadAtPeakReference(TraceRule):
@@ -110,37 +105,20 @@ class Model(nn.Module):
 
     def check(self, context: Context) -> Findings:
         """Yield one finding per variable, biggest first."""
-        timeline = context.timeline
-        if not timeline.events:
-            return
-        peak = max(live(timeline))
-        dead = [
-            each
-            for each in dead_at(context.trace, peak_event(timeline))
-            if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES
-        ]
-        if not dead:
-            return
-        if len(context.trace.nodes) > MANY_NODES and not is_notable(-sum(each.nbytes for each in dead), peak):
+        dead = dead_at_peak(context)
+        if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), max(live(context.timeline))):
             return  # who holds them takes another run to find out
-        holders = context.holders([each.id for each in dead])
-        groups: defaultdict[Holder, list[Buffer]] = defaultdict(list)
-        for each in dead:
-            if each.id in holders:
-                groups[holders[each.id]].append(each)
-        everything_held = held(context.trace)
-        for holder, group in sorted(groups.items(), key=lambda item: -_nbytes(item[1])):
-            origins = {_origin(each) for each in group}
-            cuts = {each.id: each.last_used for each in everything_held if _origin(each) in origins}
-            change = max(live(end_at(timeline, cuts))) - peak
-            biggest = max(group, key=lambda buffer: buffer.nbytes)
+        holders = context.holders([each.id for each in dead]) if dead else {}
+        groups = grouped((holders[each.id], each) for each in dead if each.id in holders)
+        for holder, group in sorted(groups.items(), key=lambda item: -nbytes_of(item[1])):
+            biggest = biggest_of(group)
             own_loop = Path(memlint.__file__).parent in Path(holder.frame.path).parents
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,
                 _in_own_loop(holder, group, biggest) if own_loop else _in_program(holder, group, biggest),
-                nbytes=_nbytes(group),
-                peak_change=change,
+                nbytes=nbytes_of(group),
+                peak_change=change_without(context, group),
                 confidence=Confidence.EXACT_LIFETIME,
                 fix="In training return only the loss, or in the loop take only what is needed, "
                 "`loss = model(**batch).loss`, or `del` the rest before `backward()`."
@@ -149,20 +127,10 @@ class Model(nn.Module):
             )
 
 
-def _nbytes(group: list[Buffer]) -> int:
-    return sum(each.nbytes for each in group)
-
-
-def _origin(buffer: Buffer) -> tuple[object, ...]:
-    """Identify the same storage in every step."""
-    return buffer.op, buffer.frame, buffer.module, buffer.shape, buffer.dtype, buffer.phase
-
-
 def _in_program(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
-    made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
     return (
-        f"`{holder.variable}` in `{holder.frame.function}` keeps {format_nbytes(_nbytes(group))} alive at the peak "
-        f"that nothing reads again ({biggest.dtype} {list(biggest.shape)}{made})."
+        f"`{holder.variable}` in `{holder.frame.function}` keeps {format_nbytes(nbytes_of(group))} alive at the peak "
+        f"that nothing reads again ({described(biggest)})."
     )
 
 
@@ -170,6 +138,6 @@ def _in_own_loop(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
     """Describe what the model hands to the training loop, which is memlint's own and stands for the user's."""
     return (
         f"The {biggest.dtype} {list(biggest.shape)} made here is part of what the model returns "
-        f"(`{holder.variable}`), so a loop that binds the output keeps {format_nbytes(_nbytes(group))} through "
+        f"(`{holder.variable}`), so a loop that binds the output keeps {format_nbytes(nbytes_of(group))} through "
         "`backward()` that nothing reads again."
     )

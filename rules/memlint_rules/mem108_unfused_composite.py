@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
@@ -10,7 +9,7 @@ from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, Tra
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
-from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 
 FIRST_FUSED_RMS_NORM = (2, 9)
 """Version of PyTorch in which `rms_norm` became one kernel on CUDA."""
@@ -119,16 +118,16 @@ class UnfusedComposite(TraceRule):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        roots = [node for node in trace.nodes if node.op in ROOTS and node.phase is Phase.FORWARD and node.step >= 0]
-        if context.workload.mode != "train" or not roots:
+        if context.workload.mode != "train":
             return
         flow, timeline = Flow.of(trace), context.timeline
         fuses_rms = context.device.is_cuda and _version(trace) >= FIRST_FUSED_RMS_NORM
-        lines: defaultdict[tuple[Frame | None, str], list[Composite]] = defaultdict(list)
-        for root in roots:
-            found = composite_around(flow, root)
-            if found is not None and (found.function != RMS_NORM or (fuses_rms and _of_one_dtype(trace, found))):
-                lines[found.exit.frame, found.function].append(found)
+        composites = (composite_around(flow, root) for root in flow.forward(*ROOTS) if root.step >= 0)
+        lines = grouped(
+            ((found.exit.frame, found.function), found)
+            for found in composites
+            if found and (found.function != RMS_NORM or (fuses_rms and _of_one_dtype(trace, found)))
+        )
         for (frame, function), group in lines.items():
             sizes = _sizes(flow, group)
             nbytes = most_alive(timeline, [buffer for buffer, left in sizes.items() if not left])

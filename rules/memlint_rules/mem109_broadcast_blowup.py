@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import combinations
 from math import prod
 from typing import NamedTuple
@@ -10,8 +9,8 @@ from typing import NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
-from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, made, most_alive, numel, peak_change
+from memlint.tracing.records import Geometry, Node, Phase, Trace
+from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 8
 """How many times larger than both operands the result is, at least, and than what it is reduced to."""
@@ -99,14 +98,9 @@ class Quantiser(nn.Module):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        candidates = [n for n in trace.nodes if n.op in _BROADCASTS and n.phase is Phase.FORWARD and _blows_up(n)]
-        if not candidates:
-            return
         flow, timeline = Flow.of(trace), context.timeline
-        lines: defaultdict[Frame | None, list[_Blowup]] = defaultdict(list)
-        for node in candidates:
-            if node.step >= 0 and (found := _reduced(flow, node)) is not None:
-                lines[node.frame].append(found)
+        candidates = (node for node in flow.forward(*_BROADCASTS) if node.step >= 0 and _blows_up(node))
+        lines = grouped((node.frame, found) for node in candidates if (found := _reduced(flow, node)))
         for frame, group in lines.items():
             large = _large(trace, group)
             nbytes = most_alive(timeline, large)

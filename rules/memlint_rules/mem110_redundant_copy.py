@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections import defaultdict
 from enum import Enum, auto
 from math import prod
 
@@ -12,8 +11,8 @@ from memlint.base.ownership import is_users
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import Timeline, merge, resize, without
-from memlint.tracing.records import Frame, Node, Phase
-from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
+from memlint.tracing.records import Node, Phase
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
 _BROADCASTS = frozenset(
     f"aten.{op}.Tensor" for op in ("add", "sub", "mul", "div", "add_", "sub_", "mul_", "div_", "maximum", "minimum")
@@ -133,15 +132,12 @@ class Attention(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        copies = [node for node in context.trace.nodes if node.phase is Phase.FORWARD and node.step >= 0 and node.frame]
-        copies = [node for node in copies if node.op in _COPIES and min(_buffers(node)) >= 0]
-        if not copies:
-            return
         flow, timeline = Flow.of(context.trace), context.timeline
-        lines: defaultdict[tuple[Frame | None, _Kind], list[Node]] = defaultdict(list)
-        for node in copies:
-            if (kind := _kind(flow, node)) is not None and _is_to_be_changed(node, kind):
-                lines[node.frame, kind].append(node)
+        copies = (n for n in flow.forward(*_COPIES) if n.step >= 0 and n.frame and min(_buffers(n)) >= 0)
+        kinds = ((node, _kind(flow, node)) for node in copies)
+        lines = grouped(
+            ((node.frame, kind), node) for node, kind in kinds if kind is not None and _is_to_be_changed(node, kind)
+        )
         for (frame, kind), group in lines.items():
             nbytes = most_alive(timeline, [node.outputs[0].buffer for node in group])
             if nbytes < MIN_NBYTES:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import merge
-from memlint.tracing.records import Category, Frame, Node, Phase
-from memlint_rules.flow import Flow, most_alive, peak_change
+from memlint.tracing.records import Category, Node
+from memlint_rules.flow import Flow, grouped, most_alive, peak_change
 
 SAVES_EITHER = {
     "aten.leaky_relu.default": "aten.leaky_relu_backward.default",
@@ -120,14 +118,8 @@ def memlint_workload():
 
     def check(self, context: Context) -> Findings:
         ops = SAVES_EITHER if context.workload.mode == "train" else HAS_IN_PLACE
-        nodes = [node for node in context.trace.nodes if node.op in ops and node.phase is Phase.FORWARD]
-        if not nodes:
-            return
         flow = Flow.of(context.trace)
-        lines: defaultdict[Frame | None, list[Node]] = defaultdict(list)
-        for node in nodes:
-            if _may_write_over_input(flow, node):
-                lines[node.frame].append(node)
+        lines = grouped((node.frame, node) for node in flow.forward(*ops) if _may_write_over_input(flow, node))
         for frame, group in lines.items():
             pairs = {node.outputs[0].buffer: node.inputs[0].buffer for node in group}
             change = peak_change(context.timeline, merge(context.timeline, pairs))

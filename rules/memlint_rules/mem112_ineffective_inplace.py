@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Frame, Node, Phase
-from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, numel, peak_change
+from memlint.tracing.records import Category, Node, Phase
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
 _MODEL = """\
 import torch
@@ -79,15 +78,15 @@ class IneffectiveInplace(TraceRule):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        drawn = [n for n in trace.nodes if n.op == "aten.bernoulli_.float" and n.phase is Phase.FORWARD]
-        if not drawn or not context.device.is_cuda:
+        if not context.device.is_cuda:
             return
         flow = Flow.of(trace)
-        lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
-        for node in drawn:
-            noise = trace.buffers[node.outputs[0].buffer]
-            if noise.category is Category.ACTIVATION and _scales_in_place(flow, node):
-                lines[node.frame].append(noise)
+        drawn = ((node, trace.buffers[node.outputs[0].buffer]) for node in flow.forward("aten.bernoulli_.float"))
+        lines = grouped(
+            (node.frame, noise)
+            for node, noise in drawn
+            if noise.category is Category.ACTIVATION and _scales_in_place(flow, node)
+        )
         for frame, group in lines.items():
             nbytes = most_alive(context.timeline, [noise.id for noise in group])
             if nbytes < MIN_NBYTES:

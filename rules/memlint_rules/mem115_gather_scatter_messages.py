@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import prod
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
-from memlint_rules.flow import MIN_NBYTES, Flow, made, most_alive, numel, peak_change
+from memlint.tracing.records import Category, Geometry, Node, Phase, Trace
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 2
 """Edges for each vertex; with fewer, messages are no larger than the vertices."""
@@ -120,14 +119,9 @@ class GatherScatterMessages(TraceRule):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        gathers = [n for n in trace.nodes if n.op in _GATHERS and n.phase is Phase.FORWARD and _multiplies_rows(n)]
-        if not gathers:
-            return
         flow, timeline = Flow.of(trace), context.timeline
-        lines: defaultdict[Frame | None, list[_Messages]] = defaultdict(list)
-        for node in gathers:
-            if node.step >= 0 and (found := _messages(flow, node)) is not None:
-                lines[node.frame].append(found)
+        gathers = (node for node in flow.forward(*_GATHERS) if node.step >= 0 and _multiplies_rows(node))
+        lines = grouped((node.frame, found) for node in gathers if (found := _messages(flow, node)))
         for frame, group in lines.items():
             sizes = _sizes(trace, group)
             nbytes = most_alive(timeline, sizes)

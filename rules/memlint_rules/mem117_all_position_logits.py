@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Frame, Node, Phase
-from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, most_alive, numel, peak_change
+from memlint.tracing.records import Node
+from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_VOCABULARY = 8192
 MIN_FACTOR = 8
@@ -82,12 +81,9 @@ class AllPositionLogits(TraceRule):
         trace = context.trace
         if context.workload.mode == "train":
             return
-        timeline = context.timeline
-        lines: defaultdict[Frame | None, list[_Logits]] = defaultdict(list)
-        for node in trace.nodes:
-            wide = node.op in PRODUCTS and node.outputs[0].shape[-1] >= MIN_VOCABULARY
-            if wide and node.phase is Phase.FORWARD and (found := _partly_read(Flow.of(trace), node)) is not None:
-                lines[node.frame].append(found)
+        flow, timeline = Flow.of(trace), context.timeline
+        wide = (node for node in flow.forward(*PRODUCTS) if node.outputs[0].shape[-1] >= MIN_VOCABULARY)
+        lines = grouped((node.frame, found) for node in wide if (found := _partly_read(flow, node)))
         for frame, group in lines.items():
             sizes = {
                 buffer: trace.buffers[buffer].nbytes * found.num_read // numel(found.product.outputs[0])

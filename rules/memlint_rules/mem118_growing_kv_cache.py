@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import replay
 from memlint.memory.timeline import Timeline, end_at, resize
-from memlint.tracing.records import Category, Frame, Node, Phase, Trace
-from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
+from memlint.tracing.records import Category, Node, Phase, Trace
+from memlint_rules.flow import MIN_NBYTES, grouped, most_alive, numel, peak_change
 
 MIN_STEPS = 8
 """Concatenations in a row; fewer may be anything."""
@@ -97,10 +96,7 @@ def generate():
         if context.workload.mode == "train":
             return
         timeline = context.timeline
-        lines: defaultdict[Frame | None, list[list[Node]]] = defaultdict(list)
-        for row in _rows(context.trace):
-            if len(row) >= MIN_STEPS:
-                lines[row[0].frame].append(row)
+        lines = grouped((row[0].frame, row) for row in _rows(context.trace) if len(row) >= MIN_STEPS)
         for frame, rows in lines.items():
             nbytes = most_alive(timeline, [node.outputs[0].buffer for row in rows for node in row])
             if nbytes < MIN_NBYTES:

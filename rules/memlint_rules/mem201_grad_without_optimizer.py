@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category
 from memlint.whatif.changes import FreezeParameters
-from memlint_rules.flow import made, most_alive
+from memlint_rules.flow import made, most_alive, peak_change
 
 
 class GradWithoutOptimizer(TraceRule):
@@ -113,7 +113,7 @@ def memlint_workload():
         change = (
             after.requested.estimate - peak
             if after
-            else max(live(without(timeline, [gradient.id for gradient in gradients]))) - max(live(timeline))
+            else peak_change(timeline, without(timeline, [gradient.id for gradient in gradients]))
         )
         nbytes = most_alive(timeline, [gradient.id for gradient in gradients])
         which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} parameters, among them `{names[-1]}`,"

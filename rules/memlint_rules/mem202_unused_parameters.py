@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Category
+from memlint_rules.flow import peak_change
+from memlint_rules.parameters import of_all_siblings
 
 MIN_NBYTES = 2**20
 """Less than this in all is not worth a word."""
@@ -77,11 +77,11 @@ class Model(nn.Module):
             if geometry.buffer >= 0
         }
         parameters = [buffer for buffer in context.trace.buffers if buffer.category is Category.PARAMETER]
-        places = {_place(parameter.name) for parameter in parameters if parameter.id in used}
+        places = {of_all_siblings(parameter.name) for parameter in parameters if parameter.id in used}
         unused = [
             parameter
             for parameter in parameters
-            if parameter.id not in used and parameter.nbytes and _place(parameter.name) not in places
+            if parameter.id not in used and parameter.nbytes and of_all_siblings(parameter.name) not in places
         ]
         nbytes = sum(parameter.nbytes for parameter in unused)
         if not places or nbytes < MIN_NBYTES:
@@ -95,12 +95,7 @@ class Model(nn.Module):
             None,
             f"No step reads {', '.join(names)}{rest}: {format_nbytes(nbytes)} of parameters.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, [parameter.id for parameter in unused]))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, [parameter.id for parameter in unused])),
             confidence=Confidence.EXACT_LIFETIME,
             fix="Do not construct what is not used, or delete it before the model is moved to the device.",
         )
-
-
-def _place(name: str) -> str:
-    """The same parameter of all siblings: without the numbers in its path."""
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)

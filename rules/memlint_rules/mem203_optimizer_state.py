@@ -6,8 +6,9 @@ from math import ceil, prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category
+from memlint_rules.flow import peak_change
 
 MIN_SHARE = 1 / 3
 """Of the peak that the state must take."""
@@ -84,7 +85,7 @@ class OptimizerState(TraceRule):
             return
         timeline = context.timeline
         sizes = {b.id: _quantised(b) for b in trace.buffers if _is_moment(b) and prod(b.shape) >= _MIN_QUANTISED}
-        change = max(live(resize(timeline, sizes))) - max(live(timeline))
+        change = peak_change(timeline, resize(timeline, sizes))
         if not is_notable(change, peak):
             return
         yield self.finding(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import alive_at, live, peak_event, without
+from memlint.memory.timeline import alive_at, peak_event, without
 from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import OptimizerImplementation
+from memlint_rules.flow import peak_change
 
 _REMEDIES = (
     (OptimizerImplementation(foreach=False, fused=True), "`fused=True`"),
@@ -121,5 +122,5 @@ def _traced(context: Context) -> tuple[int, str] | None:
 def _left_out(context: Context) -> tuple[int, str]:
     timeline = context.timeline
     temporaries = [buffer.id for buffer in timeline.buffers if _is_foreach_temporary(buffer)]
-    change = max(live(without(timeline, temporaries))) - max(live(timeline))
+    change = peak_change(timeline, without(timeline, temporaries))
     return change, "`fused=True`, or with `foreach=False` where it has no fused kernel"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
-from memlint_rules.flow import Flow, most_alive
+from memlint_rules.flow import Flow, most_alive, peak_change
 
 MIN_SHARE = 0.25
 """Of the parameters that the copies must be."""
@@ -96,7 +96,7 @@ def memlint_workload():
             f"Copies of the parameters take {format_nbytes(nbytes)} on the device from step to step, and no forward "
             f"reads them; the parameters take {format_nbytes(parameters)}.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, makers))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, makers)),
             confidence=Confidence.EXACT_LIFETIME,
             fix="Keep the copy on the host, `{name: value.cpu() for name, value in model.state_dict().items()}`, or "
             'save it to a file; an average takes `AveragedModel(model, device="cpu")`.',

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Node
-from memlint_rules.flow import Flow
+from memlint_rules.flow import Flow, grouped, peak_change
 from memlint_rules.origins import made_at
+from memlint_rules.parameters import of_all_siblings
 
 MIN_NBYTES = 2**20
 """Less than this in all but one is not worth a word."""
@@ -109,22 +108,17 @@ class Model(nn.Module):
 
     def check(self, context: Context) -> Findings:
         trace = context.trace
-        groups: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
-        for buffer in trace.buffers:
-            if buffer.category is Category.BUFFER and buffer.nbytes:
-                groups[re.sub(r"(?<![^.])\d+(?![^.])", "*", buffer.name), buffer.shape, buffer.dtype].append(buffer)
+        groups = grouped(
+            ((of_all_siblings(buffer.name), buffer.shape, buffer.dtype), buffer)
+            for buffer in trace.buffers
+            if buffer.category is Category.BUFFER and buffer.nbytes
+        )
         large = {key: buffers for key, buffers in groups.items() if _redundant_nbytes(buffers) >= MIN_NBYTES}
-        if not large:
-            return
         flow, timeline = Flow.of(trace), context.timeline
         written = {g.buffer for node in trace.nodes if node.step >= 0 for g in node.outputs}
         for (name, *_), buffers in large.items():
-            alike: defaultdict[_Origin, list[Buffer]] = defaultdict(list)
-            for buffer in buffers:
-                origin = _origin(flow, buffer.id, trace.step_nodes[0])
-                if buffer.id not in written and _is_determined(origin):
-                    alike[origin].append(buffer)
-            for same in alike.values():
+            origins = ((_origin(flow, b.id, trace.step_nodes[0]), b) for b in buffers if b.id not in written)
+            for same in grouped((origin, buffer) for origin, buffer in origins if _is_determined(origin)).values():
                 redundant = _redundant_nbytes(same)
                 if redundant < MIN_NBYTES:
                     continue
@@ -135,7 +129,7 @@ class Model(nn.Module):
                     f"The {len(same)} buffers `{name}`, {' x '.join(map(str, first.shape))} {first.dtype}, come from "
                     f"the same line; all but one of them take {format_nbytes(redundant)}.",
                     nbytes=redundant,
-                    peak_change=max(live(without(timeline, [b.id for b in same[1:]]))) - max(live(timeline)),
+                    peak_change=peak_change(timeline, without(timeline, [b.id for b in same[1:]])),
                     confidence=Confidence.EXACT_LIFETIME,
                     fix="Register it once in the model and hand it to the layers; a causal mask is not needed at all "
                     "with `scaled_dot_product_attention(..., is_causal=True)`.",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
+from memlint_rules.flow import peak_change
 from memlint_rules.parameters import belonging
 
 _CONVOLUTION = "aten.convolution.default"
@@ -103,7 +104,7 @@ class Model(nn.Module):
             f"{which} no effect, because each channel loses its mean in {' and '.join(norms)}; with gradients and "
             f"optimizer state {format_nbytes(nbytes)}.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, [b.id for b in needless]))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, [b.id for b in needless])),
             confidence=Confidence.MODELLED if is_cast else Confidence.EXACT_LIFETIME,
             fix="Construct the convolution with `bias=False`.",
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
-from memlint.memory.timeline import end_at, live, without
+from memlint.memory.timeline import end_at, without
 from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes import OptimizerInBackward
+from memlint_rules.flow import peak_change
 from memlint_rules.parameters import gradients_read_by_loop
 
 MIN_SHARE = 0.1
@@ -130,4 +131,4 @@ def _without_gradients(context: Context) -> int:
     timeline = context.timeline
     gradients = {b.id: b.node for b in timeline.buffers if b.category is Category.GRADIENT}
     temporaries = [b.id for b in timeline.buffers if b.category is Category.TEMPORARY and b.phase is Phase.OPTIMIZER]
-    return max(live(without(end_at(timeline, gradients), temporaries))) - max(live(timeline))
+    return peak_change(timeline, without(end_at(timeline, gradients), temporaries))

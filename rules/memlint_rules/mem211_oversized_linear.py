@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
-from memlint_rules.flow import most_alive
+from memlint_rules.flow import most_alive, peak_change
 from memlint_rules.parameters import belonging, temporaries_of
 
 MIN_SHARE = 0.25
@@ -91,7 +91,7 @@ class Model(nn.Module):
                 f"`{weight.name}` takes {weight.nbytes / parameters:.0%} of the parameters, because its input is a map "
                 f"of {channels} x {height} x {width}; {what} {format_nbytes(nbytes)}.",
                 nbytes=nbytes,
-                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
                 confidence=Confidence.MODELLED,
                 fix="For a new model, average the map over its pixels first (`torch.nn.AdaptiveAvgPool2d(1)`, the "
                 "figure given here) or pool it further, or factor the Linear into two.",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import end_at, live
+from memlint.memory.timeline import end_at
 from memlint.tracing.records import Buffer, Category, Phase, Trace
-from memlint_rules.flow import most_alive
+from memlint_rules.flow import most_alive, peak_change
 
 _LOOP = """\
 import torch
@@ -95,7 +95,7 @@ class LateZeroGrad(TraceRule):
             f"{format_nbytes(nbytes)} of gradients live on after the optimizer has used them, until the next forward "
             "is under way.",
             nbytes=nbytes,
-            peak_change=max(live(end_at(timeline, last_nodes))) - max(live(timeline)),
+            peak_change=peak_change(timeline, end_at(timeline, last_nodes)),
             confidence=Confidence.EXACT_LIFETIME,
             fix="Call `optimizer.zero_grad()` right after `optimizer.step()`, or before the forward.",
         )

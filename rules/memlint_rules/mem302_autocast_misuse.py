@@ -6,9 +6,9 @@ from collections import defaultdict
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Phase, Trace
-from memlint_rules.flow import most_alive
+from memlint_rules.flow import most_alive, peak_change
 
 _HALF = frozenset({"float16", "bfloat16"})
 
@@ -93,7 +93,7 @@ class Model(nn.Module):
             f"{which} cast to {biggest.dtype} several times in one forward; all casts but the first take "
             f"{format_nbytes(nbytes)}.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, removed)),
             confidence=Confidence.MODELLED,
             fix="Put one `torch.autocast` block around forward and loss, with its cache enabled.",
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
-from memlint_rules.flow import Flow, most_alive, numel
+from memlint_rules.flow import Flow, most_alive, numel, peak_change
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
 _NORMS = _BATCH_NORMS | {
@@ -136,7 +136,7 @@ class Model(nn.Module):
                 f"Activations in half precision are cast to float32 for a normalisation and back: the float32 tensors "
                 f"take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
-                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
                 confidence=Confidence.MODELLED,
                 fix="Drop the casts and give the normalisation its input, and its weights, in half precision: the "
                 "kernel computes in float32 inside. BatchNorm may keep float32 weights.",

@@ -7,9 +7,9 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Node, Trace
-from memlint_rules.flow import most_alive, numel
+from memlint_rules.flow import most_alive, numel, peak_change
 
 MIN_NBYTES = 2**20
 """Less than this at one time is not worth a word."""
@@ -97,7 +97,7 @@ def memlint_workload():
             first.frame,
             f"Tensors in float64 take {format_nbytes(nbytes)} at one time; the first are made here.{cause}",
             nbytes=nbytes,
-            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            peak_change=peak_change(timeline, resize(timeline, sizes)),
             confidence=Confidence.MODELLED,
             fix="Make it float32 where it comes from: `np.float32`, `torch.as_tensor(array, dtype=torch.float32)` or "
             "`.float()`.",

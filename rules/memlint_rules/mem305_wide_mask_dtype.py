@@ -7,9 +7,9 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
-from memlint_rules.flow import Flow, made, most_alive
+from memlint_rules.flow import Flow, made, most_alive, peak_change
 from memlint_rules.origins import made_at
 
 MIN_NUMEL = 2**20
@@ -133,7 +133,7 @@ class Model(nn.Module):
                 f"{name} of {' x '.join(map(str, biggest.shape))} is {biggest.dtype}; such masks made here take "
                 f"{format_nbytes(nbytes)} at one time, and one byte per element would do.",
                 nbytes=nbytes,
-                peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+                peak_change=peak_change(timeline, resize(timeline, sizes)),
                 confidence=Confidence.MODELLED,
                 fix="Keep the mask as `torch.bool`, in a shape that broadcasts, and apply it with `masked_fill` or "
                 "`where`.",

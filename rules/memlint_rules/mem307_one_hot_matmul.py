@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Frame, Geometry, Node, Phase
-from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel
+from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel, peak_change
 
 MIN_NUMEL = 2**20
 
@@ -128,7 +128,7 @@ class OneHotMatmul(TraceRule):
                 f"One-hot vectors of {made.shape[-1]:,} classes for {numel(made) // made.shape[-1]:,} indices take "
                 f"{format_nbytes(nbytes)}, with their casts, to pick what an index finds.",
                 nbytes=nbytes,
-                peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+                peak_change=peak_change(timeline, without(timeline, removed)),
                 confidence=Confidence.MODELLED,
                 fix=remedy,
             )

@@ -7,9 +7,9 @@ from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
-from memlint_rules.flow import most_alive, numel
+from memlint_rules.flow import most_alive, numel, peak_change
 from memlint_rules.parameters import gradients_read_by_loop, temporaries_of
 
 MIN_NBYTES = 64 * 2**20
@@ -156,7 +156,7 @@ class Model(nn.Module):
             f"The gradient of `{table.name}` takes {format_nbytes(nbytes)} for {rows:,} rows, of which a step looks up "
             f"at most {touched:,}; as a sparse gradient it takes {format_nbytes(touched * (row + _INDEX_NBYTES))}.",
             nbytes=nbytes,
-            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            peak_change=peak_change(timeline, resize(timeline, sizes)),
             confidence=Confidence.MODELLED,
             fix="Construct the embedding with `sparse=True` and update it with `torch.optim.SparseAdam`"
             + (", whose state stays dense, or `SGD`." if has_state else " or `SGD`."),

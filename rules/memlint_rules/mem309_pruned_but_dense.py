@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
-from memlint_rules.flow import most_alive
+from memlint_rules.flow import most_alive, peak_change
 
 _MODEL = """\
 import memlint
@@ -104,7 +104,7 @@ class PrunedButDense(TraceRule):
             f"Beside {subject} of {format_nbytes(weights)} live {format_nbytes(nbytes)} of masks and of products with "
             "them. Zeros take as many bytes as other numbers: pruning by masks saves none.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, removed)),
             confidence=Confidence.MODELLED if training else Confidence.EXACT_LIFETIME,
             fix="Call `torch.nn.utils.prune.remove(module, name)` "
             + ("when pruning is over. " if training else "before the model is moved to the device. ")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, without
+from memlint.memory.timeline import without
 from memlint.tracing.records import Geometry, Node, Phase
-from memlint_rules.flow import Flow, most_alive, numel
+from memlint_rules.flow import Flow, most_alive, numel, peak_change
 
 _NORM = "aten.native_group_norm.default"
 _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
@@ -95,7 +95,7 @@ class Model(nn.Module):
             f"{number} {'GroupNorm gets' if number == 1 else 'GroupNorms get'} channels_last activations: CUDA copies "
             f"them to NCHW, {format_nbytes(nbytes)} at one time, and what follows is NCHW.",
             nbytes=nbytes,
-            peak_change=max(live(without(timeline, removed))) - max(live(timeline)),
+            peak_change=peak_change(timeline, without(timeline, removed)),
             confidence=Confidence.MODELLED,
             fix="Keep this part of the model in NCHW, or normalise with BatchNorm, which has channels_last kernels.",
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.timeline import live, resize
+from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Phase, Trace
-from memlint_rules.flow import PRODUCTS
+from memlint_rules.flow import PRODUCTS, peak_change
 
 MIN_SHARE = 0.7
 """Of the peak that the weights must take."""
@@ -84,7 +84,7 @@ class QuantizeForInference(TraceRule):
             f"{nbytes / peak:.0%} of the peak, {format_nbytes(nbytes)}, are weights of matrix products in "
             f"{max(weights.values(), key=lambda weight: weight.nbytes).dtype}.",
             nbytes=nbytes,
-            peak_change=max(live(resize(timeline, sizes))) - max(live(timeline)),
+            peak_change=peak_change(timeline, resize(timeline, sizes)),
             confidence=Confidence.MODELLED,
             fix="If the results stay good enough, quantise the weights to 8 bits (the figure given here) or 4, such as "
             "with `torchao.quantization.quantize_(model, Int8WeightOnlyConfig())` or bitsandbytes.",

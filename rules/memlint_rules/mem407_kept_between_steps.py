@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from pathlib import Path
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
-from memlint.memory.liveness import Origin, dead_at, held, origin
+from memlint.memory.liveness import Origin, origin
 from memlint.memory.retention import Keeper
-from memlint.memory.timeline import Timeline, end_at, live, peak_event
-from memlint.tracing.records import Buffer, Category
+from memlint.memory.timeline import Timeline
+from memlint_rules.dead_references import biggest_of, change_without, dead_at_peak, described, nbytes_of
+from memlint_rules.flow import grouped
 from memlint_rules.growth import place
-
-MIN_NBYTES = 2**20
-"""Smaller storages, such as losses and counters, are not worth a word."""
-
-_KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
 
 
 class KeptBetweenSteps(TraceRule):
@@ -80,48 +73,26 @@ class Model(nn.Module):
 
     def check(self, context: Context) -> Findings:
         """Yield one finding per variable, biggest first."""
-        timeline = context.timeline
-        dead = _dead_at_peak(timeline, context)
-        surviving = _surviving(timeline)
+        surviving = _surviving(context.timeline)
+        dead = dead_at_peak(context)
         if not any(origin(each) in surviving for each in dead):
             return
         holders = context.holders([each.id for each in dead])
         left = [each for each in dead if each.id not in holders and origin(each) in surviving]
-        if not left:
-            return
-        keepers = _keepers(context)
-        groups: defaultdict[str, list[Buffer]] = defaultdict(list)
-        for each in left:
-            if origin(each) in keepers:
-                groups[keepers[origin(each)].name].append(each)
-        everything_held = held(context.trace)
-        peak = max(live(timeline))
-        for name, group in sorted(groups.items(), key=lambda item: -_nbytes(item[1])):
-            origins = {origin(each) for each in group}
-            cuts = {each.id: each.last_used for each in everything_held if origin(each) in origins}
-            biggest = max(group, key=lambda buffer: buffer.nbytes)
-            keeper = keepers[origin(biggest)]
-            made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
+        keepers = _keepers(context) if left else {}
+        groups = grouped((keepers[origin(each)].name, each) for each in left if origin(each) in keepers)
+        for name, group in sorted(groups.items(), key=lambda item: -nbytes_of(item[1])):
+            biggest = biggest_of(group)
             yield self.finding(
                 context,
-                place(keeper, tuple(group)),
-                f"`{name}` outlives the step and keeps {format_nbytes(_nbytes(group))} alive at the peak that nothing "
-                f"reads again ({biggest.dtype} {list(biggest.shape)}{made}).",
-                nbytes=_nbytes(group),
-                peak_change=max(live(end_at(timeline, cuts))) - peak,
+                place(keepers[origin(biggest)], tuple(group)),
+                f"`{name}` outlives the step and keeps {format_nbytes(nbytes_of(group))} alive at the peak that "
+                f"nothing reads again ({described(biggest)}).",
+                nbytes=nbytes_of(group),
+                peak_change=change_without(context, group),
                 confidence=Confidence.EXACT_LIFETIME,
                 fix=f"Keep only what is needed of it, on the host, or set `{name}` to None after its last use.",
             )
-
-
-def _dead_at_peak(timeline: Timeline, context: Context) -> list[Buffer]:
-    if not timeline.events:
-        return []
-    return [
-        each
-        for each in dead_at(context.trace, peak_event(timeline))
-        if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES
-    ]
 
 
 def _surviving(timeline: Timeline) -> set[Origin]:
@@ -138,7 +109,3 @@ def _keepers(context: Context) -> dict[Origin, Keeper]:
     """Which long-lived variable keeps a Buffer of each origin after the last step."""
     run = context.long_run
     return {origin(run.timeline.buffers[number]): keeper for number, keeper in run.keepers.items()}
-
-
-def _nbytes(group: list[Buffer]) -> int:
-    return sum(each.nbytes for each in group)

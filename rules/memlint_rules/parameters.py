@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from memlint.tracing.records import Buffer, Category, Phase, Trace
@@ -15,6 +16,11 @@ def belonging(trace: Trace, names: Collection[str]) -> list[Buffer]:
         if (buffer.category in _BY_NAME and buffer.name in names)
         or (buffer.category is Category.OPTIMIZER_STATE and buffer.name.rpartition(" of ")[2] in names)
     ]
+
+
+def of_all_siblings(name: str) -> str:
+    """The name of the same parameter or buffer of all siblings: without the numbers in its path."""
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
 
 
 def gradients_read_by_loop(trace: Trace) -> set[str]:

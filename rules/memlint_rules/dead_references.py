@@ -1,0 +1,43 @@
+"""Tensors that something keeps alive at the peak although nothing reads them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from memlint.lint.rule import Context
+from memlint.memory.liveness import dead_at, held, origin
+from memlint.memory.timeline import peak_event
+from memlint.tracing.records import Buffer, Category
+from memlint.whatif.changes.drop_reference import drop_references
+from memlint_rules.flow import MIN_NBYTES, peak_change
+
+_KEPT_ON_PURPOSE = frozenset({Category.INPUT, Category.GRADIENT})
+
+
+def dead_at_peak(context: Context) -> list[Buffer]:
+    """What is alive at the peak after its last use; small storages, such as losses and counters, are left out."""
+    dead = dead_at(context.trace, peak_event(context.timeline)) if context.timeline.events else ()
+    return [each for each in dead if each.category not in _KEPT_ON_PURPOSE and each.nbytes >= MIN_NBYTES]
+
+
+def change_without(context: Context, buffers: Iterable[Buffer]) -> int:
+    """Bytes by which the peak changes if these Buffers, and the same of every step, die right after their last use."""
+    origins = {origin(buffer) for buffer in buffers}
+    return peak_change(context.timeline, drop_references(context.timeline, held(context.trace), origins))
+
+
+def nbytes_of(buffers: Iterable[Buffer]) -> int:
+    """Sum of bytes."""
+    return sum(buffer.nbytes for buffer in buffers)
+
+
+def biggest_of(buffers: Iterable[Buffer]) -> Buffer:
+    """The first of the Buffers with most bytes."""
+    return max(buffers, key=lambda buffer: buffer.nbytes)
+
+
+def described(buffer: Buffer) -> str:
+    """Dtype, shape, and the line that made it."""
+    made = f", made at {Path(buffer.frame.path).name}:{buffer.frame.line}" if buffer.frame else ""
+    return f"{buffer.dtype} {list(buffer.shape)}{made}"
