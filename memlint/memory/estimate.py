@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.memory.timeline import alive_at, by_category, live
-from memlint.tracing.records import Phase
+from memlint.tracing.records import NO_NODE, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memlint.tracing.records import Buffer, Category, Doubt, Frame, Node
 
     Sizes: TypeAlias = list[int] | np.ndarray
+    Events: TypeAlias = Sequence[int] | np.ndarray
 
 
 class Interval(NamedTuple):
@@ -78,19 +79,16 @@ def estimate(
     most = peaks([buffer.nbytes for buffer in timeline.buffers], timeline.events, timeline.doubts, device, settings)
     event = nbytes.index(max(nbytes)) if nbytes else -1
     node = timeline.event_nodes[event] if nbytes else -1
-    running = nodes[node] if node >= 0 else None
+    running = nodes[node] if node >= 0 else NO_NODE
     at_peak = sorted(alive_at(timeline, event), key=lambda buffer: (-buffer.nbytes, buffer.id))
     return Estimate(
-        requested=most.requested,
-        allocated=most.allocated,
-        reserved=most.reserved,
-        device=most.device,
+        **most._asdict(),
         peak_event=event,
         peak_node=node,
-        phase=running.phase if running else Phase.OTHER,
-        frame=running.frame if running else None,
-        module=running.module if running else "",
-        op=running.op if running else "",
+        phase=running.phase,
+        frame=running.frame,
+        module=running.module,
+        op=running.op,
         categories=by_category(at_peak),
         at_peak=tuple(at_peak),
         phase_peaks=_phase_peaks(timeline, nbytes, nodes),
@@ -107,14 +105,22 @@ class Peaks(NamedTuple):
 
 
 def peaks(
-    sizes: Sizes,
-    events: Sequence[int] | np.ndarray,
-    doubts: Collection[Doubt],
-    device: Device,
-    settings: AllocatorSettings | None = None,
+    sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
 ) -> Peaks:
-    """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace."""
-    requested, allocated, reserved = _intervals(sizes, events, doubts, device, settings)
+    """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace.
+
+    The bounds are those with every size in doubt at its lowest, and with every one at its highest.
+    """
+    likely = _most(sizes, events, device, settings)
+    lowest = _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
+    highest = _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
+    least = likely if lowest is sizes else _most(lowest, events, device, settings)
+    most = likely if highest is sizes else _most(highest, events, device, settings)
+    # Segments can fit together worse where less is taken.
+    requested, allocated, reserved = (
+        Interval(min(low, middle), middle, max(middle, high))
+        for low, middle, high in zip(least, likely, most, strict=True)
+    )
     shown = Interval(
         reserved.low + device.context_low,
         reserved.estimate + device.context_nbytes,
@@ -123,64 +129,15 @@ def peaks(
     return Peaks(requested, allocated, reserved, shown)
 
 
-def _most(
-    sizes: Sizes,
-    events: Sequence[int] | np.ndarray,
-    device: Device,
-    settings: AllocatorSettings | None,
-) -> tuple[int, int, int]:
-    """Requested, allocated and reserved bytes at their peaks."""
-    if device.is_cuda and (settings is None or settings == AllocatorSettings()):
-        return replayed_peaks(sizes, events)
-    sizes, events = list(map(int, sizes)), list(map(int, events))
-    signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
-    requested = max(accumulate(map(signed.__getitem__, events)), default=0)
-    if not device.is_cuda:
-        return requested, requested, requested
-    allocator = _within_share(sizes, events, device, settings) or _replay(sizes, events, settings)
-    return requested, allocator.peak_allocated, allocator.peak_reserved
-
-
 def most_device(
-    sizes: Sizes,
-    events: Sequence[int] | np.ndarray,
-    doubts: Collection[Doubt],
-    device: Device,
-    settings: AllocatorSettings | None = None,
+    sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
 ) -> int:
     """The upper bound of `peaks(...).device`, for whoever needs nothing else."""
     reserved = _most(sizes, events, device, settings)[2]
-    highest = _highest(sizes, doubts)
+    highest = _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
     if highest is not sizes:
         reserved = max(reserved, _most(highest, events, device, settings)[2])
     return reserved + device.context_high
-
-
-def _intervals(
-    sizes: Sizes,
-    events: Sequence[int] | np.ndarray,
-    doubts: Collection[Doubt],
-    device: Device,
-    settings: AllocatorSettings | None,
-) -> list[Interval]:
-    """The same with bounds: if every size in doubt is the lowest, and if every one is the highest."""
-    likely = _most(sizes, events, device, settings)
-    if not doubts:
-        return [Interval.exact(nbytes) for nbytes in likely]
-    lowest, highest = _lowest(sizes, doubts), _highest(sizes, doubts)
-    least = likely if lowest is sizes else _most(lowest, events, device, settings)
-    most = likely if highest is sizes else _most(highest, events, device, settings)
-    bounds = zip(least, most, strict=True)
-    # Segments can fit together worse where less is taken.
-    return [Interval(min(low, mid), mid, max(mid, high)) for mid, (low, high) in zip(likely, bounds, strict=True)]
-
-
-def _lowest(sizes: Sizes, doubts: Collection[Doubt]) -> Sizes:
-    return _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
-
-
-def _highest(sizes: Sizes, doubts: Collection[Doubt]) -> Sizes:
-    return _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
 
 
 def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
@@ -193,29 +150,33 @@ def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
     return resized
 
 
-def _within_share(
-    sizes: Sequence[int], events: Sequence[int], device: Device, settings: AllocatorSettings | None
-) -> Allocator | None:
-    """Where the process may take a share of the GPU only: the Allocator after all events, None if it is too little."""
-    if settings is None or settings.memory_fraction >= 1:
-        return None
+def _most(sizes: Sizes, events: Events, device: Device, settings: AllocatorSettings | None) -> tuple[int, int, int]:
+    """Requested, allocated and reserved bytes at their peaks."""
+    settings = settings or AllocatorSettings()
+    if device.is_cuda and settings == AllocatorSettings():
+        return replayed_peaks(sizes, events)
+    sizes, events = list(map(int, sizes)), list(map(int, events))
+    signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
+    requested = max(accumulate(map(signed.__getitem__, events)), default=0)
+    if not device.is_cuda:
+        return requested, requested, requested
+    share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
     try:
-        return _replay(sizes, events, settings, int(settings.memory_fraction * device.total_nbytes))
-    except OutOfMemory:
-        return None
+        allocator = _replay(sizes, events, settings, share)
+    except OutOfMemory:  # the share is too little: then what the program would need without it
+        allocator = _replay(sizes, events, settings)
+    return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
-def replay(timeline: Timeline, settings: AllocatorSettings | None = None, share: int | None = None) -> Allocator:
-    """Run every event through an Allocator that may reserve `share` bytes (None: has no limit).
-
-    As in PyTorch, no bytes take no block. Raises OutOfMemory.
-    """
-    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings, share)
+def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> Allocator:
+    """Run every event through an Allocator without a limit. As in PyTorch, no bytes take no block."""
+    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings)
 
 
 def _replay(
     sizes: Sequence[int], events: Sequence[int], settings: AllocatorSettings | None, share: int | None = None
 ) -> Allocator:
+    """The Allocator after all events; it may reserve `share` bytes, and raises OutOfMemory where these do not do."""
     allocator = Allocator(settings, share=share)
     malloc, free = allocator.malloc, allocator.free
     blocks: dict[int, Block] = {}

@@ -50,8 +50,8 @@ def dead_at(trace: Trace, event: int) -> tuple[Buffer, ...]:
 def least_peak(trace: Trace) -> int:
     """The peak of requested bytes if every Buffer died right after its last use, as `held` understands it.
 
-    To die at once are so what Python variables hold, gradients that the optimizer has read, and inputs that each step
-    makes for itself. Parameters, buffers, optimizer state, workspaces and what serves in every step stay.
+    This frees sooner what Python variables hold, gradients that the optimizer has read, and inputs that each step makes
+    for itself. Parameters, buffers, optimizer state, workspaces and what serves in every step stay.
     """
     early = held(trace)
     closings = {~buffer.id for buffer in early}

@@ -42,23 +42,19 @@ class Attribution:
 
     def place(self) -> tuple[Phase, Place]:
         """Phase and place of the kernel that runs now."""
-        if _graph_task() == -1:
-            code, line = self._line(_getframe(3))
-            place = (code, line, self.modules[-1] if self.modules else None)
-            if self.optimizing:
-                return Phase.OPTIMIZER, place
-            self._places.setdefault(
-                _sequence() - 1, place
-            )  # kernels that make no node come later, with the same number
-            return Phase.FORWARD, place
+        in_backward = _graph_task() != -1
         code, line = self._line(_getframe(3))
-        if code is not None:  # recomputation, a hook or a custom function: Python runs inside the backward
-            place = (code, line, self.modules[-1] if self.modules else None)
-            self._places.setdefault(_sequence() - 1, place)
-            return Phase.BACKWARD, place
-        node = _autograd_node()
-        place = self._places.get(node._sequence_nr(), NOWHERE) if node is not None else NOWHERE
-        return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), place
+        if in_backward and code is None:
+            node = _autograd_node()
+            place = self._places.get(node._sequence_nr(), NOWHERE) if node is not None else NOWHERE
+            return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), place
+        place = (code, line, self.modules[-1] if self.modules else None)
+        if self.optimizing and not in_backward:
+            return Phase.OPTIMIZER, place
+        # Kernels that make no node come later, with the same number. In the backward these are the kernels of a
+        # recomputation, a hook or a custom function.
+        self._places.setdefault(_sequence() - 1, place)
+        return (Phase.BACKWARD if in_backward else Phase.FORWARD), place
 
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
         visible = self._visible
@@ -99,7 +95,6 @@ def is_inside(module: str) -> bool:
     return False
 
 
-def frame_of(place: Place) -> Frame | None:
-    """The record of a place's line."""
-    code, line, _ = place
+def frame_of(code: CodeType | None, line: int) -> Frame | None:
+    """The record of a line; None where no line of the program ran."""
     return None if code is None else Frame(code.co_filename, line, code.co_name)

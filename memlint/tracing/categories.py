@@ -20,8 +20,6 @@ Tensor = torch.Tensor
 class Roles:
     """Buffers known by their role, gathered at the points of a step where the role shows."""
 
-    default = Category.TEMPORARY
-
     def __init__(self) -> None:
         self.categories: dict[int, Category] = {}
         self.names: dict[int, str] = {}
@@ -59,16 +57,10 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            for part in _parts(tensor):
-                entry = entry_of(part)
-                if entry.number not in self.categories:
-                    self.categories[entry.number] = category
-                    self.names[entry.number] = name
-
-
-def _parts(tensor: Any) -> tuple[Tensor, ...]:
-    """The strided tensors on the virtual device that `tensor` is made of."""
-    return parts_of(tensor) if is_virtual(tensor) else ()
+            for part in parts_of(tensor) if is_virtual(tensor) else ():
+                number = entry_of(part).number
+                if number not in self.categories:
+                    self.categories[number], self.names[number] = category, name
 
 
 def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:

@@ -15,10 +15,10 @@ from memlint.accelerator import state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.tracing.attribution import Attribution, Place, frame_of, is_inside
+from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
-from memlint.tracing.records import Assumption, Buffer, Doubt, Frame, Geometry, Node, Phase, Trace
+from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,8 +106,8 @@ class Recorder:
         """Note an assumption with the line that made it necessary. Initial weights are anyone's, and need none."""
         if is_inside("torch.nn.init"):
             return
-        _, place = self.attribution.place()
-        self.assumptions.setdefault(Assumption(text, frame_of(place)))
+        _, (code, line, _module) = self.attribution.place()
+        self.assumptions.setdefault(Assumption(text, frame_of(code, line)))
 
     def begin_step(self) -> None:
         """A step begins."""
@@ -121,30 +121,17 @@ class Recorder:
         """The records of everything seen."""
         model = getattr(program, "model", None)
         modules = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
-        module_of = _ModuleNames({_identity(m): name for name, m in modules})
-        frames: dict[Any, Frame | None] = {}
+        paths = {_identity(module): path for path, module in modules}
+        frame_at = functools.cache(frame_of)
         nodes: list[Node] = []
-        for index, (kernel, phase, place, step, event, inputs, outputs) in enumerate(self.calls):
-            where = place[:2]
-            if where not in frames:
-                frames[where] = frame_of(place)
-            nodes.append(
-                Node(
-                    index,
-                    kernel.name,
-                    Phase.OTHER if step < 0 else phase,
-                    step,
-                    frames[where],
-                    module_of(place),
-                    tuple(inputs),
-                    tuple(outputs),
-                    event,
-                )
-            )
-        buffers = self._buffers(nodes)
+        for index, (kernel, phase, (code, line, module), step, event, inputs, outputs) in enumerate(self.calls):
+            path = "" if module is None else paths.get(module, module[1])
+            geometries = tuple(inputs), tuple(outputs)
+            phase_of_step = phase if step >= 0 else Phase.OTHER
+            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_at(code, line), path, *geometries, event))
         trace = Trace(
             nodes=tuple(nodes),
-            buffers=categorise(buffers, nodes, self.roles, self.step_events, self.ledger.doubts),
+            buffers=categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts),
             events=tuple(self.ledger.events),
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,
@@ -179,19 +166,19 @@ class Recorder:
         buffers = []
         for number, birth in enumerate(ledger.births):
             workspace = self.workspaces.owner(number)
-            made_by = nodes[maker[number]] if maker[number] >= 0 else None
+            made_by = nodes[maker[number]] if maker[number] >= 0 else NO_NODE
             buffers.append(
                 Buffer(
                     id=number,
                     nbytes=birth.nbytes,
                     shape=tuple(birth.shape),
-                    dtype=str(birth.dtype).removeprefix("torch."),
-                    category=self.roles.default,
-                    op=workspace or (made_by.op if made_by is not None else ""),
-                    phase=made_by.phase if made_by is not None else Phase.OTHER,
-                    step=made_by.step if made_by is not None else -1,
-                    frame=made_by.frame if made_by is not None else None,
-                    module=made_by.module if made_by is not None else "",
+                    dtype=_dtype_name(birth.dtype),
+                    category=Category.TEMPORARY,
+                    op=workspace or made_by.op,
+                    phase=made_by.phase,
+                    step=made_by.step,
+                    frame=made_by.frame,
+                    module=made_by.module,
                     name=self.roles.names.get(number, ""),
                     node=birth.node,
                     last_used=max(last_used[number], birth.node),
@@ -209,34 +196,19 @@ def _only_allocates(node: Node) -> bool:
 
 def _geometry(tensor: Tensor) -> Geometry:
     if tensor.layout is not torch.strided:
-        return Geometry(-1, tuple(tensor.shape), (), _DTYPES[tensor.dtype])
+        return Geometry(-1, tuple(tensor.shape), (), _dtype_name(tensor.dtype))
     number = entry_of(tensor).number if real_device_of(tensor).type == NAME else -1
-    return Geometry(number, tuple(tensor.shape), tensor.stride(), _DTYPES[tensor.dtype])
+    return Geometry(number, tuple(tensor.shape), tensor.stride(), _dtype_name(tensor.dtype))
 
 
-class _Dtypes(dict[torch.dtype, str]):
-    def __missing__(self, dtype: torch.dtype) -> str:
-        name = self[dtype] = str(dtype).removeprefix("torch.")
-        return name
-
-
-_DTYPES = _Dtypes()
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _identity(module: torch.nn.Module) -> tuple[int, str]:
-    """Whoever remembers a module by this does not keep it alive."""
+    """What tells modules apart, and does not keep them alive."""
     return id(module), type(module).__name__
-
-
-class _ModuleNames:
-    def __init__(self, names: dict[tuple[int, str], str]) -> None:
-        self.names = names
-
-    def __call__(self, place: Place) -> str:
-        module = place[2]
-        if module is None:
-            return ""
-        return self.names.get(module, module[1])
 
 
 @contextlib.contextmanager

@@ -74,6 +74,10 @@ class Node(NamedTuple):
     """Position in `Trace.events` before which this kernel started."""
 
 
+NO_NODE = Node(-1, "", Phase.OTHER, -1, None, "", (), (), 0)
+"""What runs before the first Node."""
+
+
 class Buffer(NamedTuple):
     """One storage, from birth to death. Buffers of the host cost no GPU bytes and appear in no event."""
 

@@ -29,9 +29,7 @@ def trace_of_workload(program: Program, device: Device, allocator: AllocatorSett
         return trace_program(program, device, allocator).trace
 
 
-def storages_of_workload(
-    program: Program, device: Device, allocator: AllocatorSettings | None = None
-) -> Storages:
+def storages_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Storages:
     """Run two steps of a program for its storages alone; raises the same."""
     with workload_errors():
         return storages_of(program, device, allocator)
