@@ -2,7 +2,8 @@
 
 The allocator asks the driver for segments and cuts them into blocks. Free blocks stay in one of two pools, small and
 large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda.memory_allocated` does; `reserved`
-counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for.
+counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for. Its fast twin for peaks
+under default settings is `memlint.cuda.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
 
 Not modelled, because they need stream events or a CUDA graph: frees deferred by `record_stream`, private pools.
 """
@@ -99,8 +100,7 @@ class Allocator:
         block.requested = nbytes
         self.requested += nbytes
         self.allocated += block.size
-        self.peak_requested = max(self.peak_requested, self.requested)
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self._note_peaks()
         return block
 
     def free(self, block: Block) -> None:
@@ -171,10 +171,13 @@ class Allocator:
                 self.allocated += size
                 self.requested += requested
         self.driver.used += end - address
+        self._note_peaks()
+        return adopted
+
+    def _note_peaks(self) -> None:
         self.peak_requested = max(self.peak_requested, self.requested)
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        return adopted
 
     def _find_free(self, pool: Pool, size: int, stream: int) -> Block | None:
         """Smallest free block that fits, at the lowest address, taken out of its pool."""
