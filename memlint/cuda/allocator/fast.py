@@ -1,7 +1,7 @@
 """The allocator with its default options over a whole sequence of events, for its peaks alone.
 
-`memlint.cuda.allocator.reference` takes requests one by one and shows what it does; this, its twin, gives the same peaks
-in a fraction of the time, for whoever asks for many sizes of one program; tests/cuda/test_replay.py holds one against
+Its twin `memlint.cuda.allocator.reference` takes requests one by one and shows what it does; this gives the same peaks
+in a fraction of the time, for whoever asks for many sizes of one program. tests/cuda/test_replay.py holds one against
 the other. Small and large blocks lie in segments of their own, so that neither depends on the others; and small ones,
 most of which belong to parameters, are often the same at many sizes.
 """
