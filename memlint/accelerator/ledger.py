@@ -85,9 +85,9 @@ class Entry:
     """The dtype of those elements; a view may read the same bytes as another."""
     likely: Any = None
     """What a read gives in an ordinary run although the value is not known."""
-    choices: int | None = None
+    num_choices: int | None = None
     """How many values the elements have, where they are indices picked among so many entries."""
-    expected: int | None = None
+    num_true: int | None = None
     """How many elements of a mask are taken to be true."""
 
     @property

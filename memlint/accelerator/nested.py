@@ -12,11 +12,8 @@ from memlint.accelerator.registration import KEY, implement, overload
 from memlint.base.errors import TraceError
 
 _MAKERS = (
-    "_nested_tensor_from_tensor_list",
-    "_nested_view_from_buffer",
-    "_nested_from_padded",
-    "_nested_tensor_from_mask",
-)
+    "_nested_tensor_from_tensor_list", "_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
+)  # fmt: skip
 
 
 def _refuse(*_: Any, **__: Any) -> NoReturn:

@@ -32,11 +32,9 @@ def _like_gradient(grad: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 @kernel(
-    "multi_margin_loss_backward",
-    "multilabel_margin_loss_backward",
-    "fractional_max_pool3d_backward",
+    "multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward",
     "batch_norm_backward_elemt",
-)
+)  # fmt: skip
 def _like_input(grad: Tensor, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(x)
 
@@ -47,10 +45,9 @@ def _writes_outputs(*_: Any) -> None:
 
 
 @kernel(
-    "fake_quantize_per_tensor_affine_cachemask",
-    "fake_quantize_per_channel_affine_cachemask",
+    "fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask",
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-)
+)  # fmt: skip
 def _fake_quantize(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return like(x), like(x, torch.bool)
 
@@ -63,13 +60,9 @@ def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @kernel(
-    "_fused_sgd_",
-    "_fused_sgd_.tensor_lr",
-    "_fused_adagrad_",
-    "_fused_adagrad_.tensor_lr",
-    "_fused_adam_.tensor_lr",
+    "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr", "_fused_adam_.tensor_lr",
     "_fused_adamw_.tensor_lr",
-)
+)  # fmt: skip
 def _fused_step(*_: Any, **__: Any) -> None:
     """One kernel for a whole list of parameters; it allocates nothing."""
 

@@ -335,9 +335,8 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         if known is not None and chosen is not None:
             count = aten.index_select.default(known, dim, chosen)._nnz()
         else:
-            state.assume(
-                f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
-            )
+            text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
+            state.assume(text)
     with launched(aten.index_select.default, x, index) as made:
         shape = (count, *elements.shape[1:])
         if dim >= indices.shape[0]:

@@ -27,9 +27,6 @@ MAXIMUM = 2
 """The mode of an EmbeddingBag that takes the maximum."""
 
 
-# --- indexing ------------------------------------------------------------------------------------------------------
-
-
 @hidden("index", source="TensorAdvancedIndexing.cpp; recorded")
 def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
     """A copy on the device of each index that is in the host's memory."""
@@ -147,9 +144,6 @@ def _accumulates_at_once(segments: int, partials: int, width: int) -> bool:
         and partials > 4 * blocks
         and not torch.are_deterministic_algorithms_enabled()
     )
-
-
-# --- selection -----------------------------------------------------------------------------------------------------
 
 
 @hidden("nonzero", source="Nonzero.cu; recorded")
