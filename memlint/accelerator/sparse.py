@@ -117,26 +117,15 @@ def is_host(tensor: Tensor) -> bool:
 def coo(indices: Tensor, values: Tensor, size: Sequence[int], *, coalesced: bool) -> Tensor:
     """A COO tensor of these very parts."""
     sparse_dim = indices.shape[0]
-    made: Tensor = aten._sparse_coo_tensor_with_dims_and_tensors.default(
-        sparse_dim,
-        len(size) - sparse_dim,
-        size,
-        indices,
-        values,
-        dtype=values.dtype,
-        layout=torch.sparse_coo,
-        device=DEVICE,
-        is_coalesced=coalesced,
-    )
-    return made
+    options = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": DEVICE, "is_coalesced": coalesced}
+    make: Callable[..., Tensor] = aten._sparse_coo_tensor_with_dims_and_tensors.default
+    return make(sparse_dim, len(size) - sparse_dim, size, indices, values, **options)
 
 
 def compressed(layout: torch.layout, parts: Sequence[Tensor], size: Sequence[int]) -> Tensor:
     """A compressed tensor of these very parts: compressed indices, plain indices, values."""
-    made: Tensor = aten._sparse_compressed_tensor_unsafe.default(
-        *parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE
-    )
-    return made
+    make: Callable[..., Tensor] = aten._sparse_compressed_tensor_unsafe.default
+    return make(*parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE)
 
 
 _set_data = torch.Tensor.data.__set__  # type: ignore[attr-defined]  # the facade replaces the attribute

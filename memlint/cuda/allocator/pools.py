@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -37,6 +41,13 @@ class Block:
     def is_whole_segment(self) -> bool:
         """Whether nothing else lies in its segment."""
         return self.previous is None and self.next is None
+
+    def and_following(self) -> Iterator[Block]:
+        """Yield it and the blocks behind it in its segment."""
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.next
 
     @property
     def size_when_grown(self) -> int:

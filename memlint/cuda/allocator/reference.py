@@ -10,6 +10,7 @@ Not modelled, because they need stream events or a CUDA graph: frees deferred by
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
@@ -139,13 +140,7 @@ class Allocator:
 
     def segments(self) -> Iterator[tuple[Block, ...]]:
         """Blocks of each segment in order of address, blocks without memory included."""
-        for first in self._segments.values():
-            blocks = []
-            block: Block | None = first
-            while block is not None:
-                blocks.append(block)
-                block = block.next
-            yield tuple(blocks)
+        return (tuple(first.and_following()) for first in self._segments.values())
 
     def adopt(
         self, address: int, stream: int, blocks: Iterable[tuple[int, int | None]], *, is_small: bool
@@ -199,9 +194,8 @@ class Allocator:
         block = blocks[index][2]
         limit = self._max_split_size
         if limit is not None:
-            if size < limit <= block.size:
-                return None
-            if size >= limit and block.size >= size + self.settings.max_non_split_rounding:
+            most = limit if size < limit else size + self.settings.max_non_split_rounding
+            if block.size >= most:
                 return None
         del blocks[index]
         return block
@@ -328,12 +322,8 @@ class Allocator:
         for _, unmapped in pool.unmapped.get(stream, ()):
             previous = unmapped.previous
             first = unmapped if previous is None or previous.allocated else previous
-            available = 0
-            block: Block | None = first
-            while available < size and block is not None and not block.allocated:
-                available += block.size
-                block = block.next
-            if available >= size:
+            growable = itertools.takewhile(lambda block: not block.allocated, first.and_following())
+            if any(available >= size for available in itertools.accumulate(block.size for block in growable)):
                 return first
         return None
 

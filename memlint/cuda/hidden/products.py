@@ -35,15 +35,10 @@ def _product(*operands: Tensor, fused: bool = False) -> Steps:
     del copies
 
 
+@hidden("bmm", source="Blas.cpp (prepare_batch_matrix_for_cublas); recorded", versions="2.1 to 2.13")
 @hidden("mm", source="Blas.cpp, cuBlasCommonArgs.h; recorded", versions="2.1 to 2.13")
 def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
     """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
-    return _product(a, b)
-
-
-@hidden("bmm", source="Blas.cpp (prepare_batch_matrix_for_cublas); recorded", versions="2.1 to 2.13")
-def _bmm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
-    """As mm."""
     return _product(a, b)
 
 

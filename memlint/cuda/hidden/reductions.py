@@ -96,6 +96,7 @@ def _sum_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
 
 
+@hidden("prod", source="ReduceSumProdKernel.cu")
 @hidden("sum", "nansum", source="ReduceSumProdKernel.cu, ReduceOps.cpp; recorded")
 def _sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
     """Input cast to the result's dtype (bool and small integers: int64), staging and semaphores."""
@@ -110,13 +111,7 @@ def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dt
     _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
 
 
-@hidden("prod", source="ReduceSumProdKernel.cu")
-def _prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
-    """Input cast to the result's dtype, staging and semaphores."""
-    yield
-    _reduce_to(x, dim, _sum_dtype(x, dtype))
-
-
+@hidden("norm", source="ReduceNormKernel.cu, ReduceOps.cpp")
 @hidden("linalg_vector_norm", source="ReduceNormKernel.cu, LinearAlgebra.cpp; recorded (no staging over short rows)")
 def _vector_norm(
     x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
@@ -124,14 +119,6 @@ def _vector_norm(
     """Input cast to the dtype asked for, staging and semaphores."""
     yield
     _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
-
-
-@hidden("norm", source="ReduceNormKernel.cu, ReduceOps.cpp")
-def _norm(
-    x: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
-) -> Steps:
-    """As linalg_vector_norm."""
-    return _vector_norm(x, 2, dim, keepdim, dtype=dtype)
 
 
 @hidden("max", "min", source="ReduceMinValuesKernel.cu, ReduceMaxValuesKernel.cu; recorded")
