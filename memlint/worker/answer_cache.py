@@ -6,33 +6,22 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel
-
 from memlint.base import cache
 from memlint.worker.dependencies import child_environment, digest_of_file, digest_of_variable, mark_of
-from memlint.worker.protocol import Answer, Dependencies, Result
+from memlint.worker.protocol import answer_format
 
 if TYPE_CHECKING:
-    from memlint.worker.protocol import Request
+    from memlint.worker.protocol import Answer, Dependencies, Request
 
 _KIND = "workloads"
 _READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
 """Beginnings of variables that may be read where nobody sees it."""
 
 
-class _Entry(BaseModel):
-    dependencies: Dependencies
-    result: Result
-    stdout: str
-    stderr: str
-
-
 def read(request: Request) -> Answer | None:
     """The Answer that a child gave to `request`; None if there is none, or if it may be another one today."""
-    entry = _read(request)
-    if entry is None or not _holds(entry.dependencies):
-        return None
-    return Answer(entry.result, None, (), entry.stdout, entry.stderr)
+    answer = _read(request)
+    return answer if answer is not None and answer.dependencies and _holds(answer.dependencies) else None
 
 
 def files_read(request: Request) -> frozenset[str]:
@@ -40,20 +29,20 @@ def files_read(request: Request) -> frozenset[str]:
 
     They may have changed since then.
     """
-    entry = _read(request)
-    return frozenset(entry.dependencies.files) if entry is not None else frozenset()
+    answer = _read(request)
+    return frozenset(answer.dependencies.files if answer is not None and answer.dependencies else ())
 
 
 def write(request: Request, answer: Answer) -> None:
     """Keep an Answer, unless something in it went wrong: that may have passed the next time."""
     if answer.result is None or answer.dependencies is None or any(each.error for each in answer.result.workloads):
         return
-    entry = _Entry(dependencies=answer.dependencies, result=answer.result, stdout=answer.stdout, stderr=answer.stderr)
-    cache.write(Path(request.root), _KIND, _subject(request), cache.key_of(), entry.model_dump(mode="json"))
+    fields = answer_format().dump_python(answer, mode="json")
+    cache.write(Path(request.root), _KIND, _subject(request), cache.key_of(), fields)
 
 
-def _read(request: Request) -> _Entry | None:
-    return cache.read(Path(request.root), _KIND, _subject(request), cache.key_of(), _Entry.model_validate)
+def _read(request: Request) -> Answer | None:
+    return cache.read(Path(request.root), _KIND, _subject(request), cache.key_of(), answer_format().validate_python)
 
 
 def _subject(request: Request) -> str:

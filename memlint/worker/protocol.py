@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue, PlainSerializer, PlainValidator, TypeAdapter, model_validator
 
+from memlint.base import errors
+from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import RunFinding, Skipped, Workload
 
 if TYPE_CHECKING:
-    from memlint.base.errors import MemlintError
+    from collections.abc import Sequence
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
@@ -119,12 +122,26 @@ class Limits:
     """Of stdout and stderr together."""
 
 
+def _error_of(fields: Sequence[str]) -> MemlintError:
+    kind, *texts = fields
+    error: MemlintError = getattr(errors, kind, WorkerError)(*texts)
+    return error
+
+
+Error = Annotated[
+    MemlintError,
+    PlainValidator(_error_of),
+    PlainSerializer(lambda error: (type(error).__name__, error.message, error.hint)),
+]
+"""As JSON the name of its class, message and hint."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
 
     result: Result | None
-    error: MemlintError | None
+    error: Error | None
     traceback: tuple[str, ...]
     """With an error: `path:line in function` of the user's lines, outermost first."""
     stdout: str
@@ -143,3 +160,9 @@ class Task(NamedTuple):
     request: Request
     limits: Limits
     analyse: str = ANALYSE
+
+
+@cache
+def answer_format() -> TypeAdapter[Answer]:
+    """How an Answer is written as JSON, and read again."""
+    return TypeAdapter(Answer)

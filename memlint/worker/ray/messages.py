@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
-from memlint.base import errors
-from memlint.base.errors import WorkerError
-from memlint.worker.protocol import Answer, Failure, Request, Result, Task
+from memlint.worker.protocol import Answer, Request, Task, answer_format
 from memlint.worker.ray.archive import unpack
 from memlint.worker.supervise import Interrupted, ask
 
@@ -21,25 +21,11 @@ _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
 """Environment variables that change what a step takes; all others are those of the other machine."""
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class _Order(_Message):
+class _Order(BaseModel):
     task: Task
     directory: str
     """Where the command was typed."""
     variables: dict[str, str]
-
-
-class _Returned(_Message):
-    """An Answer; what its result depends on is not known here."""
-
-    result: Result | None
-    failure: Failure | None
-    partial: Result | None
-    stdout: str
-    stderr: str
 
 
 def sent(task: Task) -> str:
@@ -70,19 +56,14 @@ def carried_out(archive: bytes, order: str) -> str:
                 answer = ask(request, task.limits, analyse=task.analyse, environment=message.variables)
             except Interrupted as error:
                 answer = error.answer
-        back = moved(_returned(answer).model_dump(mode="json"), root, there)
-    return _Returned.model_validate(back).model_dump_json()
+        # What its result depends on is not known here.
+        returned = moved(answer_format().dump_python(replace(answer, dependencies=None), mode="json"), root, there)
+    return json.dumps(returned)
 
 
 def received(returned: str) -> Answer:
     """The Answer that `carried_out` gave."""
-    message = _Returned.model_validate_json(returned)
-    failure = message.failure
-    if failure is None:
-        return Answer(message.result, None, (), message.stdout, message.stderr, partial=message.partial)
-    error = getattr(errors, failure.kind, WorkerError)(failure.message, failure.hint)
-    texts = message.stdout, message.stderr
-    return Answer(message.result, error, tuple(failure.traceback), *texts, failure.memory, partial=message.partial)
+    return answer_format().validate_json(returned)
 
 
 def moved(value: Any, before: Path, after: Path) -> Any:
@@ -96,18 +77,3 @@ def _moved(value: Any, before: re.Pattern[str], after: str) -> Any:
     if isinstance(value, dict):
         return {_moved(key, before, after): _moved(item, before, after) for key, item in value.items()}
     return [_moved(item, before, after) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _returned(answer: Answer) -> _Returned:
-    failure = None
-    if answer.error is not None:
-        failure = Failure(
-            kind=type(answer.error).__name__,
-            message=answer.error.message,
-            hint=answer.error.hint,
-            traceback=list(answer.traceback),
-            memory=answer.out_of_memory,
-        )
-    return _Returned(
-        result=answer.result, failure=failure, partial=answer.partial, stdout=answer.stdout, stderr=answer.stderr
-    )
