@@ -1,4 +1,4 @@
-"""What a user's code raised, said with its type, its message and its line."""
+"""What a user's code raised, as a text with its type, its message and its line."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
 
 
 def _what_to_do(error: BaseException) -> str:
-    """A hint, where the error itself tells what is missing."""
+    """A hint, where the error itself shows what is missing."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
-    if isinstance(error, SystemExit):
-        return GUARD
-    return ""
+    return GUARD if isinstance(error, SystemExit) else ""
 
 
 def describe(error: BaseException) -> str:

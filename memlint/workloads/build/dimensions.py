@@ -34,8 +34,8 @@ def parameters_taking_sizes(target: object) -> dict[str, Parameter]:
     """Parameters of what a target names that may receive the size of a dimension; none where it is not called."""
     if isinstance(target, nn.Module) or is_config(target) or not callable(target):
         return {}
-    found = parameters(target)
-    return {name: each for name, each in found.items() if each.kind is not each.POSITIONAL_ONLY and name != BATCH}
+    named = parameters(target).items()
+    return {name: each for name, each in named if each.kind is not each.POSITIONAL_ONLY and name != BATCH}
 
 
 def implied_dimensions(target: object, arguments: Mapping[str, object]) -> dict[str, int]:
@@ -43,14 +43,12 @@ def implied_dimensions(target: object, arguments: Mapping[str, object]) -> dict[
 
     A class has none: the numbers its constructor takes are settings of the model, most of them no sizes of inputs.
     """
-    if isinstance(_unbound(target), type):
-        return {}
-    defaults = {name: parameter.default for name, parameter in parameters_taking_sizes(target).items()}
-    return {
-        name: default
-        for name, default in defaults.items()
-        if type(default) is int and is_size(default) and name not in arguments
-    }
+    unbound: Any = target
+    while isinstance(unbound, partial):
+        unbound = unbound.func
+    taking = {} if isinstance(unbound, type) else parameters_taking_sizes(target)
+    defaults = {name: parameter.default for name, parameter in taking.items() if name not in arguments}
+    return {name: size for name, size in defaults.items() if type(size) is int and is_size(size)}
 
 
 def refuse_untaken(workload: Workload, names: Collection[str], taken: Collection[str]) -> None:
@@ -68,10 +66,3 @@ def refuse_untaken(workload: Workload, names: Collection[str], taken: Collection
             f"{hint} To declare one, write def memlint_workload(batch, {name}=1024), or in its table "
             f'dimensions = {{ {name} = 1024 }} and "{name}" in the shape of an input.',
         )
-
-
-def _unbound(target: Any) -> object:
-    """What a `functools.partial` is of."""
-    while isinstance(target, partial):
-        target = target.func
-    return target

@@ -93,9 +93,9 @@ def model_class(config: Any, transformers: Any) -> Any:
             return getattr(transformers, name)
     auto = transformers.models.auto.modeling_auto
     for mapping in _HEADS:
-        found = getattr(auto, mapping, {})
-        if type(config) in found:
-            kind = found[type(config)]
+        classes = getattr(auto, mapping, {})
+        if type(config) in classes:
+            kind = classes[type(config)]
             return kind[0] if isinstance(kind, tuple) else kind
     raise WorkloadError(
         f"transformers has no model for {type(config).__name__}",

@@ -11,7 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.base.errors import WorkloadError
 from memlint.tracing.records import Assumption
@@ -88,7 +88,7 @@ class Program:
             dtype = _CASTS.get(self.workload.dtype)
             model = built.model if dtype is None else built.model.to(dtype)
             self.model = model.to(self.device).train(self.workload.mode == "train")
-            self.inputs = tree_map(self._on_device, dict(built.inputs or {}))
+            self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
         if self.own_step is not None and self.workload.dtype in _AUTOCASTS:
             text = "leaves the weights float32; the step is the program's own and enters autocast itself"
@@ -159,29 +159,22 @@ class Program:
         if self.loss is not None:
             loss = self.loss(output, self.inputs)
             if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
-                raise WorkloadError(
-                    f"{self.name}: the loss gives {_kind(loss)}, not a scalar tensor",
-                    "It is called as loss(output, inputs).",
-                )
+                tensor = isinstance(loss, torch.Tensor)
+                kind = f"a tensor of shape {list(loss.shape)}" if tensor else f"a {type(loss).__name__}"
+                hint = "It is called as loss(output, inputs)."
+                raise WorkloadError(f"{self.name}: the loss gives {kind}, not a scalar tensor", hint)
             return loss
-        own = own_loss(output)
-        if own is not None:
+        if (own := own_loss(output)) is not None:
             return own
         self._assume(Assumption("the loss is the mean of the model's outputs", None))
         return mean_of(output)
 
-    def _on_device(self, value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        dtype = _CASTS.get(self.workload.dtype) if value.is_floating_point() else None
-        return value.to(self.device) if dtype is None else value.to(self.device, dtype)
+    def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
+        dtype = _CASTS.get(self.workload.dtype) if tensor.is_floating_point() else None
+        return tensor.to(self.device) if dtype is None else tensor.to(self.device, dtype)
 
     def _assume(self, *assumptions: Assumption) -> None:
         self.assumptions.extend(assumption for assumption in assumptions if assumption not in self.assumptions)
-
-
-def _kind(value: object) -> str:
-    return f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
 def own_loss(output: object) -> torch.Tensor | None:

@@ -40,7 +40,8 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         # Last, so that `types.py` in a package does not hide the standard library's.
         sys.path.append(str(path.parent))
     known = sys.modules.get(name)
-    if known is not None and _is_file(known, path):
+    file = getattr(known, "__file__", None)
+    if known is not None and file is not None and Path(file).resolve() == path:
         return known
     with reported(f"{path} cannot be imported"):
         if known is None and "." in name:
@@ -64,14 +65,10 @@ def load_object(target: Target, root: Path | None = None) -> object:
         try:
             value = getattr(value, part)
         except AttributeError as error:
-            place = target.path or target.module
-            names = (
-                sorted(name for name in vars(value) if not name.startswith("_"))
-                if isinstance(value, ModuleType)
-                else []
-            )
+            public = vars(value) if isinstance(value, ModuleType) else ()
+            names = sorted(name for name in public if not name.startswith("_"))
             hint = f"It has {', '.join(names[:12])}." if names else ""
-            raise TargetError(f"{place} has no {target.qualname}", hint) from error
+            raise TargetError(f"{target.path or target.module} has no {target.qualname}", hint) from error
     return value
 
 
@@ -90,8 +87,3 @@ def _execute(path: Path, name: str) -> ModuleType:
     finally:
         sys.argv = arguments
     return module
-
-
-def _is_file(module: ModuleType, path: Path) -> bool:
-    file = getattr(module, "__file__", None)
-    return file is not None and Path(file).resolve() == path

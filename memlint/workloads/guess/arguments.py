@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import nn
@@ -47,15 +47,12 @@ def arguments_for(
     configs come from `namespace`, the file's. Raises WorkloadError naming the parameters nothing is known about.
     """
     fixed = {**workload.arguments, **_sizes(function, workload)}
-    open_choices, missing = {}, []
+    open_choices = {}
     for name, parameter in parameters(function).items():
         if name not in fixed and parameter.default is parameter.empty:
-            choices = list(_configs(function, name, namespace))
-            open_choices[name] = choices
-            if not choices:
-                missing.append(name)
+            open_choices[name] = list(_configs(function, name, namespace))
     called = getattr(function, "__name__", "it")
-    if missing:
+    if missing := [name for name, choices in open_choices.items() if not choices]:
         raise WorkloadError(
             f"{called} needs {', '.join(missing)}",
             f"Write a function memlint_workload() in the file that returns {called}(...), or give "
@@ -74,12 +71,12 @@ def arguments_for(
 def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
     """The batch size and the sizes of dimensions that `function` is to be called with."""
     batch = {} if isinstance(function, type) else {BATCH: workload.batch}
-    asked = {name: size for name, size in {**workload.dimensions, **batch}.items() if name not in workload.arguments}
+    sizes = {name: size for name, size in {**workload.dimensions, **batch}.items() if name not in workload.arguments}
     # A default is not passed again: a wrapper may show parameters of what it wraps and not take them.
     return {
-        name: asked[name]
+        name: sizes[name]
         for name, parameter in parameters(function).items()
-        if name in asked and (name == BATCH or type(parameter.default) is not int or parameter.default != asked[name])
+        if name in sizes and (name == BATCH or type(parameter.default) is not int or parameter.default != sizes[name])
     }
 
 
@@ -124,16 +121,9 @@ def _is_config_class(kind: type) -> bool:
 
 
 def _named_like_config(key: str, parameter: str) -> bool:
-    lowered = key.lower()
-    return lowered == parameter.lower() or any(part.startswith(_CONFIG_ENDINGS) for part in lowered.split("_"))
+    return key.lower() == parameter.lower() or any(part.startswith(_CONFIG_ENDINGS) for part in key.lower().split("_"))
 
 
 def _holds_values(value: object) -> bool:
-    if isinstance(value, Mapping | SimpleNamespace):
-        return True
-    return (
-        not isinstance(value, type | nn.Module)
-        and not callable(value)
-        and hasattr(value, "__dict__")
-        and not inspect.ismodule(value)
-    )
+    plain = hasattr(value, "__dict__") and not (isinstance(value, nn.Module | ModuleType) or callable(value))
+    return plain or isinstance(value, Mapping | SimpleNamespace)

@@ -205,11 +205,8 @@ def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model
         layer = trial.entries[spec.name]
         path = next(path for path, module in model.named_modules() if module is layer)
         kind = type(layer).__name__
-        return Assumption(f"input {text} (it goes into {path or 'the model'}, {_article(kind)} {kind})", None)
+        article = "an" if kind[0] in "AEIOU" else "a"
+        return Assumption(f"input {text} (it goes into {path or 'the model'}, {article} {kind})", None)
     if spec.dtype == CONSTANT:
         return Assumption(f"input {text} (from its annotation)", None)
     return Assumption(f"input {text} (the model runs with it)", None)
-
-
-def _article(word: str) -> str:
-    return "an" if word[0] in "AEIOU" else "a"

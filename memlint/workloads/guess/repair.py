@@ -52,20 +52,20 @@ def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     if len(tensors) == 1 and trial.first is not None:
         entries.setdefault(tensors[0].name, trial.first)
     for index, spec in enumerate(trial.specs):
-        wanted = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
-        if wanted is not None and not _agree(spec, wanted):
-            yield _with(trial.specs, index, wanted)
+        expected = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
+        if expected is not None and not _agree(spec, expected):
+            yield _with(trial.specs, index, expected)
 
 
-def _agree(spec: InputSpec, wanted: InputSpec) -> bool:
-    """Whether the layer that asks for `wanted` takes `spec`: other batch dimensions and other sizes are fine."""
-    if spec.dtype != wanted.dtype:
+def _agree(spec: InputSpec, expected: InputSpec) -> bool:
+    """Whether the layer that asks for `expected` takes `spec`: other batch dimensions and other sizes are fine."""
+    if spec.dtype != expected.dtype:
         return False
     if spec.dtype == "int64":
-        return spec.high == wanted.high
-    if len(wanted.shape) > 3:
-        return len(spec.shape) == len(wanted.shape) and spec.shape[1] == wanted.shape[1]
-    return spec.shape[-1] == wanted.shape[-1] or (len(spec.shape) == 3 and spec.shape[1] == wanted.shape[1])
+        return spec.high == expected.high
+    if len(expected.shape) > 3:
+        return len(spec.shape) == len(expected.shape) and spec.shape[1] == expected.shape[1]
+    return spec.shape[-1] == expected.shape[-1] or (len(spec.shape) == 3 and spec.shape[1] == expected.shape[1])
 
 
 def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
@@ -78,13 +78,11 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
 
 def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Give an input as many dimensions as the model unpacks."""
-    match = _UNPACK.search(message)
-    if match is None:
-        return
-    rank = int(match[1])
-    for index, spec in enumerate(trial.specs):
-        if spec.dtype != CONSTANT and len(spec.shape) != rank:
-            yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
+    if match := _UNPACK.search(message):
+        rank = int(match[1])
+        for index, spec in enumerate(trial.specs):
+            if spec.dtype != CONSTANT and len(spec.shape) != rank:
+                yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
 
 
 def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
@@ -108,8 +106,8 @@ def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
     """Put one size the message names in the place of another it names."""
     pairs = [(int(a), int(b)) for a, b in _MISMATCH.findall(message)]
     for product in _PRODUCT.findall(message):
-        rows, columns, wanted = (int(number) for number in (product[:3] if product[0] else product[4:7]))
-        pairs += [(columns, wanted), (rows, wanted)]
+        rows, columns, features = (int(number) for number in (product[:3] if product[0] else product[4:7]))
+        pairs += [(columns, features), (rows, features)]
     if isinstance(trial.layer, nn.Linear) and trial.received:
         pairs.append((trial.received[-1], trial.layer.in_features))
     numbers = [int(number) for number in _NUMBER.findall(message)][:6]
@@ -127,21 +125,19 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
         if spec.dtype != "float32" or len(spec.shape) < 3 or not isinstance(spec.shape[-1], int):
             continue
         spatial = len(spec.shape) - 2
-        solved = _solved(trial, spec)
-        for size in (*solved, *(_IMAGE_SIZES if spatial > 1 else _LENGTHS)):
+        for size in (*_solved(trial, spec), *(_IMAGE_SIZES if spatial > 1 else _LENGTHS)):
             yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:2], *(size,) * spatial)))
     for length in _LENGTHS:
         changed = tuple(
-            replace(spec, shape=(BATCH, length))
-            if spec.dtype == "int64"
-            and len(spec.shape) == 2
-            and isinstance(spec.shape[1], int)
-            and length < spec.shape[1]
-            else spec
-            for spec in trial.specs
+            replace(spec, shape=(BATCH, length)) if _is_longer_text(spec, length) else spec for spec in trial.specs
         )
         if changed != trial.specs:
             yield changed
+
+
+def _is_longer_text(spec: InputSpec, length: int) -> bool:
+    long = len(spec.shape) == 2 and isinstance(spec.shape[1], int) and length < spec.shape[1]
+    return long and spec.dtype == "int64"
 
 
 def _solved(trial: Trial, spec: InputSpec) -> tuple[int, ...]:
@@ -152,11 +148,8 @@ def _solved(trial: Trial, spec: InputSpec) -> tuple[int, ...]:
     guess = spec.shape[-1] * ratio ** (1 / (len(spec.shape) - 2))
     # A map shrinks by whole pixels at each layer: the right size is near, not on, the proportional one.
     near = sorted(range(max(1, round(guess) - 8), round(guess) + 9), key=lambda size: (size % 2, abs(size - guess)))
-    return tuple(dict.fromkeys(size for size in (*_near_usual(guess), *near)))
-
-
-def _near_usual(guess: float) -> tuple[int, ...]:
-    return tuple(size for size in _IMAGE_SIZES if abs(size - guess) <= 16)
+    usual = (size for size in _IMAGE_SIZES if abs(size - guess) <= 16)
+    return tuple(dict.fromkeys((*usual, *near)))
 
 
 def _longer_rank(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:

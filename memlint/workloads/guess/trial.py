@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.workloads.build.tensors import make_inputs
 from memlint.workloads.guess.layers import ENTRIES
@@ -25,7 +24,7 @@ TRIAL_BATCH = 2
 
 @dataclass
 class Trial:
-    """What came of one call."""
+    """One call of a model and its outcome."""
 
     specs: tuple[InputSpec, ...]
     dimensions: Mapping[str, int] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class Trial:
 
 
 class Stage:
-    """A model standing on a device, ready to be tried."""
+    """A model on a device, ready to be tried."""
 
     def __init__(self, model: nn.Module, device: str) -> None:
         self.model = model
@@ -56,7 +55,7 @@ class Stage:
 
     @contextmanager
     def watched(self) -> Iterator[Stage]:
-        """See the model's layers being called for as long as this lasts."""
+        """Record which of the model's layers are called for as long as this lasts."""
         hooks = []
         for module in self.model.modules():
             if isinstance(module, ENTRIES) or not any(True for _ in module.children()):
@@ -73,7 +72,11 @@ class Stage:
     ) -> Trial:
         """Call the model once with inputs of `specs`; what it raises is in the Trial."""
         trial = self._trial = Trial(tuple(specs), dimensions or {})
-        inputs = tree_map(partial(_to, device=self.device), make_inputs(specs, TRIAL_BATCH, trial.dimensions))
+        inputs = tree_map_only(
+            torch.Tensor,
+            lambda tensor: tensor.to(self.device),
+            make_inputs(specs, TRIAL_BATCH, trial.dimensions),
+        )
         self._storages = {
             leaf.untyped_storage()._cdata: name
             for name, value in inputs.items()
@@ -110,7 +113,3 @@ class Stage:
         self._trial.progress += 1
         if self._running and self._running[-1][0] is module:
             self._running.pop()
-
-
-def _to(value: object, device: str) -> object:
-    return value.to(device) if isinstance(value, torch.Tensor) else value
