@@ -8,23 +8,19 @@ again, and are handed to the kernel, as inferring them is most of the work.
 from __future__ import annotations
 
 import functools
-import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memlint.accelerator.inference import Remembered, Shape, remembering
+from memlint.accelerator.inference import Remembered, remembering
+from memlint.scaling.forms import Places, form_of, maker
 from memlint.scaling.recorded_calls import Born, Call, Pattern, can_be_made_alone, make_alone
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memlint.scaling.recorded_calls import Make
-
-Form: TypeAlias = "tuple[Any, ...]"
-
-_NUMBER = ("number",)
+    from memlint.scaling.forms import Form, Make
 
 
 @dataclass(eq=False)
@@ -72,13 +68,8 @@ class Group:
     @functools.cached_property
     def _makers(self) -> list[tuple[Make, Make]]:
         """What makes everything that is asked for, and what is inferred then."""
-        makers = []
-        end = len(self.call.numbers)
-        for forms in self.inferred:
-            asked, end = _maker(forms[0], end)
-            given, end = _maker(forms[1], end)
-            makers.append((asked, given))
-        return makers
+        places = Places(len(self.call.numbers))
+        return [(maker(key, places), maker(value, places)) for key, value in self.inferred]
 
     @property
     def births(self) -> np.ndarray:
@@ -90,7 +81,7 @@ class Group:
     def made(self, numbers: Sequence[int]) -> Pattern | None:
         """What it does with these numbers, as in `Group.numbers`; None if it cannot be made alone."""
         split = len(self.call.numbers)
-        remembered = Remembered((asked(numbers), given(numbers)) for asked, given in self._makers)
+        remembered = Remembered((key(numbers, ()), value(numbers, ())) for key, value in self._makers)
         return _alone(self.call, tuple(numbers[:split]), remembered)
 
     def is_as_made(self, numbers: Sequence[int], births: Sequence[Sequence[int]]) -> bool:
@@ -122,52 +113,5 @@ def _alone(call: Call, numbers: tuple[int, ...], remembered: Remembered) -> Patt
 def _flattened(inferred: Mapping[Any, Any]) -> tuple[tuple[tuple[Form, Form], ...], list[int]]:
     """Forms and whole numbers of everything in it, in order."""
     numbers: list[int] = []
-    forms = tuple((_form(key, numbers), _form(value, numbers)) for key, value in inferred.items())
+    forms = tuple((form_of(key, numbers), form_of(value, numbers)) for key, value in inferred.items())
     return forms, numbers
-
-
-def _form(value: Any, numbers: list[int]) -> Form:
-    kind = value.__class__
-    if kind is int:
-        numbers.append(value)
-        return _NUMBER
-    if isinstance(value, (tuple, list)):
-        return (list if kind is list else tuple, *[_form(each, numbers) for each in value])
-    if kind is Shape:
-        numbers += value.shape
-        numbers += value.stride
-        return (Shape, len(value.shape), value.dtype)
-    return ("value", value)
-
-
-def _maker(form: Form, place: int) -> tuple[Make, int]:
-    """What makes something of this form from numbers that stand in order from `place` on, and where the next stand."""
-    if form is _NUMBER:
-        return operator.itemgetter(place), place + 1
-    what = form[0]
-    if what is Shape:
-        _what, dim, dtype = form
-        middle, end = place + dim, place + 2 * dim
-        return (lambda numbers: Shape(numbers[place:middle], numbers[middle:end], dtype)), end
-    if what is not tuple and what is not list:
-        return (lambda _numbers: form[1]), place
-    if all(each is _NUMBER for each in form[1:]):
-        end = place + len(form) - 1
-        return (lambda numbers: what(numbers[place:end])), end
-    same: list[Any] = []
-    parts: list[tuple[int, Make]] = []
-    end = place
-    for index, each in enumerate(form[1:]):
-        start = end
-        make, end = _maker(each, start)
-        if end > start:
-            parts.append((index, make))
-        same.append(make(()) if end == start else None)
-
-    def make_all(numbers: Sequence[int]) -> Any:
-        made = same.copy()
-        for index, make in parts:
-            made[index] = make(numbers)
-        return what(made)
-
-    return make_all, end

@@ -9,29 +9,24 @@ from __future__ import annotations
 import contextlib
 import functools
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from memlint.accelerator import dispatch, state
-from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
 from memlint.cuda.hidden.workspaces import Workspaces
 from memlint.cuda.simulated import simulated
+from memlint.scaling.forms import Places, form_of, is_unknown, maker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from memlint.accelerator.kernel import Kernel
+    from memlint.scaling.forms import Form
 
 Tensor = torch.Tensor
-Form = tuple[Any, ...]
-"""Of an argument: what it is, without its whole numbers. Can be hashed."""
-
-
-Make: TypeAlias = "Callable[[Sequence[int]], Any]"
-"""Makes something from whole numbers."""
 
 
 class Call(NamedTuple):
@@ -137,8 +132,8 @@ def _call(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
     numbers: list[int] = []
     others: list[Any] = []
     forms = (
-        _form(args, numbers, others),
-        tuple([(name, _form(value, numbers, others)) for name, value in kwargs.items()]),
+        form_of(args, numbers, others),
+        tuple([(name, form_of(value, numbers, others)) for name, value in kwargs.items()]),
     )
     return Call(kernel, forms, tuple(numbers), tuple(others), state.current.placement)
 
@@ -160,7 +155,7 @@ def recorded(most: int | None = None) -> Iterator[Calls]:
 
 def can_be_made_alone(call: Call) -> bool:
     """Whether geometry and numbers say all about the arguments of a call."""
-    return not _has(call.form, _UNKNOWN)
+    return not is_unknown(call.form)
 
 
 def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
@@ -212,93 +207,15 @@ class _Taken(Workspaces):
 
 
 _TAKEN = _Taken()
-_TENSOR, _SCALAR, _UNKNOWN, _LIST, _INT, _FLOAT = "tensor", "scalar", "unknown", "list", "int", "float"
-
-
-def _form(value: Any, numbers: list[int], others: list[Any]) -> Form:
-    """What an argument is; its whole numbers and what else the form does not say are added to the lists."""
-    if isinstance(value, Tensor):
-        return _form_of_tensor(value, numbers, others)
-    kind = value.__class__
-    if isinstance(value, (list, tuple)):
-        if all(part.__class__ is int for part in value):
-            numbers += value
-            return (_LIST, kind, ((_INT,),) * len(value))
-        return (_LIST, kind, tuple([_form(part, numbers, others) for part in value]))
-    if kind is int:
-        numbers.append(value)
-        return (_INT,)
-    if kind is float:
-        others.append(value)
-        return (_FLOAT,)
-    try:
-        hash(value)
-    except TypeError:
-        others.append(value)
-        return (_UNKNOWN,)
-    return ("value", kind, value)
-
-
-def _form_of_tensor(tensor: Tensor, numbers: list[int], others: list[Any]) -> Form:
-    dim = tensor.dim()
-    if real_device_of(tensor).type != NAME:
-        others.append(None if dim else tensor)
-        return (_UNKNOWN,) if dim else (_SCALAR, tensor.dtype)
-    if tensor.layout is not torch.strided:
-        others.append(None)
-        return (_UNKNOWN,)
-    numbers += tensor.shape
-    numbers += tensor.stride()
-    return (_TENSOR, tensor.dtype, dim, entry_of(tensor).host)
 
 
 @functools.cache
 def _arguments_of(form: Form) -> Callable[[Sequence[int], Sequence[Any]], tuple[Any, dict[str, Any]]]:
     """What makes the arguments of a call of this form from its numbers and what else it has."""
-    places = _Places()
-    positional = _maker(form[0], places)
-    named = [(name, _maker(each, places)) for name, each in form[1]]
+    places = Places()
+    positional = maker(form[0], places)
+    named = [(name, maker(each, places)) for name, each in form[1]]
     return lambda numbers, others: (
         positional(numbers, others),
         {name: make(numbers, others) for name, make in named},
     )
-
-
-class _Places:
-    """Where the next number and the next of the others stand."""
-
-    number = 0
-    other = 0
-
-
-def _maker(form: Form, places: _Places) -> Callable[[Sequence[int], Sequence[Any]], Any]:
-    what, place = form[0], places.number
-    if what == _TENSOR:
-        _what, dtype, dim, host = form
-        middle, end = place + dim, place + 2 * dim
-        places.number = end
-
-        def make(numbers: Sequence[int], _others: Sequence[Any]) -> Tensor:
-            state.current.placement = host
-            return allocate(numbers[place:middle], numbers[middle:end], dtype)
-
-        return make
-    if what == _LIST:
-        kind, parts = form[1], form[2]
-        if all(part == (_INT,) for part in parts):
-            end = places.number = place + len(parts)
-            return lambda numbers, _others: kind(numbers[place:end])
-        makers = [_maker(part, places) for part in parts]
-        return lambda numbers, others: kind([make(numbers, others) for make in makers])
-    if what == _INT:
-        places.number += 1
-        return lambda numbers, _others: numbers[place]
-    if what == "value":
-        return lambda _numbers, _others: form[2]
-    other = places.other
-    places.other += 1
-    return lambda _numbers, others: others[other]
-
-
-def _has(form: Any, mark: str) -> bool:
-    return form == mark or (isinstance(form, tuple) and any(_has(part, mark) for part in form))
