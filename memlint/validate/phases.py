@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def watched_phases(enter: Callable[[Phase], None]) -> Iterator[None]:
-    """Call `enter` with each phase that begins: backward and optimizer, and forward again after them."""
+def watched_phases(*watchers: Callable[[Phase], None]) -> Iterator[None]:
+    """Call `watchers` with each phase that begins: backward and optimizer, and forward again after them."""
     backward = torch.autograd.backward
     depth = 0
+
+    def enter(phase: Phase) -> None:
+        for watcher in watchers:
+            watcher(phase)
 
     def watched_backward(*arguments: Any, **named: Any) -> None:
         nonlocal depth
@@ -56,34 +60,31 @@ class Holdings:
 
     def look(self, phase: Phase) -> None:
         """See what is there when `phase` begins: gradients are whole when a backward has ended."""
-        model = self.program.model
-        if model is None:
-            return
-        parameters = list(model.parameters())
-        if phase is Phase.FORWARD:
-            self._note(Category.GRADIENT, (p.grad for p in parameters if p.grad is not None))
+        if self.program.model is not None and phase is Phase.FORWARD:
+            self._note(Category.GRADIENT, [parameter.grad for parameter in self.program.model.parameters()])
 
     def finish(self) -> dict[Category, int]:
         """What was seen, with what is there at the end."""
         model, optimizer = self.program.model, self.program.optimizer
-        seen = self._note(Category.PARAMETER, model.parameters())
-        self._note(Category.BUFFER, model.buffers(), seen)
+        parameters = self._note(Category.PARAMETER, model.parameters())
+        self._note(Category.BUFFER, model.buffers(), parameters)
         self._note(Category.INPUT, tree_leaves(self.program.inputs))
         states = optimizer.state.values() if optimizer is not None else ()
         self._note(Category.OPTIMIZER_STATE, tree_leaves([dict(state) for state in states]))
         return self.nbytes
 
-    def _note(self, category: Category, values: Iterable[Any], seen: frozenset[int] = frozenset()) -> frozenset[int]:
+    def _note(self, category: Category, values: Iterable[Any], but: frozenset[int] = frozenset()) -> frozenset[int]:
+        """The addresses of the storages; those in `but` do not count."""
         storages = {
             storage.data_ptr(): storage.nbytes()
             for value in values
             if isinstance(value, torch.Tensor) and value.device.type == self.device
             for storage in _storages(value)
         }
-        total = sum(nbytes for address, nbytes in storages.items() if address not in seen)
+        total = sum(nbytes for address, nbytes in storages.items() if address not in but)
         if total > self.nbytes.get(category, 0):
             self.nbytes[category] = total
-        return seen | storages.keys()
+        return but | storages.keys()
 
 
 def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:

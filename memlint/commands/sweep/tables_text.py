@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
@@ -16,7 +16,6 @@ from memlint.report.text_style import OUTCOME_COLORS, table
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from memlint.commands.fit.fits import Fit
     from memlint.commands.sweep.tables import Tables
     from memlint.report.model import Interval, Row, Sweep
     from memlint.report.text_style import TextStyle
@@ -44,7 +43,7 @@ def _identity(sweep: Sweep) -> tuple[object, ...]:
     return sweep.name, sweep.target, sweep.mode, sweep.optimizer, sweep.dtype, sweep.gpu
 
 
-def title(entry: Sweep | Fit) -> str:
+def title(entry: Any) -> str:
     """Workload, GPU and settings of a Sweep or a Fit."""
     gpu = f"{entry.gpu_title} ({format_nbytes(entry.gpu_nbytes)})" if entry.gpu_nbytes else entry.gpu_title
     step = "train step" if entry.mode == "train" else "inference"

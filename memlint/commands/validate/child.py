@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,9 +33,8 @@ from memlint.workloads.find.discover import complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from memlint.validate.cpu import CpuMeasurement
+    from memlint.validate.cuda import CudaMeasurement
 
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
 
@@ -62,8 +61,8 @@ def find(request: Request) -> Result:
             continue
         try:
             # A step on the host takes real time: where nobody said a batch, one item is enough to compare.
-            asked = replace(workload, batch=1) if one and workload.origin in ("discovered", "target") else workload
-            completed, _ = complete(asked, root)
+            is_one = one and workload.origin in ("discovered", "target")
+            completed, _ = complete(replace(workload, batch=1) if is_one else workload, root)
             table = plain_table(completed, root)
             name = table.pop("name")
             subjects.append(Subject.model_validate({"name": name, "table": table}).model_dump(mode="json"))
@@ -74,11 +73,11 @@ def find(request: Request) -> Result:
 
 def measure(request: Request) -> Result:
     """Run one Workload for real: a Measurement, or why it is left out: too big, or a package is missing."""
-    asked = MeasureRequest.model_validate(request.detail)
-    if asked.device == "cuda":
+    order = MeasureRequest.model_validate(request.detail)
+    if order.device == "cuda":
         require_cuda()
     try:
-        measurement = _measured(asked, Path(request.root))
+        measurement = _measured(order, Path(request.root))
     except Exception as error:
         reason = reason_to_skip(error)
         if reason is None:
@@ -87,36 +86,28 @@ def measure(request: Request) -> Result:
     return Result(detail={"measurement": measurement.model_dump(mode="json")})
 
 
-def _measured(asked: MeasureRequest, root: Path) -> Measurement:
-    subject, num_steps = asked.subject, asked.num_warmup + asked.num_steps
+def _measured(order: MeasureRequest, root: Path) -> Measurement:
+    subject, num_steps = order.subject, order.num_warmup + order.num_steps
     with under(subject.conditions):
         # A real program does not look at its GPU, which need not be in the catalogue.
-        program = completed_program(subject.workload(root, asked.device), root, asked.device)
-        held = Holdings(program, asked.device)
-
-        @contextmanager
-        def watched(enter: Callable[[Phase], None]) -> Iterator[None]:
-            def begin(phase: Phase) -> None:
-                held.look(phase)
-                enter(phase)
-
-            with watched_phases(begin):
-                yield
-
-        if asked.device == "cpu":
-            with watched(lambda _phase: None):
-                facts = _of_cpu(measure_cpu_step(program, num_steps), listed=asked.allocations)
+        program = completed_program(subject.workload(root, order.device), root, order.device)
+        holdings = Holdings(program, order.device)
+        if order.device == "cpu":
+            with watched_phases(holdings.look):
+                facts = _of_cpu(measure_cpu_step(program, num_steps), listed=order.allocations)
         else:
-            if asked.limit is not None:
-                limit_reserved(asked.limit)
-            facts = _of_cuda(asked, program, watched)
+            if order.limit is not None:
+                limit_reserved(order.limit)
+            watched = partial(watched_phases, holdings.look)
+            history = order.history is not None or order.allocations
+            facts = _of_cuda(order, measure_cuda_step(program, num_steps, watched=watched, history=history))
         return Measurement(
             subject=subject,
-            machine=_machine(asked.device),
+            machine=_machine(order.device),
             flags=flags_now(),
-            num_warmup=asked.num_warmup,
-            num_steps=asked.num_steps,
-            categories={category.value: nbytes for category, nbytes in held.finish().items()},
+            num_warmup=order.num_warmup,
+            num_steps=order.num_steps,
+            categories={category.value: nbytes for category, nbytes in holdings.finish().items()},
             **facts,
         )
 
@@ -134,37 +125,30 @@ def _of_cpu(measured: CpuMeasurement, *, listed: bool) -> dict[str, Any]:
     }
 
 
-def _of_cuda(asked: MeasureRequest, program: Any, watched: Callable[..., Any]) -> dict[str, Any]:
-    num_steps = asked.num_warmup + asked.num_steps
-    wanted = asked.history is not None or asked.allocations
-    measured = measure_cuda_step(program, num_steps, watched=watched, history=wanted)
-    if asked.history is not None and measured.history is not None:
+def _of_cuda(order: MeasureRequest, measured: CudaMeasurement) -> dict[str, Any]:
+    history = measured.history or {"events": []}
+    if order.history is not None:
         machine = _machine("cuda")
         about = {
-            "name": asked.subject.name,
-            "kind": asked.subject.family,
-            "config": asked.subject.table,
+            "name": order.subject.name,
+            "kind": order.subject.family,
+            "config": order.subject.table,
             "torch": machine.torch,
             "gpu": machine.title,
         }
-        history = about | measured.history
-        history["peaks"] |= {"allocated": measured.peaks.allocated}
-        write_history(history, Path(asked.history))
+        peaks = history["peaks"] | {"allocated": measured.peaks.allocated}
+        write_history({**about, **history, "peaks": peaks}, Path(order.history))
+    allocated = (event for event in history["events"] if event[0] == "alloc")
+    allocations = [Allocation(nbytes, op, phase) for _, _, nbytes, _, op, phase in allocated]
     return {
         "peaks": measured.peaks,
         "phase_peaks": {phase.value: peaks for phase, peaks in measured.phases.items()},
         "steps": measured.steps,
         "peak_phase": measured.peak_phase.value,
         "num_retries": measured.num_retries,
-        "allocations": _allocations(measured.history) if asked.allocations else [],
-        "history": Path(asked.history).name if asked.history else "",
+        "allocations": allocations if order.allocations else [],
+        "history": Path(order.history).name if order.history else "",
     }
-
-
-def _allocations(history: dict[str, Any] | None) -> list[Allocation]:
-    """Those of a history, with the phases its stacks tell."""
-    events = history["events"] if history is not None else ()
-    return [Allocation(nbytes, op, phase) for _, _, nbytes, _, op, phase in (e for e in events if e[0] == "alloc")]
 
 
 def _machine(device: str) -> Machine:
