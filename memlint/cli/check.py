@@ -11,7 +11,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
 from memlint.cli.options import CODES, FILE, registry_here, workload_options
-from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
+from memlint.cli.printing import look_of, print_errors, print_outputs, progress, write
 from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
 
 if TYPE_CHECKING:
@@ -135,8 +135,11 @@ def check(
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    with progress("planning" if plan else "analysing") as show:
+    show, clear = progress("planning" if plan else "analysing")
+    try:
         checked = command.check(paths, settings, options, show)
+    finally:
+        clear()
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)
@@ -149,9 +152,9 @@ def check(
     elif output_format != "text":
         write(render(report, output_format, lambda: registry_here(no_exec).rules), output_file, color=False)
     else:
-        style = text_style_of(color, output_file, verbosity=verbose - quiet)
+        look = look_of(color, output_file, verbosity=verbose - quiet)
         last = "" if quiet or baseline is not None else _correctable(checked)
-        write(render_text(report, style) + last, output_file, color=style.color)
+        write(render_text(report, look) + last, output_file, color=look.color)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = command.exit_status(report)

@@ -57,8 +57,11 @@ def sweep(
 
     run = command.executor_of(executor, address)
     order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
-    with progress() as show:
+    show, clear = progress()
+    try:
         result = command.sweep(targets, order, options, on_wait=show, executor=run)
+    finally:
+        clear()
     show_result(result, render, output_format, output_file, color)
 
 
@@ -89,6 +92,9 @@ def fit(
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
     from memlint.commands.fit.fits_text import render  # noqa: PLC0415
 
-    with progress("fitting") as show:
+    show, clear = progress("fitting")
+    try:
         result = fit_command.fit(targets, gpu, options, on_wait=show)
+    finally:
+        clear()
     show_result(result, render, output_format, output_file, color)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Printable characters that show nothing: fillers of Hangul, vowels of Khmer, Braille without a dot."""
-_AS_TYPED = ("path", "target")
-"""Fields whose spaces people and editors need, because they name a file."""
+_AS_TYPED = ("path", "target", "snippet")
+"""Fields whose spaces people and editors need, because they name a file or are lines of Python."""
 _NOT_PRINTED = ("timeline", "graph")
 
 Document = TypeVar("Document")
@@ -56,7 +56,7 @@ def _escaped(value: Any, name: str = "") -> Any:
         case dict():
             return {_escaped(key): _escaped(item) for key, item in value.items()}
         case list() | tuple():
-            return type(value)(_escaped(item) for item in value)
+            return type(value)(_escaped(item, name) for item in value)
     # What is left is a record of pydantic's, which is not imported here because `memlint --help` imports this.
     return value.model_copy(
         update={field: None if field in _NOT_PRINTED else _escaped(item, field) for field, item in value}

@@ -145,10 +145,11 @@ def plan_of(plan: ChangePlan, limit_name: str, trace: Trace) -> report.Plan:
 
 
 def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> report.Change:
-    estimate = after.estimate
+    estimate, names = after.estimate, Names(trace.modules, variables)
     return report.Change(
         kind=type(change).__name__,
-        text=change.describe(Names(trace.modules, variables)),
+        text=change.describe(names),
+        snippet=change.snippet(names),
         effect=change.effect_in(trace).value,
         peak=peak_of(estimate),
         peak_change=after.peak_change,

@@ -307,6 +307,8 @@ class Change(Record):
     """Name of the change in `memlint.whatif.changes`."""
     text: str
     """What to do."""
+    snippet: Several[str] = []
+    """Lines of Python that do it to a `model`, where the text does not say it all."""
     effect: Literal["exact", "numerics", "dynamics"]
     """What it does to training: nothing, other rounding, or another course."""
     peak: Peak

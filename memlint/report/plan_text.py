@@ -33,17 +33,23 @@ def plan_lines(plan: Plan, estimate: Estimate, paint: TextStyle) -> Iterator[str
     yield from table(rows, ("right", "left", "right", "left", "left"))
     last = steps[-1][2].peak[plan.measure]
     doubt = f" ({format_nbytes(last.high)} at most)" if last.high != last.estimate else ""
+    yield f"  {_verdict(plan, name, last.estimate, last.high, paint)}{doubt}."
+    for number, change in enumerate(plan.changes, 1):
+        if change.snippet:
+            yield from ("", f"  Change {number}, made on `model`:", "")
+            yield from (f"    {line}".rstrip() for line in change.snippet)
+
+
+def _verdict(plan: Plan, name: str, nbytes: int, high: int, paint: TextStyle) -> str:
+    """Whether the limit holds after the last Change."""
     if plan.met:
         kept = paint("kept", "green", bold=True)
-        yield f"  With all of them the {name} is {kept}: {format_nbytes(last.estimate)}{doubt}."
-        return
-    over = format_nbytes(last.high - plan.limit)
+        return f"With all of them the {name} is {kept}: {format_nbytes(nbytes)}"
+    over = format_nbytes(high - plan.limit)
     best = "This is the best that was found" if plan.changes else "No change was found that lowers the peak"
-    if last.estimate <= plan.limit:
-        missed = f"{paint('may be exceeded', 'yellow', bold=True)}, by up to {over}"
-    else:
-        missed = f"is {paint('not met', 'red', bold=True)}, up to {over} too much"
-    yield f"  {best}: the {name} {missed}{doubt}."
+    if nbytes <= plan.limit:
+        return f"{best}: the {name} {paint('may be exceeded', 'yellow', bold=True)}, by up to {over}"
+    return f"{best}: the {name} is {paint('not met', 'red', bold=True)}, up to {over} too much"
 
 
 def what_if_lines(changes: list[Change], estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -93,8 +93,12 @@ class Change(ABC):
         """Changes of this kind that could lower the peak; each costs a trace, so what cannot lower it is left out."""
         return ()
 
-    def cheaper(self, _estimate: Estimate, _trace: Callable[[], Trace]) -> Iterable[Self]:
-        """Changes that save less and compute less again; Estimate and Trace are without the Change."""
+    def snippet(self, _names: Names) -> list[str]:
+        """Lines of Python that make the Change on a `model`, where `describe` does not say it all."""
+        return []
+
+    def cheaper(self, _estimate: Estimate, _trace: Callable[[], Trace]) -> Sequence[Change]:
+        """Changes that save less and compute less again, the least first; Estimate and Trace are without the Change."""
         return ()
 
     def joined(self, _chosen: Iterable[Change]) -> Self:

@@ -6,6 +6,7 @@ and keeps the one with the lowest new peak.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -161,14 +162,15 @@ class Planner:
             if answer is not None and self._fits(answer):
                 chosen = fewer
             elif answer is not None:
-                answers = []
-                for other in change.cheaper(answer.estimate, partial(self.simulation.trace, *fewer)):
-                    changes = tuple(other if each == change else each for each in chosen)
-                    cheaper = self.simulation.what_if(*changes)
-                    if cheaper is not None and self._fits(cheaper):
-                        answers.append((cheaper.recompute_flops, changes))
-                chosen = min(answers, key=lambda each: each[0], default=(0, chosen))[1]
+                others = change.cheaper(answer.estimate, partial(self.simulation.trace, *fewer))
+                options = [tuple(other if each == change else each for each in chosen) for other in others]
+                options.append(chosen)
+                chosen = options[bisect_left(options, True, hi=len(others), key=self._is_enough)]
         return chosen
+
+    def _is_enough(self, changes: tuple[Change, ...]) -> bool:
+        answer = self.simulation.what_if(*changes)
+        return answer is not None and self._fits(answer)
 
     def _steps(self, chosen: tuple[Change, ...]) -> tuple[PlannedChange, ...]:
         steps = []

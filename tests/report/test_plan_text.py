@@ -37,6 +37,16 @@ def test_each_line_is_the_peak_after_it_and_where_it_is():
     assert lines[4] == "  With all of them the budget of 4.00 GiB is kept: 3.00 GiB."
 
 
+def test_code_to_paste_stands_below():
+    written = change("checkpoint", 2 * GIB).model_copy(update={"snippet": ["for each in model:", "    pass"]})
+    *_, verdict, empty, head, blank, first, second = plan_lines(
+        plan(4 * GIB, change("drop", 3 * GIB), written), ESTIMATE, PAINT
+    )
+    assert verdict.startswith("  With all of them")
+    assert head == "  Change 2, made on `model`:"
+    assert [empty, blank, first, second] == ["", "", "    for each in model:", "        pass"]
+
+
 def test_a_limit_that_is_not_met_says_how_much_is_missing():
     *_, last = plan_lines(plan(GIB, change("drop", 2 * GIB), met=False), ESTIMATE, PAINT)
     assert last == "  This is the best that was found: the budget of 1.00 GiB is not met, up to 2.00 GiB too much."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +52,9 @@ class Model(nn.Module):
 
 
 def memlint_workload(batch):
+    model = Model()
+    {written}
+
     def step(model, inputs, optimizer):
         {forward}
         loss.backward()
@@ -58,9 +62,10 @@ def memlint_workload(batch):
         optimizer.zero_grad()
 
     tokens = torch.zeros(batch, 256, dtype=torch.int64)
-    return Declaration(Model(), {{"tokens": tokens, "targets": tokens}}, step=step)
+    return Declaration(model, {{"tokens": tokens, "targets": tokens}}, step=step)
 """
 PLAIN = {
+    "written": "",
     "block": "block(x)",
     "forward": "logits, loss = model(**inputs)",
     "loss": """\
@@ -117,10 +122,13 @@ def test_the_steps_made_by_hand_take_what_the_plan_says(needed: Any, tmp_path: P
     workload = planned(tmp_path, needed.device.high - 250 * MIB, SOURCE.format(**PLAIN))
     plan = workload.plan
     assert plan.met
-    assert {change.kind for change in plan.changes} <= BY_HAND.keys()
+    assert {change.kind for change in plan.changes} <= {*BY_HAND, "CheckpointSelectively"}
     edits = dict(PLAIN)
     for change in plan.changes:
-        edits |= BY_HAND["every second" if "every second" in change.text else change.kind]
+        written = {"written": textwrap.indent("\n".join(change.snippet), "    ").strip()}
+        edits |= (
+            written if change.snippet else BY_HAND["every second" if "every second" in change.text else change.kind]
+        )
         by_hand = estimate(tmp_path, SOURCE.format(**edits))
         # A scalar stands for the logits in the simulation of chunks.
         assert 0 <= change.peak.requested.estimate - by_hand.requested.estimate <= 4

@@ -9,6 +9,10 @@ from memlint.whatif import changes as c
 from memlint.whatif.change import Change, Names
 
 MODULES = [("", "Model"), *((f"blocks.{i}", "Block") for i in range(6))]
+KEPT = (
+    c.KeptOutput("aten.addmm.default", (), ("up", "experts.0.down", "experts.1.down")),
+    c.KeptOutput("aten.bmm.default", (), ("attention",)),
+)
 ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 32), "float32", Phase.FORWARD)
 
 
@@ -20,6 +24,14 @@ ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 
         (
             c.CheckpointModules(("blocks.0", "blocks.2", "blocks.4")),
             "checkpoint 3 `Block` modules, every second one, `blocks.0` to `blocks.4`",
+        ),
+        (
+            c.CheckpointSelectively(("blocks.1",), KEPT[:1]),
+            "checkpoint `blocks.1` (Block), but keep outputs of `addmm`",
+        ),
+        (
+            c.CheckpointSelectively(tuple(f"blocks.{i}" for i in range(6)), KEPT),
+            "checkpoint 6 `Block` modules, `blocks.0` to `blocks.5`, but keep outputs of `addmm` and `bmm`",
         ),
         (c.OptimizerImplementation(foreach=False, fused=True), "construct the optimizer with fused=True"),
         (c.OptimizerImplementation(foreach=False, fused=False), "construct the optimizer with foreach=False"),
@@ -40,7 +52,7 @@ def test_no_kind_of_change_is_without_words() -> None:
         c.AutocastTraining: ("bfloat16",), c.AttentionImplementation: ("sdpa",), c.ZeroGradPlacement: (True,),
         c.InPlaceFlag: (("blocks.0",), True), c.FrozenBatchNorm: (("blocks.0",),), c.NoGrad: (("blocks.0",),),
         c.FreezeParameters: (("weight",),), c.CheckpointModules: (("blocks.0",),), c.DropReference: ((ORIGIN,),),
-        c.CheckpointInstead: (("blocks.0",),),
+        c.CheckpointInstead: (("blocks.0",),), c.CheckpointSelectively: (("blocks.0",), KEPT[:1]),
     }  # fmt: skip
     for kind in c.CHANGES:
         text = kind(*arguments.get(kind, ())).describe(Names(MODULES, {}))

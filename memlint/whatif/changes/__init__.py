@@ -15,6 +15,7 @@ from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.no_gradients import FreezeParameters, NoGrad
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.precision import AutocastTraining, ParameterDtype
+from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively, KeptOutput
 
 if TYPE_CHECKING:
     from memlint.whatif.change import Change
@@ -33,6 +34,7 @@ CHANGES: tuple[type[Change], ...] = (
     AccumulationSteps,
     BatchSize,
     CheckpointInstead,
+    CheckpointSelectively,
     ChannelsLast,
     FreezeParameters,
     NoGrad,
@@ -49,11 +51,13 @@ __all__ = [
     "ChannelsLast",
     "CheckpointInstead",
     "CheckpointModules",
+    "CheckpointSelectively",
     "ChunkedCrossEntropy",
     "DropReference",
     "FreezeParameters",
     "FrozenBatchNorm",
     "InPlaceFlag",
+    "KeptOutput",
     "NoGrad",
     "OptimizerImplementation",
     "OptimizerInBackward",

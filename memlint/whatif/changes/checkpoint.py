@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
-from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
+from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,10 +36,15 @@ class CheckpointModules(Change):
             blocks = [each for each in blocks_that_save(situation.trace, estimate.at_peak) if each.nbytes >= least]
             yield from (cls(each.paths) for each in granularities(blocks))
 
-    def cheaper(self, estimate: Estimate, trace: Callable[[], Trace]) -> Iterator[Self]:
-        for blocks in blocks_that_save(trace(), estimate.at_peak):
-            if blocks.paths == self.paths:
-                yield from (type(self)(each.paths) for each in selections(trace(), blocks))
+    def cheaper(self, estimate: Estimate, trace: Callable[[], Trace]) -> Sequence[Change]:
+        from memlint.whatif.changes.selective_recompute import cheaper_checkpoints
+
+        blocks = [each for each in blocks_that_save(trace(), estimate.at_peak) if each.paths == self.paths]
+        return [
+            CheckpointSelectively(each.paths, each.kept) if each.kept else CheckpointModules(each.paths)
+            for found in blocks
+            for each in cheaper_checkpoints(trace(), found)
+        ]
 
     def joined(self, chosen: Iterable[Change]) -> Self:
         """Checkpoints of other modules stay."""

@@ -1,0 +1,232 @@
+"""Which outputs inside checkpointed modules are worth keeping, read from the Trace of the unchanged program.
+
+`torch.utils.checkpoint.create_selective_checkpoint_contexts` caches the outputs that a policy names, and runs every
+other operator of a checkpoint again, up to the last tensor that backward asks for. A policy can tell calls apart by the
+operator and by the shape of its weight. So the operators that look the same to it are one value of the minimum cut in
+`memlint.memory.recompute`.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections import defaultdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import networkx as nx
+import torch
+
+from memlint.memory.recompute import Value, trade_off
+from memlint.tracing.records import Buffer, Category, Phase
+from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
+from memlint.whatif.flops import node_flops, step_flops
+from memlint.whatif.repeated_blocks import selections
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from memlint.tracing.records import Node, Trace
+    from memlint.whatif.repeated_blocks import Blocks
+
+_NEGLIGIBLE = 0.002
+"""Share of a step's FLOPs by which checkpoints must differ to be worth a trace each."""
+_SAVE_NOTHING = frozenset({"add", "sub", "_to_copy", "clone", "cat", "copy_"})
+_SAVE_INPUTS = frozenset({"mm", "addmm", "bmm", "baddbmm", "convolution"})
+"""Operators that save no output of their own for backward, only their inputs."""
+
+
+class Checkpoints(NamedTuple):
+    """Modules to checkpoint, the outputs to keep inside them, and what to expect of that."""
+
+    paths: tuple[str, ...]
+    kept: tuple[KeptOutput, ...]
+    nbytes: int
+    """By which less is saved for backward."""
+    flops: int
+    """That are repeated."""
+
+
+def cheaper_checkpoints(trace: Trace, blocks: Blocks) -> list[Checkpoints]:
+    """Checkpoints that repeat less than those of all `blocks`, from the fewest FLOPs to the most bytes.
+
+    They are of the blocks, of every second one, or of a part of each. One that repeats more than another and saves no
+    more than it is left out.
+    """
+    checkpoints = []
+    for each in (blocks, *selections(trace, blocks)):
+        roles = _roles(trace, each.paths)
+        if each is not blocks:
+            checkpoints.append(Checkpoints(each.paths, (), each.nbytes, sum(role.value.flops for role in roles)))
+        for choice in trade_off([role.value for role in roles]):
+            kept = _kept_outputs(roles, choice.kept)
+            if kept:
+                checkpoints.append(Checkpoints(each.paths, kept, each.nbytes - choice.nbytes, choice.flops))
+    negligible = _NEGLIGIBLE * step_flops(trace)
+    best: list[Checkpoints] = []
+    for candidate in sorted(checkpoints, key=lambda each: (each.flops, -each.nbytes)):
+        if candidate.nbytes > (best[-1].nbytes if best else 0):
+            if best and candidate.flops - best[-1].flops < negligible:
+                best.pop()
+            best.append(candidate)
+    return best
+
+
+class _Role(NamedTuple):
+    """Operators in the checkpointed modules that a policy treats alike."""
+
+    op: str
+    weights: frozenset[tuple[int, ...]]
+    modules: tuple[str, ...]
+    value: Value
+
+
+def _kept_outputs(roles: Sequence[_Role], kept: Iterable[int]) -> tuple[KeptOutput, ...]:
+    """What a policy has to name; where it keeps all outputs of an operator, it need not look at weights."""
+    outputs = []
+    by_op = sorted((roles[position] for position in sorted(kept)), key=lambda role: role.op)
+    for op, group in groupby(by_op, key=lambda role: role.op):
+        members = list(group)
+        is_every_call = len(members) == sum(role.op == op for role in roles)
+        weights = frozenset[tuple[int, ...]]().union(*(role.weights for role in members if not is_every_call))
+        modules = dict.fromkeys(path for role in members for path in role.modules)
+        outputs.append(KeptOutput(op, tuple(sorted(weights)), tuple(modules)))
+    return tuple(outputs)
+
+
+def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
+    """The operators in a forward of these modules, each with what it takes to keep its outputs or to run it again."""
+    last = trace.num_steps - 1
+    forward = [node for node in trace.nodes if node.step == last and node.phase is Phase.FORWARD]
+    calls = {path: [node for node in forward if _is_inside(node.module, path)] for path in paths}
+    role_of = _role_numbers(trace, calls)
+    members: defaultdict[int, list[tuple[str, Node]]] = defaultdict(list)
+    drawn_before: defaultdict[int, set[int]] = defaultdict(set)
+    for path, nodes in calls.items():
+        drawn: set[int] = set()
+        for node in nodes:
+            number = role_of[node.index]
+            members[number].append((path, node))
+            if _is_random(node.op):
+                # One that runs again must find the generator where it found it in forward.
+                drawn_before[number] |= drawn
+                drawn.add(number)
+    repeated = {node.index for nodes in calls.values() for node in _until_last_saved(nodes)}
+    written = {buffer.id for node in forward for buffer in _written(trace, node)}
+    readers: defaultdict[int, list[str]] = defaultdict(list)
+    for node in forward:
+        for geometry in node.inputs:
+            readers[geometry.buffer].append(node.module)
+
+    def value_of(number: int) -> Value:
+        nodes = [node for _, node in members[number]]
+        made = [(path, buffer) for path, node in members[number] for buffer in _made(trace, node)]
+        nbytes = sum(
+            buffer.nbytes
+            for path, buffer in made
+            # What the next module saves is there anyway.
+            if buffer.category is not Category.ACTIVATION or all(_is_inside(each, path) for each in readers[buffer.id])
+        )
+        makers = {trace.buffers[g.buffer].node for node in nodes for g in node.inputs if g.buffer >= 0}
+        return Value(
+            # What costs nothing to repeat need not be named, and of roles at the same price one comes first.
+            nbytes=nbytes + 1 + number,
+            flops=sum(node_flops(node) for node in nodes if node.index in repeated),
+            inputs=tuple({role_of[index] for index in makers if index in role_of}),
+            is_needed=any(node.index in repeated for node in nodes),
+            can_be_kept=_overload(nodes[0].op) is not None
+            and all(buffer.id not in written for _, buffer in made)
+            and not any(_written(trace, node) for node in nodes),
+            can_be_recomputed=not any(_updates_statistics(trace, node) for node in nodes),
+            predecessors=tuple(drawn_before[number]),
+        )
+
+    def role(number: int) -> _Role:
+        weights = (_weight(trace, node) for _, node in members[number])
+        modules = dict.fromkeys(node.module.removeprefix(path).removeprefix(".") for path, node in members[number])
+        op = members[number][0][1].op
+        return _Role(op, frozenset(each for each in weights if each), tuple(modules), value_of(number))
+
+    return [role(number) for number in range(len(members))]
+
+
+def _role_numbers(trace: Trace, calls: dict[str, list[Node]]) -> dict[int, int]:
+    """A number from 0 for the role of each Node, by its index.
+
+    An operator all of whose calls have weights has a role for each place in the modules; places with weights of one
+    shape share it. Any other operator has one role.
+    """
+    nodes = [(path, node) for path, nodes in calls.items() for node in nodes]
+    without_weight = {node.op for _, node in nodes if _weight(trace, node) is None}
+    alike: nx.Graph[Any] = nx.Graph()
+    for path, node in nodes:
+        if node.op in without_weight:
+            alike.add_edge(node.index, node.op)
+        else:
+            alike.add_edge(node.index, (node.op, "weight", _weight(trace, node)))
+            alike.add_edge(node.index, (node.op, "place", node.module.removeprefix(path)))
+    roles = nx.connected_components(alike)
+    return {each: number for number, role in enumerate(roles) for each in role if isinstance(each, int)}
+
+
+def _until_last_saved(nodes: Sequence[Node]) -> Sequence[Node]:
+    """Without what comes after the last tensor that backward needs: there a checkpoint stops computing again."""
+    end = len(nodes)
+    while end and _name(nodes[end - 1].op) in _SAVE_NOTHING:
+        end -= 1
+    if end and _name(nodes[end - 1].op) in _SAVE_INPUTS:
+        end -= 1
+    return nodes[:end]
+
+
+def _made(trace: Trace, node: Node) -> list[Buffer]:
+    ids = dict.fromkeys(geometry.buffer for geometry in node.outputs if geometry.buffer >= 0)
+    return [buffer for each in ids if (buffer := trace.buffers[each]).node == node.index]
+
+
+def _written(trace: Trace, node: Node) -> list[Buffer]:
+    """Buffers that a Node writes in place."""
+    ids = dict.fromkeys(geometry.buffer for geometry in node.outputs if geometry.buffer >= 0)
+    return [buffer for each in ids if (buffer := trace.buffers[each]).node != node.index]
+
+
+def _updates_statistics(trace: Trace, node: Node) -> bool:
+    """Whether running it twice would change what the model keeps."""
+    touched = _written(trace, node)
+    if "batch_norm" in node.op:
+        touched += [trace.buffers[geometry.buffer] for geometry in node.inputs if geometry.buffer >= 0]
+    return any(buffer.category is Category.BUFFER for buffer in touched)
+
+
+def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
+    """The shape of the parameter, or of the copy of one, that an operator multiplies by."""
+    position = WEIGHT_ARGUMENTS.get(node.op)
+    if position is None or len(node.inputs) <= position or node.inputs[position].buffer < 0:
+        return None
+    buffer = trace.buffers[node.inputs[position].buffer]
+    sources = trace.nodes[buffer.node].inputs if buffer.node >= 0 and buffer.category is not Category.PARAMETER else ()
+    categories = {trace.buffers[each.buffer].category for each in sources if each.buffer >= 0} or {buffer.category}
+    return node.inputs[position].shape if categories == {Category.PARAMETER} else None
+
+
+def _name(op: str) -> str:
+    return op.removeprefix("aten.").rpartition(".")[0]
+
+
+@functools.cache
+def _overload(op: str) -> torch._ops.OpOverload | None:
+    """What a policy sees of an operator; None for kernels that are no operator of PyTorch."""
+    try:
+        overload = operator.attrgetter(op)(torch.ops)
+    except AttributeError:
+        return None
+    return overload if isinstance(overload, torch._ops.OpOverload) else None
+
+
+def _is_random(op: str) -> bool:
+    overload = _overload(op)
+    return overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
+
+
+def _is_inside(path: str, outer: str) -> bool:
+    return path == outer or path.startswith(f"{outer}.")
