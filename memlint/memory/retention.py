@@ -81,32 +81,22 @@ def may_grow(timeline: Timeline) -> bool:
 
 def growths(run: LongRun) -> tuple[Growth, ...]:
     """Find what every step adds, most bytes first, if live bytes do grow with each of the last two steps."""
-    at_end = live_at_ends(run.timeline)
-    if not at_end[-3] < at_end[-2] < at_end[-1]:
+    timeline, nbytes = run.timeline, [0, *live(run.timeline)]
+    ends = (*(bisect_left(timeline.event_nodes, node) for node in timeline.step_nodes[-2:]), len(timeline.events))
+    if not nbytes[ends[0]] < nbytes[ends[1]] < nbytes[ends[2]]:
         return ()
-    added = _added_by_all(run.timeline)
+    added = _added_by_all(timeline)
     groups: defaultdict[str, list[Buffer]] = defaultdict(list)
-    keepers: dict[str, Keeper] = {}
-    for buffer in _left(run.timeline, run.timeline.num_steps - 2):
+    for buffer in _left(timeline, timeline.num_steps - 2):
         if added[origin(buffer)]:
             added[origin(buffer)] -= 1
             keeper = run.keepers.get(buffer.id)
-            name = keeper.name if keeper else ""
-            groups[name].append(buffer)
-            if keeper is not None:
-                keepers.setdefault(name, keeper)
-    found = [
-        Growth(tuple(sorted(buffers, key=lambda buffer: (-buffer.nbytes, buffer.id))), keepers.get(name))
-        for name, buffers in groups.items()
-    ]
-    return tuple(sorted(found, key=lambda growth: -growth.nbytes))
-
-
-def live_at_ends(timeline: Timeline) -> list[int]:
-    """Requested bytes that are alive after each step."""
-    nbytes = live(timeline)
-    starts = [bisect_left(timeline.event_nodes, node) for node in timeline.step_nodes[1:]]
-    return [nbytes[end - 1] if end else 0 for end in (*starts, len(nbytes))]
+            groups[keeper.name if keeper else ""].append(buffer)
+    growths = (
+        Growth(tuple(sorted(buffers, key=lambda buffer: (-buffer.nbytes, buffer.id))), run.keepers.get(buffers[0].id))
+        for buffers in groups.values()
+    )
+    return tuple(sorted(growths, key=lambda growth: -growth.nbytes))
 
 
 def _added_by_all(timeline: Timeline) -> Counter[Origin]:

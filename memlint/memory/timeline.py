@@ -130,23 +130,16 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
             events.append(event)
             event_nodes.append(node)
         previous_node = node
-    return replace(
-        timeline, buffers=_placed(timeline.buffers, events), events=tuple(events), event_nodes=tuple(event_nodes)
-    )
-
-
-def _placed(buffers: tuple[Buffer, ...], events: Iterable[int]) -> tuple[Buffer, ...]:
-    """Buffers with `born` and `died` as `events` have them."""
-    events = tuple(events)
     opened = {event for event in events if event >= 0}
-    born = [buffer.born for buffer in buffers]
-    died = [None if buffer.id in opened else buffer.died for buffer in buffers]
+    born = [buffer.born for buffer in timeline.buffers]
+    died = [None if buffer.id in opened else buffer.died for buffer in timeline.buffers]
     for position, event in enumerate(events):
         if event >= 0:
             born[event] = position
         else:
             died[~event] = position
-    return tuple(
+    buffers = tuple(
         buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
-        for buffer, start, end in zip(buffers, born, died, strict=True)
+        for buffer, start, end in zip(timeline.buffers, born, died, strict=True)
     )
+    return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes))

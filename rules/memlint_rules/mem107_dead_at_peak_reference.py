@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import memlint
+from memlint.base.ownership import is_memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.retention import Holder
@@ -112,7 +110,7 @@ class Model(nn.Module):
         groups = grouped((holders[each.id], each) for each in dead if each.id in holders)
         for holder, group in sorted(groups.items(), key=lambda item: -nbytes_of(item[1])):
             biggest = biggest_of(group)
-            own_loop = Path(memlint.__file__).parent in Path(holder.frame.path).parents
+            own_loop = is_memlint(holder.frame.path)
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,
