@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tomllib
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -17,8 +17,6 @@ from memlint.base.units import LARGEST_SIZE, parse_nbytes
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pydantic.fields import FieldInfo
 
 Dtype = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Mode = Literal["train", "inference"]
@@ -129,18 +127,18 @@ def override(settings: Settings, **options: object) -> Settings:
     it: each takes back what the configuration says of the same codes. Raises UsageError, naming the option, if one
     makes no sense.
     """
-    given: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, ())}
-    if "dimensions" in given:
-        given["dimensions"] = {**settings.dimensions, **given["dimensions"]}
-    extended, ignored = given.get("extend_select", ()), given.get("ignore", ())
-    if "select" in given:
-        given = {"extend_select": (), "ignore": (), **given}
+    changed: dict[str, Any] = {name: value for name, value in options.items() if value not in (None, ())}
+    if "dimensions" in changed:
+        changed["dimensions"] = {**settings.dimensions, **changed["dimensions"]}
+    extended, ignored = changed.get("extend_select", ()), changed.get("ignore", ())
+    if "select" in changed:
+        changed = {"extend_select": (), "ignore": (), **changed}
     else:
-        given["select"] = _without(settings.select, ignored)
-        given["extend_select"] = (*_without(settings.extend_select, ignored), *extended)
-        given["ignore"] = (*_without(settings.ignore, extended), *ignored)
+        changed["select"] = _without(settings.select, ignored)
+        changed["extend_select"] = (*_without(settings.extend_select, ignored), *extended)
+        changed["ignore"] = (*_without(settings.ignore, extended), *ignored)
     try:
-        return Settings.model_validate({**settings.model_dump(), **given})
+        return Settings.model_validate({**settings.model_dump(), **changed})
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         raise UsageError(f"--{key.replace('_', '-')}: {_reason(error)}", "See `memlint check --help`.") from error
@@ -188,28 +186,14 @@ def _parse(table: dict[str, Any], file: Path) -> Settings:
 
 def _reason(error: ValidationError) -> str:
     first = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ")
+    message = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     message = message[:1].lower() + message[1:]
     return message if first["type"] in ("missing", "value_error") else f"{message} (got {first['input']!r})"
 
 
 def _did_you_mean(keys: list[int | str]) -> str:
-    """A hint for the last of `keys`, from the keys that its table knows."""
-    table: type[BaseModel] = Settings
-    for key in keys[:-1]:
-        field = next((f for f in table.model_fields.values() if f.alias == key), None)
-        table = _table_type(field) if field else table
+    """A hint for the last of `keys`, from those that its table knows."""
+    table = Settings if len(keys) == 1 else Budget  # no other table has keys of its own
     known = [field.alias or name for name, field in table.model_fields.items()]
     close = get_close_matches(str(keys[-1]), known, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Known keys: {', '.join(known)}."
-
-
-def _table_type(field: FieldInfo) -> type[BaseModel]:
-    """The table within an annotation such as `dict[str, Budget]`."""
-    pending: list[Any] = [field.annotation]
-    while pending:
-        annotation = pending.pop()
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            return annotation
-        pending += get_args(annotation)
-    return Settings

@@ -19,8 +19,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from memlint.commands.check.command import Checked
+    from memlint.commands.check.targets import CheckOptions
     from memlint.lint.fixes import Fixed
     from memlint.report.model import Report
+
+
+_FLAGS = ("cache", "execute", "affected", "force_exclude", "init", "plan", "allow_dynamics", "timeline", "graph")
+_CHECK_OPTIONS = (*_FLAGS, "baseline", "statistics")
+"""Parameters that go into CheckOptions alone; those beside them that have no name below go into Settings."""
+OFF: dict[str, Any] = {"flag_value": False, "default": True}
+"""A flag that takes away what is there without it."""
 
 
 class _Check(click.Command):
@@ -55,9 +63,15 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
-@click.option("--no-cache", is_flag=True, help="Do everything anew, and keep nothing in .memlint_cache.")
+@click.option(
+    "--no-cache",
+    "cache",
+    flag_value=False,
+    default=True,
+    help="Do everything anew, and keep nothing in .memlint_cache.",
+)
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
-@click.option("--no-exec", is_flag=True, help="Never run the code: source rules only.")
+@click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
 @click.option("--affected", is_flag=True, help="PATHS are changed files: of workloads only those with a part in them.")
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
@@ -68,25 +82,14 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the code wrote.")
 def check(
     paths: tuple[str, ...],
-    plan: bool,
-    allow_dynamics: bool,
     output_format: str,
-    timeline: bool,
-    graph: bool,
     output_file: Path | None,
-    statistics: bool,
     add_ignore: bool,
-    baseline: Path | None,
     write_baseline: Path | None,
     fix: bool,
     unsafe_fixes: bool,
     diff: bool,
-    no_cache: bool,
     exit_zero: bool,
-    no_exec: bool,
-    affected: bool,
-    force_exclude: bool,
-    init: bool,
     color: str,
     quiet: bool,
     verbose: bool,
@@ -104,38 +107,24 @@ def check(
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.report.terminal import render_text  # noqa: PLC0415
 
-    _refuse(
-        several=add_ignore + init + (write_baseline is not None) > 1,
-        unfixed=unsafe_fixes and not (fix or diff),
-        unplanned=allow_dynamics and not plan,
-        partial=baseline is not None and write_baseline is not None,
-    )
-    instead = init or add_ignore or write_baseline is not None
-    _refuse_format(output_format, statistics=statistics, timeline=timeline, graph=graph, no_report=instead or diff)
-    if not (paths or affected):
-        paths = (".",)
+    num_instead = settings["init"] + add_ignore + (write_baseline is not None)
+    instead = num_instead > 0
     options = CheckOptions(
-        execute=not no_exec,
-        cache=not no_cache,
-        affected=affected,
-        force_exclude=force_exclude,
-        init=init,
-        plan=plan,
-        allow_dynamics=allow_dynamics,
         thorough=verbose,
-        timeline=timeline,
-        graph=graph,
-        sweep=not (instead or quiet or (affected and not settings["sweep"])),
-        baseline=baseline,
-        statistics=statistics,
+        sweep=not (instead or quiet or (settings["affected"] and not settings["sweep"])),
+        **{name: settings.pop(name) for name in _CHECK_OPTIONS},
     )
+    _refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
+    _refuse_format(options, output_format, no_report=instead or diff)
+    if not (paths or options.affected):
+        paths = (".",)
     if fix or diff:
         fixed = command.corrections(paths, settings, options, unsafe=unsafe_fixes)
         if diff:
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    show, clear = progress("planning" if plan else "analysing")
+    show, clear = progress("planning" if options.plan else "analysing")
     try:
         checked = command.check(paths, settings, options, show)
     finally:
@@ -143,23 +132,53 @@ def check(
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)
-    if init:
+    if options.init:
         click.echo("\n".join(checked.declarations), nl=False)
     elif add_ignore:
         _add_comments(checked)
     elif write_baseline is not None:
         _write_baseline(report, write_baseline)
     elif output_format != "text":
-        write(render(report, output_format, lambda: registry_here(no_exec).rules), output_file, color=False)
+        text = render(report, output_format, lambda: registry_here(not options.execute).rules)
+        write(text, output_file, color=False)
     else:
         look = look_of(color, output_file, verbosity=verbose - quiet)
-        last = "" if quiet or baseline is not None else _correctable(checked)
+        last = "" if quiet or options.baseline is not None else _correctable(checked)
         write(render_text(report, look) + last, output_file, color=look.color)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = command.exit_status(report)
     only_findings = status == 1
     click.get_current_context().exit(0 if only_findings and (exit_zero or instead) else status)
+
+
+def _refuse(options: CheckOptions, num_instead: int, *, unfixed: bool, written: bool) -> None:
+    """Raise UsageError for options of `check` that make no sense together."""
+    if num_instead > 1:
+        raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
+    if unfixed:
+        raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
+    if options.allow_dynamics and not options.plan:
+        raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
+    if options.baseline is not None and written:
+        raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
+
+
+def _refuse_format(options: CheckOptions, output_format: str, *, no_report: bool) -> None:
+    """Raise UsageError for a format of `check` that the other options leave no use for."""
+    if output_format != "text" and no_report:
+        raise UsageError(
+            f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
+            "Leave --output-format out, or run memlint check a second time.",
+        )
+    if (options.timeline or options.graph) and output_format != "json":
+        option = "--timeline" if options.timeline else "--graph"
+        raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
+    if options.statistics and output_format not in WITH_STATISTICS:
+        raise UsageError(
+            f"{output_format} lists findings and has no place for --statistics",
+            f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
+        )
 
 
 def _add_comments(checked: Checked) -> None:
@@ -169,35 +188,6 @@ def _add_comments(checked: Checked) -> None:
     click.echo(f"Suppressed {format_count(added.num_findings, 'finding')} in {format_count(len(added.files), 'file')}.")
     for finding, reason in added.left:
         click.echo(f"{finding.path}:{finding.line}: {finding.code} is left: {reason}", err=True)
-
-
-def _refuse(*, several: bool, unfixed: bool, unplanned: bool, partial: bool) -> None:
-    """Raise UsageError for options of `check` that make no sense together."""
-    if several:
-        raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
-    if unfixed:
-        raise UsageError("--unsafe-fixes does nothing by itself", "Add --fix, or --diff to see what would change.")
-    if unplanned:
-        raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
-    if partial:
-        raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
-
-
-def _refuse_format(output_format: str, *, statistics: bool, timeline: bool, graph: bool, no_report: bool) -> None:
-    """Raise UsageError for a format of `check` that the other options leave no use for."""
-    if output_format != "text" and no_report:
-        raise UsageError(
-            f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
-            "Leave --output-format out, or run memlint check a second time.",
-        )
-    if (timeline or graph) and output_format != "json":
-        option = "--timeline" if timeline else "--graph"
-        raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
-    if statistics and output_format not in WITH_STATISTICS:
-        raise UsageError(
-            f"{output_format} lists findings and has no place for --statistics",
-            f"Leave one of them out, or take --output-format {WITH_STATISTICS[1]}.",
-        )
 
 
 def _write_fixed(fixed: list[Fixed]) -> None:

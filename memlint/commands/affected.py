@@ -30,12 +30,7 @@ _CONFIGURATION = ("memlint.toml", "pyproject.toml")
 
 
 def resolve_affected(
-    names: Sequence[str],
-    options: Mapping[str, object],
-    *,
-    init: bool = False,
-    force_exclude: bool = False,
-    cache: bool = True,
+    names: Sequence[str], options: Mapping[str, object], *, force_exclude: bool = False, cache: bool = True
 ) -> list[Targets]:
     """Targets for the files `names`, which may be gone; one for each project that they belong to.
 
@@ -52,7 +47,7 @@ def resolve_affected(
         settings, root = settings_at(_existing(file.parent))
         projects.setdefault(root, (settings, []))[1].append(file)
     return [
-        _targets(root, override(settings, **options), files, init=init, force_exclude=force_exclude, cache=cache)
+        _targets(root, override(settings, **options), files, force_exclude=force_exclude, cache=cache)
         for root, (settings, files) in projects.items()
     ]
 
@@ -71,22 +66,17 @@ def _existing(folder: Path) -> Path:
     return next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
 
 
-def _targets(
-    root: Path, settings: Settings, changed: Sequence[Path], *, init: bool, force_exclude: bool, cache: bool
-) -> Targets:
-    declared = of_directory(_from_here(root), settings, root, init=init)
-    is_affected = _affected_by(changed, root, settings, cache=cache)
-    affected: dict[bool, list[Request]] = {True: [], False: []}
-    for request in declared.requests:
-        affected[is_affected(request)].append(request)
+def _targets(root: Path, settings: Settings, changed: Sequence[Path], *, force_exclude: bool, cache: bool) -> Targets:
+    declared = of_directory(_from_here(root), settings, root)
+    affected = tuple(filter(_affected_by(changed, root, settings, cache=cache), declared.requests))
     excluded = {file for file in changed if force_exclude and is_excluded(file, root, settings.exclude)}
     return Targets(
         settings,
         root,
         tuple(file for file in changed if file.suffix in (".py", ".pyi") and file not in excluded and file.exists()),
-        tuple(affected[True]),
+        affected,
         excluded=tuple(sorted(excluded)),
-        unaffected=tuple(request.target for request in affected[False]),
+        unaffected=tuple(request.target for request in declared.requests if request not in affected),
         lost=declared.lost,
     )
 

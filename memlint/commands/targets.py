@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from memlint.workloads.find.target import SEPARATOR, parse_target
 from memlint.workloads.pyproject import workloads_from_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from memlint.config import Settings
 
@@ -49,9 +50,7 @@ class Targets:
     """Names of Workloads that are configured for what does not exist."""
 
 
-def resolve(
-    argument: str, options: Mapping[str, object], *, init: bool = False, force_exclude: bool = False
-) -> Targets:
+def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool = False) -> Targets:
     """Targets of one argument: a directory, or anything `parse_target` knows. `options` are those of the command line.
 
     A directory stands for its Python files and for the Workloads declared in them or configured for them; only in a
@@ -68,7 +67,7 @@ def resolve(
     if force_exclude and is_excluded(place, root, settings.exclude):
         return Targets(settings, root, (), (), excluded=(place,))
     if whole_directory:
-        return of_directory(place, settings, root, init=init)
+        return of_directory(place, settings, root)
     if place.suffix == ".pyi" and place.is_file():  # which nothing imports
         return Targets(settings, root, (place,), ())
     target = parse_target(argument, Path.cwd())
@@ -80,44 +79,32 @@ def resolve(
         qualname=target.qualname,
         root=str(root),
         settings=settings,
-        init=init,
     )
     return Targets(settings, root, (place,) if file is not None and file.suffix == ".py" else (), (request,))
 
 
-def of_directory(directory: Path, settings: Settings, root: Path, *, init: bool = False) -> Targets:
+def of_directory(directory: Path, settings: Settings, root: Path) -> Targets:
     """Targets of a directory of the project at `root`: its Python files, and the Workloads declared for them."""
     place = directory.resolve()
     is_left_out = exclusion(settings.exclude, root)
     if is_left_out(place):  # and named all the same
         is_left_out = exclusion(settings.exclude, place)
     files = tuple(file for file in python_files([directory]) if not is_left_out(place / file.relative_to(directory)))
-    wanted = {str(file.resolve()): str(file) for file in files if _declares(file)}
+    declared = {str(file.resolve()): str(file) for file in files if _declares(file)}
     modules = []
     lost: dict[str, TargetError] = {}
     for workload in workloads_from_tables(settings.workload, root / "pyproject.toml", lost):
         if not workload.path:
             modules.append(workload)
         elif Path(workload.path).is_relative_to(place):
-            wanted.setdefault(workload.path, str(directory / Path(workload.path).relative_to(place)))
-    asked: list[tuple[str, str | None, str, str]] = [(text, path, "", "") for path, text in sorted(wanted.items())]
-    if place == root:
-        named = [(table.target, None, table.target.partition(SEPARATOR)[0], table.qualname) for table in modules]
-        asked += dict.fromkeys(named)  # several tables may be of one target
-    requests = tuple(
-        Request(
-            target=text,
-            path=path,
-            module=module,
-            qualname=qualname,
-            named=False,
-            root=str(root),
-            settings=settings,
-            init=init,
-        )
-        for text, path, module, qualname in asked
-    )
-    return Targets(settings, root, files, requests, lost=tuple(lost.items()) if place == root else ())
+            declared.setdefault(workload.path, str(directory / Path(workload.path).relative_to(place)))
+    request = partial(Request, named=False, root=str(root), settings=settings)
+    requests = [request(target=text, path=path) for path, text in sorted(declared.items())]
+    if place != root:
+        return Targets(settings, root, files, tuple(requests))
+    names = dict.fromkeys((table.target, table.qualname) for table in modules)  # several tables may be of one target
+    requests += [request(target=t, path=None, module=t.partition(SEPARATOR)[0], qualname=q) for t, q in names]
+    return Targets(settings, root, files, tuple(requests), lost=tuple(lost.items()))
 
 
 def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
@@ -191,12 +178,7 @@ def passed_over(targets: Iterable[Targets]) -> Iterator[Skipped]:
     """What of that which was asked for is no target, one line for each reason."""
     excluded = [str(place) for target in targets for place in target.excluded]
     unaffected = [text for target in targets for text in target.unaffected]
-    if excluded:
-        yield Skipped(reason=f"left out by `exclude`: {_some(excluded)}")
-    if unaffected:
-        yield Skipped(reason=f"not affected by these files: {_some(unaffected)}")
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_NUM_SHOWN])
-    return shown if len(names) <= _NUM_SHOWN else f"{shown} and {len(names) - _NUM_SHOWN} more"
+    for reason, names in (("left out by `exclude`", excluded), ("not affected by these files", unaffected)):
+        if names:
+            more = f" and {len(names) - _NUM_SHOWN} more" if len(names) > _NUM_SHOWN else ""
+            yield Skipped(reason=f"{reason}: {', '.join(names[:_NUM_SHOWN])}{more}")

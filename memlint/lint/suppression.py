@@ -72,7 +72,7 @@ def unsuppressed(findings: Iterable[F], sources: Mapping[str, Source] | None = N
     kept = []
     for finding in findings:
         if finding.path not in known:
-            known[finding.path] = _read(finding.path)
+            known[finding.path] = source_at(finding.path)
         source = known[finding.path]
         if source is None or not source.suppressed(finding.code, finding.line):
             kept.append(finding)
@@ -141,7 +141,8 @@ def without_failed(codes: frozenset[str], findings: Iterable[AboutRule]) -> froz
     return codes - {finding.subject for finding in findings if finding.code == BrokenRule.code}
 
 
-def _read(path: str) -> Source | None:
+def source_at(path: str) -> Source | None:
+    """The file as a Source; None if it cannot be read."""
     try:
         return Source.read(path)
     except Unreadable:

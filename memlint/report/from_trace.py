@@ -36,6 +36,12 @@ def place_of(frame: Frame | None) -> dict[str, Any]:
     return {"path": frame.path, "line": frame.line} if frame is not None else {"path": None, "line": None}
 
 
+def buffer_fields(buffer: Buffer) -> dict[str, Any]:
+    """The fields of a record that say what a Buffer is."""
+    alike = {name: getattr(buffer, name) for name in ("op", "dtype", "shape", "module", "name")}
+    return {**alike, "category": buffer.category.value, **place_of(buffer.frame)}
+
+
 def course_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Course | None:
     """The most live bytes in each of NUM_STRETCHES stretches, or of fewer where there are fewer events."""
     nbytes = live(timeline)
@@ -163,16 +169,7 @@ def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Orig
 
 
 def _site(buffer: Buffer) -> report.Site:
-    return report.Site(
-        category=buffer.category.value,
-        op=buffer.op,
-        dtype=buffer.dtype,
-        shape=buffer.shape,
-        **place_of(buffer.frame),
-        function=buffer.frame.function if buffer.frame else "",
-        module=buffer.module,
-        name=buffer.name,
-    )
+    return report.Site(**buffer_fields(buffer), function=buffer.frame.function if buffer.frame else "")
 
 
 def _phase_and_step(node: int, nodes: Sequence[Node]) -> tuple[Phase, int]:

@@ -24,7 +24,24 @@ class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class Request(_Message):
+class Extent(_Message):
+    """How far an analysis goes."""
+
+    init: bool = False
+    """Whether to write the declarations that make the assumptions explicit."""
+    plan: bool = False
+    """Whether to find the changes that bring every Workload below its budget, or into its GPU."""
+    allow_dynamics: bool = False
+    """Whether a plan may change the dynamics of training."""
+    thorough: bool = False
+    """Whether rules are to simulate alternatives that only a detailed report shows."""
+    timeline: bool = False
+    """Whether the Report is to hold the lifetime of every Buffer."""
+    graph: bool = False
+    """Whether the Report is to hold the last step as a graph."""
+
+
+class Request(Extent):
     """Analyse the Workloads of one target."""
 
     target: str
@@ -41,18 +58,6 @@ class Request(_Message):
     """Absolute path of the project: the directory of its configuration; targets in `settings.workload` start here."""
     settings: Settings
     """Configuration with the command line's options on top."""
-    init: bool = False
-    """Whether to write the declarations that make the assumptions explicit."""
-    plan: bool = False
-    """Whether to find the changes that bring every Workload below its budget, or into its GPU."""
-    allow_dynamics: bool = False
-    """Whether a plan may change the dynamics of training."""
-    thorough: bool = False
-    """Whether rules are to simulate alternatives that only a detailed report shows."""
-    timeline: bool = False
-    """Whether the Report is to hold the lifetime of every Buffer."""
-    graph: bool = False
-    """Whether the Report is to hold the last step as a graph."""
     detail: dict[str, JsonValue] = {}
     """What other functions than `analyse` are asked for; each says what it holds."""
 

@@ -10,7 +10,7 @@ from memlint.base.limits import outcome
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
-from memlint.report.from_trace import course_of, peak_of, place_of, plan_of, what_ifs_of
+from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
 from memlint.tracing.records import Category
 from memlint.whatif.plan import Planner
 
@@ -108,18 +108,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
         least=least_peak(analysis.trace),
         categories={category.value: nbytes for category, nbytes in peak.categories.items()},
         at_peak=[
-            report.AliveBuffer(
-                nbytes=b.nbytes,
-                dtype=b.dtype,
-                shape=b.shape,
-                category=b.category.value,
-                op=b.op,
-                **place_of(b.frame),
-                module=b.module,
-                name=b.name,
-                why=why(b),
-            )
-            for b in peak.at_peak[:NUM_LISTED]
+            report.AliveBuffer(**buffer_fields(b), nbytes=b.nbytes, why=why(b)) for b in peak.at_peak[:NUM_LISTED]
         ],
         num_at_peak=len(peak.at_peak),
         course=course_of(analysis.timeline, analysis.trace.nodes),

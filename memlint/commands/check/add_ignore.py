@@ -20,7 +20,7 @@ from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
     from memlint.report.model import Finding
     from memlint.source.comments import Suppression
@@ -30,51 +30,55 @@ _CODES = re.compile(r"ignore\[([^\]]*)\]")
 _OWN = frozenset(diagnostic.code for diagnostic in DIAGNOSTICS)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Added:
     """What was written, and what was not."""
 
-    num_findings: int = 0
-    files: list[str] = field(default_factory=list)
-    left: list[tuple[Finding, str]] = field(default_factory=list)
+    num_findings: int
+    files: list[str]
+    left: list[tuple[Finding, str]]
     """Findings that were not suppressed, and why."""
 
 
-def add_comments(findings: Iterable[Finding], files: Collection[Path]) -> Added:
+def add_comments(findings: Iterable[Finding], files: Iterable[Path]) -> Added:
     """Suppress `findings` by comments in those of their files that are among `files`; memlint's own are left alone."""
-    added = Added()
-    wanted = {file.resolve() for file in files}
+    named = {file.resolve() for file in files}
+    left: list[tuple[Finding, str]] = []
     by_file: defaultdict[Path, list[Finding]] = defaultdict(list)
     for finding in findings:
         if finding.code in _OWN:
-            added.left.append((finding, "memlint's own findings are not suppressed"))
-        elif Path(finding.path).resolve() not in wanted:
-            added.left.append((finding, "its file was not named"))
+            left.append((finding, "memlint's own findings are not suppressed"))
+        elif Path(finding.path).resolve() not in named:
+            left.append((finding, "its file was not named"))
         else:
             by_file[Path(finding.path)].append(finding)
+    num_suppressed = 0
+    written = []
     for file, group in sorted(by_file.items()):
-        _add_to_file(file, group, added)
-    return added
+        left_here = _add_to_file(file, group)
+        left += left_here
+        if len(left_here) < len(group):
+            num_suppressed += len(group) - len(left_here)
+            written.append(str(file))
+    return Added(num_suppressed, written, left)
 
 
-def _add_to_file(file: Path, findings: list[Finding], added: Added) -> None:
+def _add_to_file(file: Path, findings: list[Finding]) -> list[tuple[Finding, str]]:
+    """Suppress the findings in one file; those that were not, and why."""
     try:
         source = Source.read(file)
         text, encoding = decode(read_bytes(file), str(file))
-        edited, left = _edited(source, text, findings)
+        edited, refused = _edited(source, text, findings)
         if edited != text:
             file.write_bytes(edited.encode(encoding))
     except Unreadable as error:
-        left = [(finding, f"the file {error.reason}") for finding in findings]
+        return [(finding, f"the file {error.reason}") for finding in findings]
     except OSError as error:
-        left = [(finding, f"the file cannot be written: {error.strerror}") for finding in findings]
-    added.left += left
-    if len(left) < len(findings):
-        added.num_findings += len(findings) - len(left)
-        added.files.append(str(file))
+        return [(finding, f"the file cannot be written: {error.strerror}") for finding in findings]
+    return [(finding, "no comment can stand there") for finding in refused]
 
 
-def _edited(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[tuple[Finding, str]]]:
+def _edited(source: Source, text: str, findings: list[Finding]) -> tuple[str, list[Finding]]:
     """The text with comments for as many of `findings` as comments can suppress, and the others."""
     possible = findings
     while possible:
@@ -83,10 +87,9 @@ def _edited(source: Source, text: str, findings: list[Finding]) -> tuple[str, li
             edit.suppress(finding)
         suppressed = edit.check(possible)
         if len(suppressed) == len(possible):
-            refused = [finding for finding in findings if finding not in possible]
-            return edit.text(), [(finding, "no comment can stand there") for finding in refused]
+            return edit.text(), [finding for finding in findings if finding not in possible]
         possible = suppressed
-    return text, [(finding, "no comment can stand there") for finding in findings]
+    return text, findings
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from memlint.lint.suppression import unsuppressed
 from memlint.report.findings_by_workload import moved
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.worker import answer_cache
-from memlint.worker.protocol import ANALYSE, Limits, Task
+from memlint.worker.protocol import ANALYSE, Extent, Limits, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,9 +26,7 @@ _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.commands.sweep.child:around"
-_EXTENT = ("plan", "allow_dynamics", "thorough", "timeline", "graph")
-"""Fields of the options that a Request has as well."""
-_AROUND = {"detail": {"around": True}, **dict.fromkeys(("plan", "thorough", "timeline", "graph", "init"), False)}
+_AROUND = {"detail": {"around": True}, **Extent().model_dump()}
 
 
 class Output(NamedTuple):
@@ -85,7 +83,7 @@ def answers_of_workers(
             reason = "PyTorch is not installed: only the source rules ran, no model was built"
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
-    extent = {name: getattr(options, name) for name in _EXTENT}
+    extent = options.model_dump(include=set(Extent.model_fields))
     asked = [request.model_copy(update=extent) for request, _ in requests]
     around = [request.model_copy(update=_AROUND) for request in asked if options.sweep and request.settings.sweep]
     all_answers = _answers([*asked, *around], on_wait, cache=options.cache)

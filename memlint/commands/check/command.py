@@ -126,15 +126,5 @@ def _statistics(findings: Iterable[Finding], chosen: Iterable[ChosenRules]) -> l
 
 def _settings(settings: config.Settings, *, execute: bool) -> Settings:
     budget = settings.budget.get("*")
-    return Settings(
-        batch=settings.batch,
-        dtype=settings.dtype,
-        mode=settings.mode,
-        optimizer=settings.optimizer,
-        gpu=settings.gpu,
-        budget=budget.max if budget else None,
-        select=list(settings.select),
-        extend_select=list(settings.extend_select),
-        ignore=list(settings.ignore),
-        no_exec=not execute,
-    )
+    alike = settings.model_dump(include=set(Settings.model_fields) - {"budget"})
+    return Settings(**alike, budget=budget.max if budget else None, no_exec=not execute)

@@ -16,13 +16,11 @@ from memlint.base.errors import TargetError
 from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import TraceRule
-from memlint.lint.suppression import codes_of, unused, without_failed
+from memlint.lint.suppression import codes_of, source_at, unused, without_failed
 from memlint.report import model as report
 from memlint.report.from_rules import finding_of
 from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
 from memlint.report.paths import relative
-from memlint.source.files import Unreadable
-from memlint.source.text import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -111,7 +109,7 @@ def _unused_in_traces(rules: ChosenRules, answers: Answers) -> list[RunFinding]:
     files = {os.path.realpath(file) for file in rules.target.files}
     comments: list[RunFinding] = []
     for path, lines in answers.traced_lines.items():
-        source = _read(path) if os.path.realpath(path) in files else None
+        source = source_at(path) if os.path.realpath(path) in files else None
         if source is not None:
             comments += map(finding_of, unused(source, answers.traced, codes, lines))
     return rules.unignored(comments)
@@ -124,7 +122,7 @@ def _without_needed_comments(
     codes = {code for rules in chosen for code in rules.of_both}
     needed: set[tuple[str, int, int, str]] = set()
     for path in {finding.path for finding in answers.traced if finding.code in codes}:
-        source = _read(path)
+        source = source_at(path)
         for comment in source.suppressions if source is not None else ():
             needed |= {
                 (os.path.realpath(path), comment.line, comment.column, finding.code)
@@ -142,13 +140,6 @@ def _without_needed_comments(
         return not is_complete or place in needed
 
     return [finding for finding in findings if not is_needed(finding)]
-
-
-def _read(path: str) -> Source | None:
-    try:
-        return Source.read(path)
-    except Unreadable:
-        return None
 
 
 def _final(findings: Iterable[RunFinding], files: Iterable[Path]) -> list[Finding]:

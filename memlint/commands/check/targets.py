@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
+from memlint.worker.protocol import Extent
 from memlint.workloads.find.target import SEPARATOR
 
 if TYPE_CHECKING:
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from memlint.report.model import Skipped, Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOptions:
+class CheckOptions(Extent):
     """How to check, beside what stands in Settings."""
 
     execute: bool = True
@@ -29,18 +29,6 @@ class CheckOptions:
     """The arguments are files that were changed: run the Workloads of their projects that one of them is a part of."""
     force_exclude: bool = False
     """Leave out what the configuration excludes even if it is named."""
-    init: bool = False
-    """Write the declarations that make the assumptions explicit."""
-    plan: bool = False
-    """Find the changes that bring each Workload below its limit."""
-    allow_dynamics: bool = False
-    """With `plan`: also changes of the course of training."""
-    thorough: bool = False
-    """Let rules simulate alternatives as well."""
-    timeline: bool = False
-    """Put the lifetime of every Buffer into the Report."""
-    graph: bool = False
-    """Put the last step as a graph into the Report."""
     sweep: bool = False
     """Estimate batch sizes around that of each Workload, unless its configuration says no."""
     baseline: Path | None = None
@@ -70,15 +58,14 @@ def check_targets(
     """
     wrong: dict[str, MemlintError] = {}
     resolved: list[Targets] = []
-    how: Any = {"init": options.init, "force_exclude": options.force_exclude}
     try:
         if options.affected:
             from memlint.commands.affected import resolve_affected  # noqa: PLC0415
 
-            resolved = resolve_affected(arguments, settings, cache=options.cache, **how)
+            resolved = resolve_affected(arguments, settings, force_exclude=options.force_exclude, cache=options.cache)
         for argument in () if options.affected else arguments:
             try:
-                resolved.append(resolve(argument, settings, **how))
+                resolved.append(resolve(argument, settings, force_exclude=options.force_exclude))
             except TargetError as error:
                 if strict or len(arguments) == 1:
                     raise
