@@ -1,4 +1,4 @@
-"""Python's search for cycles of references, put off for a while."""
+"""Python's garbage collection of reference cycles, switched off for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Let no search happen meanwhile: it takes the longer the more there is, and comes when it likes."""
+    """Let no collection run inside the block: it takes longer the more objects there are, and can start anywhere."""
     enabled = gc.isenabled()
     gc.disable()
     try:

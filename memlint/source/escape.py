@@ -26,8 +26,8 @@ _OWN = frozenset({"append", "appendleft", "extend", "clear", "pop", "mean", "sum
 def leaves(scope: Scope, name: str) -> bool:
     """Whether the value of `name`, or what is computed from it with its graph, may get out of the function.
 
-    It does when it is returned, stored in an object, passed to a call that is not known to only read it, used by a
-    function inside, or when the caller has it already. What cannot be seen through counts as a yes.
+    It does where it is returned, stored in an object, passed to a call that is not known to only read it, used by a
+    nested function, or where the caller has it already. In doubt it does.
     """
     names = _computed_from(scope, name)
     if "" in names or "." in name or not names.isdisjoint(_shared(scope)):

@@ -1,4 +1,4 @@
-"""Answers of earlier children, kept in `.memlint_cache` for as long as nothing they depend on has changed."""
+"""Answers of earlier children, kept in `.memlint_cache` while nothing that they depend on changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _KIND = "workloads"
 _READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")
-"""Beginnings of variables that may be read where nobody sees it."""
+"""Beginnings of names of variables that compiled code may read, which no hook sees."""
 
 
 def read(request: Request) -> Answer | None:

@@ -80,14 +80,13 @@ def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()
 
 
 def _partial(exchange: Path) -> Result | None:
-    """What the child told last, if it told anything."""
     with suppress(FileNotFoundError, ValidationError):
         return Result.model_validate_json((exchange / PARTIAL).read_bytes())
     return None
 
 
 class _OutOfMemoryError(WorkerError):
-    """Told apart here only."""
+    """A WorkerError elsewhere; here it sets `out_of_memory`."""
 
 
 def _out_of_memory(limits: Limits) -> WorkerError:
@@ -103,15 +102,14 @@ def _vanished(exchange: Path, status: int, limits: Limits) -> WorkerError:
     if "bad_alloc" in _text(exchange / STDERR):
         return _out_of_memory(limits)
     if status >= 0:
-        return WorkerError(
-            f"the code ended the process with exit status {status}", f"Something in it calls os._exit. {GUARD}"
-        )
+        hint = f"Something in it calls os._exit. {GUARD}"
+        return WorkerError(f"the code ended the process with exit status {status}", hint)
     name = signal.Signals(-status).name
-    did = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}
+    ends = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}
     hint = "A compiled extension failed: see what it wrote with -v, and run the code on its own."
     if name == "SIGKILL":
         hint = "The system may have been out of memory: close other programs, or give a lower --memory-limit."
-    return WorkerError(f"the code {did.get(name, 'was ended by a signal')} ({name}){_place(exchange)}", hint)
+    return WorkerError(f"the code {ends.get(name, 'was ended by a signal')} ({name}){_place(exchange)}", hint)
 
 
 def _reported(failure: Failure, limits: Limits) -> MemlintError:

@@ -29,11 +29,11 @@ _CHILD_VARIABLES = {
 }
 _PSEUDO = ("/dev/", "/proc/", "/sys/")
 _OF_THE_SHELL = frozenset({"_", "OLDPWD", "PWD", "SHLVL"})
-"""Variables that change with every command. Who copies all variables looks at them, too."""
+"""Variables that change with every command, and that code which copies all variables reads, too."""
 ALL = "*"
-"""Stands for which variables there are."""
+"""Stands for the names of all variables."""
 _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
-"""Packages that are imported nearly always, and that go over all variables in search of their own."""
+"""Packages that are nearly always imported, and that search all variables for their own."""
 _COMPILED = (".pyc", ".pyo")
 
 
@@ -45,44 +45,44 @@ def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
 
 
 class Watch:
-    """Looks on from its making to the end of the process, as there is no way to take an audit hook away."""
+    """Records what this process reads, until it ends: no audit hook can be removed."""
 
     def __init__(self, exchange: Path) -> None:
-        """Files in `exchange` are those of the conversation with the parent."""
+        """Files in `exchange` do not count: those are messages from and to the parent."""
         self.paused = False
-        """Whether it looks away: a process that children are copies of does what is not theirs."""
+        """Whether nothing is recorded: what a server does after its imports is not what its copies read."""
         self._start = time.time_ns()
         self._ignored = (str(exchange) + os.sep, *_PSEUDO)
         self._read: set[str] = set()
         self._made: set[str] = set()
-        """Files that the program wrote before it read them: those are its own."""
+        """Files that the program wrote before it read them."""
         self._variables: set[str] = set()
         self._environment = dict(os.environ)
         sys.addaudithook(self._audit)
         self._watch_variables()
 
     def _watch_variables(self) -> None:
-        look_up, go_over, variables = os._Environ.__getitem__, os._Environ.__iter__, self._variables
-        unseen = 0
+        getitem, iterate, variables = os._Environ.__getitem__, os._Environ.__iter__, self._variables
+        num_harmless = 0
 
-        def noted(environment: os._Environ[Any], name: Any) -> Any:
-            if isinstance(name, str) and not unseen and not self.paused:
+        def recording_getitem(environment: os._Environ[Any], name: Any) -> Any:
+            if isinstance(name, str) and not num_harmless and not self.paused:
                 variables.add(name)
-            return look_up(environment, name)
+            return getitem(environment, name)
 
-        def noted_all(environment: os._Environ[Any]) -> Iterator[Any]:
-            nonlocal unseen
+        def recording_iterate(environment: os._Environ[Any]) -> Iterator[Any]:
+            nonlocal num_harmless
             harmless = _is_harmless(sys._getframe(1))
             if not harmless and not self.paused:
                 variables.add(ALL)
-            unseen += harmless
+            num_harmless += harmless
             try:
-                yield from go_over(environment)
+                yield from iterate(environment)
             finally:
-                unseen -= harmless
+                num_harmless -= harmless
 
-        os._Environ.__getitem__ = noted  # type: ignore[method-assign]
-        os._Environ.__iter__ = noted_all  # type: ignore[method-assign]
+        os._Environ.__getitem__ = recording_getitem  # type: ignore[method-assign]
+        os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self.paused or event != "open" or not isinstance(arguments[0], str):
@@ -96,7 +96,7 @@ class Watch:
             self._read.add(path)
 
     def dependencies(self) -> Dependencies | None:
-        """What was looked at so far; None if a file was changed meanwhile, so that nobody knows what was read."""
+        """What was read so far; None if a file has changed meanwhile, so that nobody knows which content was read."""
         from memlint.worker.protocol import Dependencies  # noqa: PLC0415  (this module is there before pydantic)
 
         modules = [(name, file) for name, module in list(sys.modules.items()) if (file := _file_of(module))]
@@ -106,8 +106,8 @@ class Watch:
                 continue
             if is_installed(path) or is_memlint(path, rules=True):
                 continue
-            changed = _modified(path)
-            if changed is not None and changed >= self._start:
+            status = _status(path)
+            if status is not None and status.st_mtime_ns >= self._start:
                 return None
             files[path] = digest_of_file(path)
         packages = {
@@ -121,18 +121,17 @@ class Watch:
 
 def digest_of_file(path: str) -> str | None:
     """Digest what a file holds; None if there is no such regular file."""
+    status = _status(path)
     with suppress(OSError):
-        if stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 -- thousands of them
+        if status is not None and stat.S_ISREG(status.st_mode):
             return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return None
 
 
 def mark_of(path: str) -> str | None:
     """Tell versions of an installed file apart without reading it; None if it is not there."""
-    with suppress(OSError):
-        status = os.stat(path)  # noqa: PTH116 -- thousands of them
-        return f"{status.st_mtime_ns} {status.st_size}"
-    return None
+    status = _status(path)
+    return None if status is None else f"{status.st_mtime_ns} {status.st_size}"
 
 
 def digest_of_variable(name: str, environment: Mapping[str, str]) -> str | None:
@@ -145,18 +144,19 @@ def digest_of_variable(name: str, environment: Mapping[str, str]) -> str | None:
 
 
 def _is_harmless(frame: FrameType | None) -> bool:
-    """Whether one of the innermost callers is."""
-    callers = 0
-    while frame is not None and callers < 4:
+    """Whether one of the innermost callers is in a package of `_HARMLESS`."""
+    for _caller in range(4):
+        if frame is None:
+            break
         if any(package in frame.f_code.co_filename for package in _HARMLESS):
             return True
-        frame, callers = frame.f_back, callers + 1
+        frame = frame.f_back
     return False
 
 
-def _modified(path: str) -> int | None:
+def _status(path: str) -> os.stat_result | None:
     with suppress(OSError):
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 -- thousands of them
+        return os.stat(path)  # noqa: PTH116 -- thousands of them
     return None
 
 

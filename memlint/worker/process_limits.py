@@ -1,4 +1,4 @@
-"""Limits the child sets on itself, and its parent on orphans, where the system knows them."""
+"""Limits that a process sets on itself and what becomes of its orphans, where the system supports that."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HEADROOM = 2**30
 def limit_memory(nbytes: int) -> None:
     """Let private memory of this process and its children not exceed `nbytes` and some headroom.
 
-    It stops what would allocate far beyond the limit at once, before the parent's watch can see it. Also no core is
-    dumped. RLIMIT_NPROC is not used: it counts all threads of the user, memlint's or not, and does not hold for root.
+    It stops an allocation far beyond the limit at once, before the parent can measure it. Also no core is dumped.
+    RLIMIT_NPROC is not used: it counts all threads of the user, memlint's or not, and does not hold for root.
     """
     if sys.platform == "win32":
         return
@@ -28,8 +28,7 @@ def limit_memory(nbytes: int) -> None:
     if sys.platform != "linux":
         return  # elsewhere RLIMIT_DATA does not hold for mapped memory
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = nbytes + HEADROOM
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = nbytes + HEADROOM if hard == resource.RLIM_INFINITY else min(nbytes + HEADROOM, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -45,7 +44,7 @@ def die_with(parent: int, *, gently: bool = False) -> None:
 
 
 def adopt_orphans(adopt: bool) -> bool:
-    """Say whether descendants whose parent ends become children of this process, and give what held before.
+    """Set whether descendants whose parent ends become children of this process; give the setting before.
 
     Linux only; elsewhere they go to init, and are known only if they were seen before.
     """

@@ -1,4 +1,4 @@
-"""What the parent asks of its child, and what the child answers, as JSON."""
+"""What the parent asks of its child, within which limits, and what the child answers."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Answer:
     dependencies: Dependencies | None = None
     """What the result depends on besides the request, where that is known."""
     partial: Result | None = None
-    """With an error: what the child had told before it."""
+    """With an error: the last partial result that the child wrote before it."""
 
 
 class Task(NamedTuple):

@@ -41,10 +41,10 @@ class _Choice(NamedTuple):
 def arguments_for(
     function: Callable[..., Any], workload: Workload, namespace: Mapping[str, object]
 ) -> Iterator[Arguments]:
-    """Ways to call `function`, the likeliest first.
+    """Yield ways to call `function`, the likeliest first.
 
     Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
-    configs come from `namespace`, the file's. Raises WorkloadError naming the parameters nothing is known about.
+    configs come from the file's `namespace`. Raises WorkloadError naming the parameters for which nothing is found.
     """
     fixed = {**workload.arguments, **_sizes(function, workload)}
     open_choices = {}

@@ -1,0 +1,1 @@
+"""Tasks carried out by the workers of a Ray cluster."""

@@ -1,0 +1,1 @@
+"""Arguments and inputs of models for which nobody declared any."""
