@@ -292,8 +292,8 @@ class TraceRule(Rule):
         *,
         nbytes: int,
         peak_change: int,
-        confidence: Confidence,
         fix: str,
+        confidence: Confidence = Confidence.MODELLED,
     ) -> Finding:
         """Make a Finding at `frame` whose severity follows from `peak_change`; it says so when the peak does not fall.
 

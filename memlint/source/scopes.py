@@ -203,6 +203,13 @@ def scopes(source: Source) -> tuple[Scope, ...]:
     return tuple(found)
 
 
+def calls(source: Source, *, tests: bool = True) -> Iterator[tuple[Scope, ast.Call]]:
+    """Yield every call of the file with its Scope; those in functions named like tests only if `tests`."""
+    for scope in scopes(source):
+        if tests or not scope.name.startswith("test"):
+            yield from ((scope, call) for call in scope.calls)
+
+
 @lru_cache(maxsize=1)
 def guarded_names(source: Source) -> frozenset[str]:
     """Give the names, without what stands before the dot, of all that is called where autograd is switched off."""

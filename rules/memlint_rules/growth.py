@@ -44,7 +44,11 @@ def kind_of(growth: Growth) -> GrowsBy:
         return GrowsBy.VALUES
     if growth.keeper.name.endswith(".grad"):
         return GrowsBy.GRADIENT
-    return GrowsBy.LIST if _in_list(growth.keeper) else GrowsBy.SUM
+    return (
+        GrowsBy.LIST
+        if growth.keeper.variable.endswith("]") and not growth.keeper.variable.endswith("']")
+        else GrowsBy.SUM
+    )
 
 
 def findings(rule: Rule, context: Context, by: GrowsBy) -> Findings:
@@ -112,10 +116,6 @@ def _biggest(buffers: tuple[Buffer, ...]) -> str:
     made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
     rest = f" and {len(buffers) - 1} more" if len(buffers) > 1 else ""
     return f" ({biggest.dtype} {list(biggest.shape)}{made}{rest})"
-
-
-def _in_list(keeper: Keeper) -> bool:
-    return keeper.variable.endswith("]") and not keeper.variable.endswith("']")
 
 
 def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:

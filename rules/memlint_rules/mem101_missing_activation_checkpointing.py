@@ -7,7 +7,7 @@ from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, Tra
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointModules
-from memlint.whatif.repeated_blocks import MIN_BLOCKS, Blocks, blocks_that_save, granularities, selections
+from memlint.whatif.repeated_blocks import MIN_BLOCKS, blocks_that_save, granularities, selections
 
 MIN_SHARE = 0.25
 """Saved activations inside the blocks must be at least this share of what is alive at the peak."""
@@ -88,7 +88,11 @@ class Model(nn.Module):
             return
         peak = estimate.requested.estimate
         candidates = blocks_that_save(trace, alive_at(timeline, peak_event(timeline)))
-        worth_while = [each for each in candidates if _saves_enough(each, peak)]
+        worth_while = [
+            each
+            for each in candidates
+            if each.nbytes >= MIN_SHARE * peak and each.num_busy >= max(MIN_BLOCKS, len(each.paths) // 2)
+        ]
         tried = [
             (answer, blocks)
             for blocks in granularities(worth_while)
@@ -114,7 +118,3 @@ class Model(nn.Module):
             fix="Call each block as `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`; for Hugging "
             f"Face models `model.gradient_checkpointing_enable()`. A step takes {work} floating-point operations.",
         )
-
-
-def _saves_enough(blocks: Blocks, peak: int) -> bool:
-    return blocks.nbytes >= MIN_SHARE * peak and blocks.num_busy >= max(MIN_BLOCKS, len(blocks.paths) // 2)

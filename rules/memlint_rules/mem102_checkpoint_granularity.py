@@ -186,7 +186,7 @@ class _Region(NamedTuple):
 def _largest_region(trace: Trace) -> _Region | None:
     """The longest run of the last step without a kernel of backward in between; None if little runs again."""
     step = [node for node in trace.nodes if node.step == trace.num_steps - 1]
-    backward = {_stem(node) for node in step if _is_backward(node)}
+    backward = {_stem(node) for node in step if "_backward" in node.op}
     forward = [node for node in step if node.phase is Phase.FORWARD]
     again = [node.op for node in forward if _stem(node) in backward | _ONLY_FORWARD]
     places: defaultdict[_Call, list[int]] = defaultdict(list)
@@ -221,10 +221,6 @@ def _call(node: Node) -> _Call:
 
 _ONLY_FORWARD = frozenset({"aten.addmm"})
 """Kernels of the forward whose backward is made of other kernels, and does not use them."""
-
-
-def _is_backward(node: Node) -> bool:
-    return "_backward" in node.op
 
 
 def _stem(node: Node) -> str:

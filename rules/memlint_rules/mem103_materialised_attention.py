@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint_rules.attention import fused_sizes, match_attention, unread_average
 from memlint_rules.flow import Flow, grouped, most_alive, peak_change
@@ -118,7 +118,6 @@ class Model(nn.Module):
                 f"take {format_nbytes(nbytes)} at once.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Call `torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., is_causal=...)`. "
                 'Hugging Face models do with `attn_implementation="sdpa"`.',
             )

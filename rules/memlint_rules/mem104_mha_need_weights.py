@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint_rules.attention import fused_sizes, match_attention, unread_average
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, peak_change
@@ -87,6 +87,5 @@ class Block(nn.Module):
                 f"{shape}.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Call the module with `need_weights=False`.",
             )

@@ -7,7 +7,7 @@ import re
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Category, Geometry, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
@@ -155,7 +155,6 @@ class Model(nn.Module):
                 f"they were made from take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, masks)),
-                confidence=Confidence.MODELLED,
                 fix="Pass `is_causal=True` in place of `attn_mask`.",
             )
 

@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Geometry, Node, Phase, Trace
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, most_alive, numel, peak_change
@@ -122,7 +122,6 @@ from torch.utils.checkpoint import checkpoint
                 f"them they take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
                 "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "
                 "such as `torch.nn.functional.linear_cross_entropy`; Hugging Face's Trainer takes "

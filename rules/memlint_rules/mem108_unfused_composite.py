@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
@@ -121,7 +121,7 @@ class UnfusedComposite(TraceRule):
         if context.workload.mode != "train":
             return
         flow, timeline = Flow.of(trace), context.timeline
-        fuses_rms = context.device.is_cuda and _version(trace) >= FIRST_FUSED_RMS_NORM
+        fuses_rms = context.device.is_cuda and tuple(map(int, trace.torch.split(".")[:2])) >= FIRST_FUSED_RMS_NORM
         composites = (composite_around(flow, root) for root in flow.forward(*ROOTS) if root.step >= 0)
         lines = grouped(
             ((found.exit.frame, found.function), found)
@@ -142,13 +142,8 @@ class UnfusedComposite(TraceRule):
                 "one time that the function itself would not.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix=f"Call `{function}`.",
             )
-
-
-def _version(trace: Trace) -> tuple[int, ...]:
-    return tuple(int(part) for part in trace.torch.split(".")[:2] if part.isdigit())
 
 
 def _of_one_dtype(trace: Trace, composite: Composite) -> bool:

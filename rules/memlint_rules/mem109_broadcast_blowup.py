@@ -7,9 +7,9 @@ from math import prod
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Geometry, Node, Phase, Trace
+from memlint.tracing.records import Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, POINTWISE, Flow, grouped, made, most_alive, numel, peak_change
 
 MIN_FACTOR = 8
@@ -116,7 +116,6 @@ class Quantiser(nn.Module):
                 "one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, large)),
-                confidence=Confidence.MODELLED,
                 fix=_remedy(group[-1]),
             )
 
@@ -129,13 +128,10 @@ class _Blowup(NamedTuple):
 
 
 def _blows_up(node: Node) -> bool:
-    operands = [_elements(geometry) for geometry in node.inputs]
+    operands = [
+        prod(size for size, stride in zip(g.shape, g.stride, strict=False) if stride) for g in node.inputs
+    ]  # elements in memory, where expanded dimensions have one
     return len(operands) == 2 and min(operands) > 1 and numel(node.outputs[0]) >= MIN_FACTOR * max(operands)
-
-
-def _elements(geometry: Geometry) -> int:
-    """Count elements in memory; expanded dimensions have one."""
-    return prod(size for size, stride in zip(geometry.shape, geometry.stride, strict=False) if stride)
 
 
 def _reduced(flow: Flow, node: Node) -> _Blowup | None:
@@ -161,13 +157,9 @@ def _contracts(node: Node, reduction: Node) -> bool:
         gone = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
     else:
         ways = combinations(reversed(range(len(before))), len(before) - len(after))
-        gone = next((list(way) for way in ways if _leaving_out(before, way) == after), [])
+        gone = next((list(way) for way in ways if tuple(n for i, n in enumerate(before) if i not in way) == after), [])
     padded = [(1,) * (len(before) - len(g.shape)) + g.shape for g in node.inputs]
     return bool(gone) and all(shape[i] == before[i] for shape in padded for i in gone)
-
-
-def _leaving_out(shape: tuple[int, ...], dimensions: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n for i, n in enumerate(shape) if i not in dimensions)
 
 
 def _large(trace: Trace, group: list[_Blowup]) -> set[int]:

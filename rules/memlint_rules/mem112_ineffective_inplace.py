@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
@@ -101,7 +101,6 @@ class IneffectiveInplace(TraceRule):
                 peak_change=peak_change(
                     context.timeline, resize(context.timeline, {noise.id: prod(noise.shape) for noise in group})
                 ),
-                confidence=Confidence.MODELLED,
                 fix="Leave `inplace=True` of the dropout out.",
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at
 from memlint.tracing.records import Category, Frame, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, most_alive, peak_change
@@ -141,7 +141,6 @@ class Model(nn.Module):
                 "inputs for backward that no gradient is computed from.",
                 nbytes=nbytes,
                 peak_change=peak_change(context.timeline, end_at(context.timeline, cuts)),
-                confidence=Confidence.MODELLED,
                 fix="Use layers that save nothing they do not need, such as those of `memsave_torch`, or train what "
                 "comes last instead, so that no gradient has to pass."
                 if convolves

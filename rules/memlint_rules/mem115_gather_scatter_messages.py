@@ -6,7 +6,7 @@ from math import prod
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Geometry, Node, Phase, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
@@ -136,7 +136,6 @@ class GatherScatterMessages(TraceRule):
                 f"vertices; tensors of that size take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Multiply the vertices by a sparse matrix of the weights, `torch.sparse.mm(adjacency, x)` with the "
                 "adjacency in CSR; PyTorch Geometric does with `adj_t` in place of `edge_index`.",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Node
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, most_alive, numel, peak_change
@@ -100,7 +100,6 @@ class AllPositionLogits(TraceRule):
                 f"those of {group[0].num_read // words:,} are read.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Apply the head to the positions that count, `head(hidden[:, -1:])`; models of transformers take "
                 "`logits_to_keep=1`.",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import replay
 from memlint.memory.timeline import Timeline, end_at, resize
 from memlint.tracing.records import Category, Node, Phase, Trace
@@ -113,7 +113,6 @@ def generate():
                 f"{format_nbytes(nbytes)} together.{reserved}",
                 nbytes=nbytes,
                 peak_change=change,
-                confidence=Confidence.MODELLED,
                 fix="Allocate the cache once for the longest sequence and write into it with `index_copy_`; "
                 '`generate` of transformers does with `cache_implementation="static"`.',
             )

@@ -6,11 +6,8 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Category
-from memlint_rules.flow import peak_change
+from memlint_rules.flow import MIN_NBYTES, peak_change
 from memlint_rules.parameters import of_all_siblings
-
-MIN_NBYTES = 2**20
-"""Less than this in all is not worth a word."""
 
 
 class UnusedParameters(TraceRule):

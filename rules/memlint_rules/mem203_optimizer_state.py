@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category
 from memlint_rules.flow import peak_change
@@ -95,7 +95,6 @@ class OptimizerState(TraceRule):
             f"{nbytes / peak:.0%}.",
             nbytes=nbytes,
             peak_change=change,
-            confidence=Confidence.MODELLED,
             fix="If training goes as well with it, take an optimizer that keeps less: an 8-bit AdamW (the figure given "
             "here; `bitsandbytes.optim.AdamW8bit`, `torchao.optim.AdamW8bit`) or `torch.optim.Adafactor`. On several "
             "GPUs shard the state.",

@@ -104,7 +104,7 @@ class Lion(torch.optim.Optimizer):
             if scope.name == "zero_grad" or _in_optimizer(scope):
                 continue
             for call in scope.calls:
-                if _keeps(call) or (_zeroes(call) and _over_parameters(scope, call)):
+                if _keeps(call) or (_filled(call) is not None and _over_parameters(scope, call)):
                     yield self.finding(
                         source,
                         call,
@@ -143,11 +143,6 @@ def _freeing(source: Source, call: ast.Call) -> tuple[Edit, ...]:
     if held is None or not isinstance(source.index.parents[call], ast.Expr) or "#" in source.text[start:end]:
         return ()
     return (Edit(span(source, held)[1], end, " = None"),)
-
-
-def _zeroes(call: ast.Call) -> bool:
-    """Whether it is `x.grad.zero_()`, `x.grad.data.zero_()` or `x.grad.fill_(0)`."""
-    return _filled(call) is not None
 
 
 def _filled(call: ast.Call) -> ast.Attribute | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at, live, without
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import PRODUCTS, most_alive
@@ -101,7 +101,14 @@ class Model(nn.Module):
         threshold = MIN_SHARE * sum(parameter.nbytes for parameter in parameters)
         timeline = context.timeline
         for head in _heads(trace, tables, looked_up):
-            table = next((tables[b] for b in sorted(looked_up) if _is_like(tables[b], head.weight)), None)
+            table = next(
+                (
+                    tables[b]
+                    for b in sorted(looked_up)
+                    if (tables[b].shape, tables[b].dtype) == (head.weight.shape, head.weight.dtype)
+                ),
+                None,
+            )
             if table is None or head.weight.nbytes < threshold or head.weight.name not in trained:
                 continue
             removed, gradients = _made_for(trace, head.weight)
@@ -119,7 +126,6 @@ class Model(nn.Module):
                 f"{_counted(trace, removed)}.",
                 nbytes=nbytes,
                 peak_change=max(*nbytes_alive, *adding) - max(live(timeline)),
-                confidence=Confidence.MODELLED,
                 fix="If the model is trained from the start and may use one table for both ends, tie them: "
                 "`head.weight = embedding.weight`, or `tie_word_embeddings=True` in a Hugging Face config.",
             )
@@ -140,10 +146,6 @@ def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iter
             if table is not None and table.id not in looked_up and weight.shape == table.shape[::-1]:
                 found[table.id] = _Head(table, node)
     yield from found.values()
-
-
-def _is_like(table: Buffer, weight: Buffer) -> bool:
-    return (table.shape, table.dtype) == (weight.shape, weight.dtype)
 
 
 def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:

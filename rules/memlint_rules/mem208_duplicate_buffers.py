@@ -9,12 +9,9 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Node
-from memlint_rules.flow import Flow, grouped, peak_change
+from memlint_rules.flow import MIN_NBYTES, Flow, grouped, peak_change
 from memlint_rules.origins import made_at
 from memlint_rules.parameters import of_all_siblings
-
-MIN_NBYTES = 2**20
-"""Less than this in all but one is not worth a word."""
 
 _FILLING = frozenset(
     {

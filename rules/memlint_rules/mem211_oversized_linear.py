@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive, peak_change
@@ -92,7 +92,6 @@ class Model(nn.Module):
                 f"of {channels} x {height} x {width}; {what} {format_nbytes(nbytes)}.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="For a new model, average the map over its pixels first (`torch.nn.AdaptiveAvgPool2d(1)`, the "
                 "figure given here) or pool it further, or factor the Linear into two.",
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import most_alive, peak_change
@@ -94,7 +94,6 @@ class Model(nn.Module):
             f"{format_nbytes(nbytes)}.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, removed)),
-            confidence=Confidence.MODELLED,
             fix="Put one `torch.autocast` block around forward and loss, with its cache enabled.",
         )
 

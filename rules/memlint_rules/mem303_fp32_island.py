@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import Flow, most_alive, numel, peak_change
@@ -137,7 +137,6 @@ class Model(nn.Module):
                 f"take {format_nbytes(nbytes)} at one time.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Drop the casts and give the normalisation its input, and its weights, in half precision: the "
                 "kernel computes in float32 inside. BatchNorm may keep float32 weights.",
             )

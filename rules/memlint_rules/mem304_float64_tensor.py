@@ -6,13 +6,10 @@ from collections.abc import Iterator
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Node, Trace
-from memlint_rules.flow import most_alive, numel, peak_change
-
-MIN_NBYTES = 2**20
-"""Less than this at one time is not worth a word."""
+from memlint.tracing.records import Category, Trace
+from memlint_rules.flow import MIN_NBYTES, most_alive, numel, peak_change
 
 _DOUBLE = frozenset({"float64", "complex128"})
 
@@ -84,7 +81,14 @@ def memlint_workload():
         doubles = [b for b in trace.buffers if b.dtype in _DOUBLE and prod(b.shape) > 1]
         if not doubles or any(b.category is Category.PARAMETER for b in doubles):
             return
-        first = next((node for node in trace.nodes if node.step >= 0 and _makes_double(node)), None)
+        first = next(
+            (
+                node
+                for node in trace.nodes
+                if node.step >= 0 and any(g.dtype in _DOUBLE and g.buffer >= 0 and numel(g) > 1 for g in node.outputs)
+            ),
+            None,
+        )
         timeline = context.timeline
         nbytes = most_alive(timeline, [buffer.id for buffer in doubles])
         if first is None or nbytes < MIN_NBYTES:
@@ -98,14 +102,9 @@ def memlint_workload():
             f"Tensors in float64 take {format_nbytes(nbytes)} at one time; the first are made here.{cause}",
             nbytes=nbytes,
             peak_change=peak_change(timeline, resize(timeline, sizes)),
-            confidence=Confidence.MODELLED,
             fix="Make it float32 where it comes from: `np.float32`, `torch.as_tensor(array, dtype=torch.float32)` or "
             "`.float()`.",
         )
-
-
-def _makes_double(node: Node) -> bool:
-    return any(g.dtype in _DOUBLE and g.buffer >= 0 and numel(g) > 1 for g in node.outputs)
 
 
 def _only_cast(trace: Trace) -> Iterator[int]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 from memlint_rules.flow import Flow, made, most_alive, peak_change
@@ -112,7 +112,11 @@ class Model(nn.Module):
     def check(self, context: Context) -> Findings:
         trace = context.trace
         masks = _masks(trace)
-        wide = [trace.buffers[b] for b in sorted(masks) if _is_wide(trace.buffers[b])]
+        wide = [
+            trace.buffers[b]
+            for b in sorted(masks)
+            if trace.buffers[b].dtype in _WIDE and prod(trace.buffers[b].shape) >= MIN_NUMEL
+        ]
         if not wide:
             return
         flow, timeline = Flow.of(trace), context.timeline
@@ -134,14 +138,9 @@ class Model(nn.Module):
                 f"{format_nbytes(nbytes)} at one time, and one byte per element would do.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
-                confidence=Confidence.MODELLED,
                 fix="Keep the mask as `torch.bool`, in a shape that broadcasts, and apply it with `masked_fill` or "
                 "`where`.",
             )
-
-
-def _is_wide(buffer: Buffer) -> bool:
-    return buffer.dtype in _WIDE and prod(buffer.shape) >= MIN_NUMEL
 
 
 def _masks(trace: Trace) -> set[int]:

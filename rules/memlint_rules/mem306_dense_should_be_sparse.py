@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import live, resize
 from memlint.tracing.records import Buffer, Category, Node, Trace
 
@@ -139,7 +139,6 @@ def memlint_workload():
                 f"not zero; as a sparse tensor it takes {format_nbytes(_coo_nbytes(buffer))}.",
                 nbytes=buffer.nbytes - _coo_nbytes(buffer),
                 peak_change=max(live(resize(timeline, sizes))) - peak,
-                confidence=Confidence.MODELLED,
                 fix="Build it with `torch.sparse_coo_tensor(indices, values, size)`, multiply with `torch.sparse.mm`.",
             )
 

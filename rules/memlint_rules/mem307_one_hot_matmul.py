@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Frame, Geometry, Node, Phase
 from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel, peak_change
@@ -129,7 +129,6 @@ class OneHotMatmul(TraceRule):
                 f"{format_nbytes(nbytes)}, with their casts, to pick what an index finds.",
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, removed)),
-                confidence=Confidence.MODELLED,
                 fix=remedy,
             )
 

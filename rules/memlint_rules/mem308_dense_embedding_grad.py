@@ -6,7 +6,7 @@ from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint_rules.flow import most_alive, numel, peak_change
@@ -139,7 +139,10 @@ class Model(nn.Module):
     def _of_table(self, trace: Trace, context: Context, table: Buffer, lookups: list[Node]) -> Findings:
         timeline = context.timeline
         rows = table.shape[0]
-        touched = max(_num_touched(lookups, step) for step in range(trace.num_steps))
+        touched = max(
+            sum(max(numel(g) for g in node.inputs if "int" in g.dtype) for node in lookups if node.step == step)
+            for step in range(trace.num_steps)
+        )
         gradients = [buffer for buffer in trace.buffers if _is_dense_gradient(buffer, table, lookups)]
         if not gradients or touched > MAX_TOUCHED * rows:
             return
@@ -157,15 +160,9 @@ class Model(nn.Module):
             f"at most {touched:,}; as a sparse gradient it takes {format_nbytes(touched * (row + _INDEX_NBYTES))}.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, resize(timeline, sizes)),
-            confidence=Confidence.MODELLED,
             fix="Construct the embedding with `sparse=True` and update it with `torch.optim.SparseAdam`"
             + (", whose state stays dense, or `SGD`." if has_state else " or `SGD`."),
         )
-
-
-def _num_touched(lookups: list[Node], step: int) -> int:
-    """Indices looked up in that step, an upper bound on the rows."""
-    return sum(max(numel(g) for g in node.inputs if "int" in g.dtype) for node in lookups if node.step == step)
 
 
 def _is_dense_gradient(buffer: Buffer, table: Buffer, lookups: list[Node]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Geometry, Node, Phase
 from memlint_rules.flow import Flow, most_alive, numel, peak_change
@@ -96,7 +96,6 @@ class Model(nn.Module):
             f"them to NCHW, {format_nbytes(nbytes)} at one time, and what follows is NCHW.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, removed)),
-            confidence=Confidence.MODELLED,
             fix="Keep this part of the model in NCHW, or normalise with BatchNorm, which has channels_last kernels.",
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import PRODUCTS, peak_change
@@ -85,7 +85,6 @@ class QuantizeForInference(TraceRule):
             f"{max(weights.values(), key=lambda weight: weight.nbytes).dtype}.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, resize(timeline, sizes)),
-            confidence=Confidence.MODELLED,
             fix="If the results stay good enough, quantise the weights to 8 bits (the figure given here) or 4, such as "
             "with `torchao.quantization.quantize_(model, Int8WeightOnlyConfig())` or bitsandbytes.",
         )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from memlint.lint.edits import unsafe, without_argument
 from memlint.lint.rule import Case, Context, Edit, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal
-from memlint.source.scopes import Loop, Scope, over_batches, position, scopes, under_condition, uses_torch
+from memlint.source.scopes import Loop, Scope, calls, over_batches, position, under_condition, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import Source, dotted_name
 from memlint_rules.growth import GrowsBy, findings
@@ -119,18 +119,17 @@ def penalty(model, x):
     def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if called(call) not in ("backward", "manual_backward"):
-                    continue
-                told = _wrong(scope, call)
-                if told is not None:
-                    yield self.finding(
-                        source,
-                        call,
-                        *told,
-                        correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
-                    )
+        for scope, call in calls(source):
+            if called(call) not in ("backward", "manual_backward"):
+                continue
+            told = _wrong(scope, call)
+            if told is not None:
+                yield self.finding(
+                    source,
+                    call,
+                    *told,
+                    correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
+                )
 
     def check_steps(self, context: Context) -> Findings:
         return findings(self, context, GrowsBy.GRADIENT)

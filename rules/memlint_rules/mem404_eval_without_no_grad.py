@@ -22,7 +22,6 @@ _HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_e
 _OVER_LOADER = re.compile(r"\bfor\b[^:]*\bin\b[^:]*(loader|dataset|batches|dl|data_iter)", re.IGNORECASE)
 _NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
 _SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
-_OVER_NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
 _GRADIENT_WORD = re.compile(r"backward|(zero_|retain_|enable_|value_and_)?grad|jacobian|hessian|vjp|jvp")
 _FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})

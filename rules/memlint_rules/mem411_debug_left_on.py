@@ -7,7 +7,7 @@ import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
-from memlint.source.scopes import Scope, calls_backward, over_batches, scopes, under_condition, uses_torch
+from memlint.source.scopes import Scope, calls, calls_backward, over_batches, scopes, under_condition, uses_torch
 from memlint.source.text import Source, dotted_name
 
 _SET_ANOMALY = re.compile(r"torch\.autograd\.(anomaly_mode\.)?set_detect_anomaly")
@@ -114,19 +114,18 @@ def fit(model, loader):
             return
         if not uses_torch(source):
             return
-        for scope in scopes(source):
-            for call in () if scope.name.startswith("test") else scope.calls:
-                name = source.qualified_name(call.func) or ""
-                if under_condition(scope, call):
-                    continue
-                if called(call) == "register_forward_hook":
-                    yield from self._hook(scope, call)
-                elif _SET_ANOMALY.fullmatch(name) or _ANOMALY.fullmatch(name):
-                    yield from self._anomaly(scope, call, entered=_ANOMALY.fullmatch(name) is not None)
-                elif _PROFILE.fullmatch(name):
-                    yield from self._profile(scope, call)
-                elif _RECORD.fullmatch(name):
-                    yield from self._history(scope, call)
+        for scope, call in calls(source, tests=False):
+            name = source.qualified_name(call.func) or ""
+            if under_condition(scope, call):
+                continue
+            if called(call) == "register_forward_hook":
+                yield from self._hook(scope, call)
+            elif _SET_ANOMALY.fullmatch(name) or _ANOMALY.fullmatch(name):
+                yield from self._anomaly(scope, call, entered=_ANOMALY.fullmatch(name) is not None)
+            elif _PROFILE.fullmatch(name):
+                yield from self._profile(scope, call)
+            elif _RECORD.fullmatch(name):
+                yield from self._history(scope, call)
 
     def _anomaly(self, scope: Scope, call: ast.Call, *, entered: bool) -> Findings:
         on = _trains_inside(scope, call) if entered else is_literal(argument(call, "mode", 0), True)

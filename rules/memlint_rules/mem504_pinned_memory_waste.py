@@ -8,7 +8,7 @@ from math import prod
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Finding, Findings, Severity, SourceRule
 from memlint.source.calls import argument, before, called, constant_shape, is_literal
-from memlint.source.scopes import Scope, scopes, uses_torch
+from memlint.source.scopes import Scope, calls, uses_torch
 from memlint.source.text import Source
 
 WASTE_NBYTES = 16 * 2**20
@@ -94,27 +94,26 @@ loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
             or not uses_torch(source)
         ):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                waste = _rounding(scope, call)
-                if waste >= WASTE_NBYTES:
-                    yield self._report(
-                        source,
-                        call,
-                        f"Pinned memory is rounded up to a power of two: this takes {format_nbytes(waste)} of the host "
-                        "beyond what it holds.",
-                        "Choose a size just below a power of two, or set "
-                        "`PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`.",
-                        waste,
-                    )
-                elif called(call) == "pin_memory" and scope.in_dataset and scope.name == "__init__":
-                    yield self._report(
-                        source,
-                        call,
-                        "The whole data set is page-locked, rounded up to a power of two, for as long as it is used.",
-                        "Give the DataLoader `pin_memory=True`: it pins each batch.",
-                        None,
-                    )
+        for scope, call in calls(source):
+            waste = _rounding(scope, call)
+            if waste >= WASTE_NBYTES:
+                yield self._report(
+                    source,
+                    call,
+                    f"Pinned memory is rounded up to a power of two: this takes {format_nbytes(waste)} of the host "
+                    "beyond what it holds.",
+                    "Choose a size just below a power of two, or set "
+                    "`PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`.",
+                    waste,
+                )
+            elif called(call) == "pin_memory" and scope.in_dataset and scope.name == "__init__":
+                yield self._report(
+                    source,
+                    call,
+                    "The whole data set is page-locked, rounded up to a power of two, for as long as it is used.",
+                    "Give the DataLoader `pin_memory=True`: it pins each batch.",
+                    None,
+                )
 
     def _report(self, source: Source, call: ast.Call, message: str, fix: str, nbytes: int | None) -> Finding:
         return Finding(

@@ -7,7 +7,7 @@ import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
-from memlint.source.scopes import scopes
+from memlint.source.scopes import calls
 from memlint.source.text import Source, dotted_name
 
 SHORT = 128
@@ -96,20 +96,19 @@ def encode(tokenizer, caption):
             or _TEXT_ENCODER.search(text)
         ):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if not is_literal(argument(call, "padding"), "max_length") or not _is_tokenizer(call):
-                    continue
-                length = argument(call, "max_length")
-                if not _is_short(length):
-                    written = f" of {ast.unparse(length)[:40]}" if length is not None else ""
-                    yield self.finding(
-                        source,
-                        call,
-                        f"Every text is padded to the largest length{written}, so short texts take as many bytes of "
-                        "activations as the longest.",
-                        "Leave `padding` out and let the collator pad each batch, as `DataCollatorWithPadding` does.",
-                    )
+        for _scope, call in calls(source):
+            if not is_literal(argument(call, "padding"), "max_length") or not _is_tokenizer(call):
+                continue
+            length = argument(call, "max_length")
+            if not _is_short(length):
+                written = f" of {ast.unparse(length)[:40]}" if length is not None else ""
+                yield self.finding(
+                    source,
+                    call,
+                    f"Every text is padded to the largest length{written}, so short texts take as many bytes of "
+                    "activations as the longest.",
+                    "Leave `padding` out and let the collator pad each batch, as `DataCollatorWithPadding` does.",
+                )
 
 
 def _is_tokenizer(call: ast.Call) -> bool:

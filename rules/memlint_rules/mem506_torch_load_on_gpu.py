@@ -8,7 +8,7 @@ import re
 from memlint.lint.edits import unsafe, with_argument
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, unpacks
-from memlint.source.scopes import Scope, is_test, scopes
+from memlint.source.scopes import Scope, calls, is_test
 from memlint.source.text import Source, dotted_name
 
 _WORTH_PARSING = re.compile(r"torch\.(serialization\.)?load\(|import load\b")
@@ -80,22 +80,21 @@ def tokens(path, device):
             or not _DEVICE.search(source.text)
         ):
             return
-        for scope in scopes(source):
-            for call in () if scope.name.startswith("test") else scope.calls:
-                if source.qualified_name(call.func) not in ("torch.load", "torch.serialization.load"):
-                    continue
-                if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
-                    continue
-                if _is_checkpoint(scope, call):
-                    yield self.finding(
-                        source,
-                        call,
-                        f"`{ast.unparse(call)[:60]}` puts every tensor where it was saved from: a checkpoint written "
-                        "on a GPU is there a second time beside the model.",
-                        'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
-                        "model's device.",
-                        correction=unsafe(with_argument(source, call, 'map_location="cpu"')),
-                    )
+        for scope, call in calls(source, tests=False):
+            if source.qualified_name(call.func) not in ("torch.load", "torch.serialization.load"):
+                continue
+            if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
+                continue
+            if _is_checkpoint(scope, call):
+                yield self.finding(
+                    source,
+                    call,
+                    f"`{ast.unparse(call)[:60]}` puts every tensor where it was saved from: a checkpoint written "
+                    "on a GPU is there a second time beside the model.",
+                    'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
+                    "model's device.",
+                    correction=unsafe(with_argument(source, call, 'map_location="cpu"')),
+                )
 
 
 def _from_memory(scope: Scope, call: ast.Call) -> bool:

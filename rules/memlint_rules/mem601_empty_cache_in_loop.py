@@ -7,7 +7,7 @@ import re
 
 from memlint.lint.edits import unsafe, without_statement
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.scopes import Loop, calls_backward, over_batches, scopes
+from memlint.source.scopes import Loop, calls, calls_backward, over_batches
 from memlint.source.text import Source
 
 _EMPTY_CACHE = re.compile(r"torch\.(cuda|accelerator|xpu|mps)\.(memory\.)?empty_cache")
@@ -86,22 +86,21 @@ def run(model, loader):
     def check(self, source: Source) -> Findings:
         if "empty_cache" not in source.text:
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if not _EMPTY_CACHE.fullmatch(source.qualified_name(call.func) or ""):
-                    continue
-                loops, statement = scope.loops(call), scope.parents[call]
-                if loops and not scope.conditional(call, loops[0]) and _is_batch_loop(loops[0]):
-                    yield self.finding(
-                        source,
-                        call,
-                        f"`{ast.unparse(call)}` in every batch lowers no peak: it frees only memory that PyTorch would "
-                        "use again, and the next batch waits for the driver to give it back.",
-                        "Remove the call. If memory is fragmented, set `PYTORCH_ALLOC_CONF=expandable_segments:True`.",
-                        correction=unsafe(without_statement(source, statement))
-                        if isinstance(statement, ast.Expr)
-                        else None,
-                    )
+        for scope, call in calls(source):
+            if not _EMPTY_CACHE.fullmatch(source.qualified_name(call.func) or ""):
+                continue
+            loops, statement = scope.loops(call), scope.parents[call]
+            if loops and not scope.conditional(call, loops[0]) and _is_batch_loop(loops[0]):
+                yield self.finding(
+                    source,
+                    call,
+                    f"`{ast.unparse(call)}` in every batch lowers no peak: it frees only memory that PyTorch would "
+                    "use again, and the next batch waits for the driver to give it back.",
+                    "Remove the call. If memory is fragmented, set `PYTORCH_ALLOC_CONF=expandable_segments:True`.",
+                    correction=unsafe(without_statement(source, statement))
+                    if isinstance(statement, ast.Expr)
+                    else None,
+                )
 
 
 def _is_batch_loop(loop: Loop) -> bool:

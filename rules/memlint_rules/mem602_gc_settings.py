@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.scopes import differentiates, scopes, uses_torch
+from memlint.source.scopes import calls, differentiates, uses_torch
 from memlint.source.text import Source
 
 _DISABLE = re.compile(r"\bgc\.disable\(|import disable\b")
@@ -81,12 +81,11 @@ def measure(model, x):
             return
         if not uses_torch(source) or not (differentiates(source) or source.words & {"cuda", "device"}):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if source.qualified_name(call.func) == "gc.disable":
-                    yield self.finding(
-                        source,
-                        call,
-                        "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
-                        "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
-                    )
+        for _scope, call in calls(source):
+            if source.qualified_name(call.func) == "gc.disable":
+                yield self.finding(
+                    source,
+                    call,
+                    "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
+                    "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
+                )

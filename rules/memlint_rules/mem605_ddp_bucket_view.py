@@ -7,7 +7,7 @@ import re
 from memlint.lint.edits import unsafe, with_argument
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, unpacks
-from memlint.source.scopes import is_test, scopes
+from memlint.source.scopes import calls, is_test
 from memlint.source.text import Source
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
@@ -70,16 +70,15 @@ def wrap(model, **options):
             return
         if _EVALUATES.search(source.text) and not _TRAINS.search(source.text):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
-                    continue
-                if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
-                    continue
-                yield self.finding(
-                    source,
-                    call,
-                    "DDP keeps its buckets beside the gradients, so every gradient is in memory twice.",
-                    "Add `gradient_as_bucket_view=True`.",
-                    correction=unsafe(with_argument(source, call, "gradient_as_bucket_view=True")),
-                )
+        for _scope, call in calls(source):
+            if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
+                continue
+            if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
+                continue
+            yield self.finding(
+                source,
+                call,
+                "DDP keeps its buckets beside the gradients, so every gradient is in memory twice.",
+                "Add `gradient_as_bucket_view=True`.",
+                correction=unsafe(with_argument(source, call, "gradient_as_bucket_view=True")),
+            )

@@ -6,7 +6,7 @@ import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, is_literal
-from memlint.source.scopes import is_test, scopes
+from memlint.source.scopes import calls, is_test
 from memlint.source.text import Source
 
 _DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
@@ -73,22 +73,21 @@ def wrap(model, rank):
     def check(self, source: Source) -> Findings:
         if "find_unused_parameters" not in source.words or is_test(source):
             return
-        for scope in scopes(source):
-            for call in scope.calls:
-                if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
-                    continue
-                searches = is_literal(argument(call, "find_unused_parameters"), True)
-                if not searches or argument(call, "static_graph") is not None:
-                    continue
-                reentrant = _CHECKPOINTS.search(source.text) and not _WITHOUT_REENTRY.search(source.text)
-                yield self.finding(
-                    source,
-                    call,
-                    "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "
-                    "this file may use: a parameter is then ready twice."
-                    if reentrant
-                    else "`find_unused_parameters=True` goes through the graph in every step and saves no memory: "
-                    "unused parameters keep their weight, their place in a bucket and their optimizer state.",
-                    "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is "
-                    "always the same ones that do not.",
-                )
+        for _scope, call in calls(source):
+            if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
+                continue
+            searches = is_literal(argument(call, "find_unused_parameters"), True)
+            if not searches or argument(call, "static_graph") is not None:
+                continue
+            reentrant = _CHECKPOINTS.search(source.text) and not _WITHOUT_REENTRY.search(source.text)
+            yield self.finding(
+                source,
+                call,
+                "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "
+                "this file may use: a parameter is then ready twice."
+                if reentrant
+                else "`find_unused_parameters=True` goes through the graph in every step and saves no memory: "
+                "unused parameters keep their weight, their place in a bucket and their optimizer state.",
+                "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is "
+                "always the same ones that do not.",
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.scopes import scopes
+from memlint.source.scopes import calls
 from memlint.source.text import Source
 
 _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
@@ -71,14 +71,13 @@ def unwrap(model):
     def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"DataParallel", "data_parallel"}):
             return
-        for scope in scopes(source):
-            for call in () if scope.name.startswith("test") else scope.calls:
-                if _DATA_PARALLEL.fullmatch(source.qualified_name(call.func) or ""):
-                    yield self.finding(
-                        source,
-                        call,
-                        "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "
-                        "up first.",
-                        "Run one process per GPU with `torchrun`, and wrap the model in "
-                        "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
-                    )
+        for _scope, call in calls(source, tests=False):
+            if _DATA_PARALLEL.fullmatch(source.qualified_name(call.func) or ""):
+                yield self.finding(
+                    source,
+                    call,
+                    "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "
+                    "up first.",
+                    "Run one process per GPU with `torchrun`, and wrap the model in "
+                    "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
+                )
