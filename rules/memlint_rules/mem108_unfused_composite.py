@@ -85,8 +85,8 @@ class UnfusedComposite(TraceRule):
             ),
             line=18,
         ),
-        Case(title="SiLU", source=_MODEL.format(function="hidden = hidden * torch.sigmoid(hidden)")),
-        Case(title="Mish", source=_MODEL.format(function="hidden = hidden * torch.tanh(F.softplus(hidden))")),
+        Case(_MODEL.format(function="hidden = hidden * torch.sigmoid(hidden)"), title="SiLU"),
+        Case(_MODEL.format(function="hidden = hidden * torch.tanh(F.softplus(hidden))"), title="Mish"),
         Case(
             title="RMS normalisation",
             source=_MODEL.format(
@@ -102,14 +102,14 @@ class UnfusedComposite(TraceRule):
         ),
     )
     good = (
-        Case(source=_MODEL.format(function='hidden = F.gelu(hidden, approximate="tanh")')),
-        Case(source=_MODEL.format(function="hidden = F.silu(hidden)"), title="SiLU"),
-        Case(source=_MODEL.format(function="hidden = F.mish(hidden)"), title="Mish"),
+        Case(_MODEL.format(function='hidden = F.gelu(hidden, approximate="tanh")')),
+        Case(_MODEL.format(function="hidden = F.silu(hidden)"), title="SiLU"),
+        Case(_MODEL.format(function="hidden = F.mish(hidden)"), title="Mish"),
         Case(
             source=_MODEL.format(function="hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"),
             title="RMS normalisation",
         ),
-        Case(source=_MODEL.format(function="hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
+        Case(_MODEL.format(function="hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
         Case(
             title="A gate of another tensor is no SiLU",
             source=_MODEL.format(function="hidden = hidden * torch.sigmoid(self.weight + hidden)"),

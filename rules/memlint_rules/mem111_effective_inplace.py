@@ -83,17 +83,15 @@ class EffectiveInplace(TraceRule):
     summary = "An activation keeps input and output for backward; in place it would keep one tensor."
     severity = Severity.INFO
     bad = (
-        Case(source=_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
-        Case(title="ELU", source=_MODEL.format(first="nn.ELU()", second="nn.ELU()")),
+        Case(_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
+        Case(_MODEL.format(first="nn.ELU()", second="nn.ELU()"), title="ELU"),
     )
     good = (
         Case(
             source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)"),
         ),
-        Case(title="ReLU saves its output in either case", source=_MODEL.format(first="nn.ReLU()", second="nn.ReLU()")),
-        Case(
-            title="The input is used again",
-            source="""\
+        Case(_MODEL.format(first="nn.ReLU()", second="nn.ReLU()"), title="ReLU saves its output in either case"),
+        Case("""\
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -112,8 +110,7 @@ class Model(nn.Module):
 
 def memlint_workload():
     return Model(), {"x": torch.randn(4096, 512)}
-""",
-        ),
+""").but(title="The input is used again"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -68,12 +68,12 @@ class IneffectiveInplace(TraceRule):
     summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
     severity = Severity.WARNING
     bad = (
-        Case(source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
+        Case(_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
         Case(title="In bfloat16", source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), dtype="bfloat16"),
     )
     good = (
-        Case(source=_MODEL.format(dropout="nn.Dropout(0.1)")),
-        Case(title="In place, and without effect on memory", source=_MODEL.format(dropout="nn.SiLU(inplace=True)")),
+        Case(_MODEL.format(dropout="nn.Dropout(0.1)")),
+        Case(_MODEL.format(dropout="nn.SiLU(inplace=True)"), title="In place, and without effect on memory"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -69,12 +69,12 @@ class AllPositionLogits(TraceRule):
     summary = "Inference computes the logits of every position and reads those of a few."
     severity = Severity.WARNING
     bad = (
-        Case(source=_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
-        Case(title="With a cast", source=_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)")),
+        Case(_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
+        Case(_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)"), title="With a cast"),
     )
     good = (
-        Case(source=_MODEL.format(logits="self.head(hidden[:, -1]).argmax(-1)")),
-        Case(title="Every position counts", source=_MODEL.format(logits="self.head(hidden).argmax(-1)")),
+        Case(_MODEL.format(logits="self.head(hidden[:, -1]).argmax(-1)")),
+        Case(_MODEL.format(logits="self.head(hidden).argmax(-1)"), title="Every position counts"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -70,10 +70,10 @@ class OptimizerState(TraceRule):
     name = "optimizer-state"
     summary = "The moments of Adam take a large part of the peak."
     severity = Severity.INFO
-    bad = (Case(source=_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
+    bad = (Case(_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
     good = (
-        Case(source=_MODEL.format(optimizer="Adafactor(parameters)")),
-        Case(title="One moment", source=_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)")),
+        Case(_MODEL.format(optimizer="Adafactor(parameters)")),
+        Case(_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)"), title="One moment"),
     )
 
     def check(self, context: Context) -> Findings:

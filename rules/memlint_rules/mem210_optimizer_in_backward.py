@@ -13,36 +13,6 @@ from memlint_rules.parameters import gradients_read_by_loop
 MIN_SHARE = 0.1
 """Of the peak that gradients must take."""
 
-_MODEL = """\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-{optimizer}
-
-
-def memlint_workload():
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
-    return Declaration(model, {{"input": torch.randn(64, 1024)}}, optimizer=optimizer)
-"""
-_WHOLE = """\
-def optimizer(parameters):
-    return torch.optim.AdamW(parameters)"""
-_IN_BACKWARD = """\
-def optimizer(parameters):
-    parameters = list(parameters)
-    for parameter in parameters:
-        own = torch.optim.AdamW([parameter])
-
-        def update(_parameter, own=own):
-            own.step()
-            own.zero_grad()
-
-        parameter.register_post_accumulate_grad_hook(update)
-    return torch.optim.SGD(parameters)  # finds no gradients"""
-
 
 class StepInBackward(TraceRule):
     """The gradients of all parameters wait for the optimizer, and make the peak.
@@ -79,20 +49,52 @@ class StepInBackward(TraceRule):
     name = "optimizer-in-backward"
     summary = "Gradients of all parameters make the peak; stepping in backward needs few at a time."
     severity = Severity.INFO
-    bad = (Case(source=_MODEL.format(optimizer=_WHOLE), line=1),)
+    example = """\
+import torch
+from torch import nn
+
+from memlint.workloads.declare import Declaration
+
+
+def optimizer(parameters):
+    return torch.optim.AdamW(parameters)
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
+    return Declaration(model, {"input": torch.randn(64, 1024)}, optimizer=optimizer)
+"""
+    bad = (Case(example, line=1),)
     good = (
-        Case(source=_MODEL.format(optimizer=_IN_BACKWARD)),
-        Case(
-            title="Gradients are clipped",
-            source=_MODEL.format(optimizer=_WHOLE).replace("optimizer=optimizer)", "optimizer=optimizer, step=step)")
-            + """
+        bad[0].but(
+            {
+                "    return torch.optim.AdamW(parameters)": """\
+    parameters = list(parameters)
+    for parameter in parameters:
+        own = torch.optim.AdamW([parameter])
+
+        def update(_parameter, own=own):
+            own.step()
+            own.zero_grad()
+
+        parameter.register_post_accumulate_grad_hook(update)
+    return torch.optim.SGD(parameters)  # finds no gradients"""
+            }
+        ),
+        bad[0].but(
+            {
+                "optimizer=optimizer)\n": """\
+optimizer=optimizer, step=step)
+
 
 def step(model, inputs, optimizer):
     model(**inputs).mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
-""",
+"""
+            },
+            title="Gradients are clipped",
         ),
     )
 

@@ -8,30 +8,6 @@ from memlint.memory.timeline import end_at
 from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint_rules.flow import most_alive, peak_change
 
-_LOOP = """\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-def step(model, inputs, optimizer):
-    loss = model(**inputs).mean(){before}
-    loss.backward()
-    optimizer.step(){after}
-
-
-def memlint_workload():
-    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-    return Declaration(
-        model,
-        {{"input": torch.randn(1024, 1024)}},
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        step=step,
-    )
-"""
-_ZERO = "\n    optimizer.zero_grad()"
-
 
 class LateZeroGrad(TraceRule):
     """Gradients are set to None only after the next forward.
@@ -64,18 +40,44 @@ class LateZeroGrad(TraceRule):
     name = "late-zero-grad"
     summary = "Gradients of the last step live on while the next forward runs."
     severity = Severity.WARNING
-    bad = (Case(source=_LOOP.format(before=_ZERO, after=""), line=11),)
+    example = """\
+import torch
+from torch import nn
+
+from memlint.workloads.declare import Declaration
+
+
+def step(model, inputs, optimizer):
+    loss = model(**inputs).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+    return Declaration(
+        model,
+        {"input": torch.randn(1024, 1024)},
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        step=step,
+    )
+"""
+    bad = (Case(example, line=11),)
     good = (
-        Case(source=_LOOP.format(before="", after=_ZERO)),
-        Case(
-            title="Before the forward is as good",
-            source=_LOOP.format(before="", after="").replace("optimizer):", f"optimizer):{_ZERO}"),
+        bad[0].but(
+            {"    optimizer.zero_grad()\n": "", "optimizer.step()": "optimizer.step()\n    optimizer.zero_grad()"}
         ),
-        Case(
+        bad[0].but(
+            {"    optimizer.zero_grad()\n": "", "optimizer):": "optimizer):\n    optimizer.zero_grad()"},
+            title="Before the forward is as good",
+        ),
+        bad[0].but(
+            {
+                "    optimizer.zero_grad()\n": "",
+                "    optimizer.step()": "    if inputs is None:\n        optimizer.step()\n    optimizer.zero_grad()",
+            },
             title="Gradients are added up over steps",
-            source=_LOOP.format(before="", after=_ZERO).replace(
-                "    optimizer.step()", "    if inputs is None:\n        optimizer.step()"
-            ),
         ),
     )
 

@@ -74,7 +74,7 @@ class OneHotMatmul(TraceRule):
     summary = "One-hot vectors are multiplied with a matrix to look up its rows."
     severity = Severity.WARNING
     bad = (
-        Case(source=_MODEL.format(lookup=_ONE_HOT, loss="logits.mean()"), line=13),
+        Case(_MODEL.format(lookup=_ONE_HOT, loss="logits.mean()"), line=13),
         Case(
             title="To pick the probability of the target",
             source=_MODEL.format(
@@ -84,7 +84,7 @@ class OneHotMatmul(TraceRule):
         ),
     )
     good = (
-        Case(source=_MODEL.format(lookup=_LOOKUP, loss="logits.mean()")),
+        Case(_MODEL.format(lookup=_LOOKUP, loss="logits.mean()")),
         Case(
             title="The target as an index",
             source=_MODEL.format(lookup=_LOOKUP, loss="F.cross_entropy(logits.flatten(0, 1), x.flatten())"),

@@ -70,12 +70,12 @@ class PrunedButDense(TraceRule):
     summary = "Masks of an active pruning triple the bytes of the weights; pruning saves none."
     severity = Severity.WARNING
     bad = (
-        Case(source=_MODEL.format(mode="inference", remove=""), line=13),
+        Case(_MODEL.format(mode="inference", remove=""), line=13),
         Case(title="In training", source=_MODEL.format(mode="train", remove=""), line=13),
     )
     good = (
-        Case(source=_MODEL.format(mode="inference", remove=_REMOVE)),
-        Case(title="In training", source=_MODEL.format(mode="train", remove=_REMOVE)),
+        Case(_MODEL.format(mode="inference", remove=_REMOVE)),
+        Case(_MODEL.format(mode="train", remove=_REMOVE), title="In training"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -62,7 +62,7 @@ class QuantizeForInference(TraceRule):
     name = "quantize-for-inference"
     summary = "Inference needs memory for little but the weights of matrix products."
     severity = Severity.INFO
-    bad = (Case(source=_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),)
+    bad = (Case(_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),)
     good = (
         Case(title="Small", source=_MODEL.format(mode="inference", size=1024), dtype="bfloat16"),
         Case(title="Training", source=_MODEL.format(mode="train", size=4096), dtype="bfloat16"),
