@@ -15,6 +15,7 @@ import sys
 import zlib
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -93,24 +94,17 @@ class _Loading:
     problems: list[Finding]
 
     def plugin(self, plugin: EntryPoint) -> None:
-        distribution = plugin.dist.name if plugin.dist else plugin.value
-
-        def broken(error: BaseException, rule: object = None) -> None:
-            self.problems.append(BrokenRule.of_plugin(plugin.name, distribution, error, rule))
-
-        try:
+        broken = partial(BrokenRule.of_plugin, plugin.name, plugin.dist.name if plugin.dist else plugin.value)
+        with self._reported(broken):
             loaded = plugin.load()
-        except (Exception, SystemExit) as error:
-            broken(error)
-            return
-        if hasattr(loaded, "RULES"):
-            self._add(lambda: loaded.RULES, broken)
-        elif not hasattr(loaded, "__name__"):
-            broken(RuleError(f"{loaded!r} is not a module"))
-        else:
-            self._add(lambda: _defined_in(loaded), broken)
-            for item in pkgutil.iter_modules(getattr(loaded, "__path__", ())):
-                self._add_module(f"{loaded.__name__}.{item.name}", broken)
+            if hasattr(loaded, "RULES"):
+                self._add(loaded.RULES, broken)
+            elif not hasattr(loaded, "__name__"):
+                raise RuleError(f"{loaded!r} is not a module")
+            else:
+                self._add(_defined_in(loaded), broken)
+                for item in pkgutil.iter_modules(getattr(loaded, "__path__", ())):
+                    self._add_module(f"{loaded.__name__}.{item.name}", broken)
 
     def path(self, path: Path) -> None:
         """Load one file, or the files directly in a folder, which may import one another as `from .name import ...`."""
@@ -122,33 +116,27 @@ class _Loading:
             file = folder / (f"{item.name}/__init__.py" if item.ispkg else f"{item.name}.py")
             if path == file or (path.is_dir() and not item.name.startswith(_HELPERS)):
                 with _no_bytecode():
-                    self._add_module(
-                        f"{package}.{item.name}",
-                        lambda error, rule=None, file=file: self.problems.append(BrokenRule.of_file(file, error, rule)),
-                    )
+                    self._add_module(f"{package}.{item.name}", partial(BrokenRule.of_file, file))
 
-    def _add_module(self, name: str, broken: Callable[..., None]) -> None:
+    @contextmanager
+    def _reported(self, broken: Callable[..., Finding], rule: object = None) -> Iterator[None]:
         try:
+            yield
+        except (Exception, SystemExit) as error:
+            self.problems.append(broken(error, rule))
+
+    def _add_module(self, name: str, broken: Callable[..., Finding]) -> None:
+        with self._reported(broken):
             module = importlib.import_module(name)
-        except (Exception, SystemExit) as error:
-            broken(error)
-            return
-        self._add(lambda: getattr(module, "RULES", None) or _defined_in(module), broken)
+            self._add(getattr(module, "RULES", None) or _defined_in(module), broken)
 
-    def _add(self, classes: Callable[[], Iterable[type[Rule]]], broken: Callable[..., None]) -> None:
-        try:
-            found = list(classes())
-        except (Exception, SystemExit) as error:
-            broken(error)
-            return
-        for rule in found:
-            try:
+    def _add(self, rules: Iterable[type[Rule]], broken: Callable[..., Finding]) -> None:
+        for rule in rules:
+            with self._reported(broken, rule):
                 checked = _checked(rule)
                 other = self.rules.setdefault(checked.code, checked)
                 if type(other) is not rule:
                     raise RuleError(f"{_path(rule)} has the code {checked.code}, and so has {_path(type(other))}")
-            except (Exception, SystemExit) as error:
-                broken(error, rule)
 
 
 @contextmanager

@@ -1,5 +1,3 @@
-"""MEM010: a step that takes more memory than there is."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

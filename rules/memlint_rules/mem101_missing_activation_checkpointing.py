@@ -1,5 +1,3 @@
-"""MEM101: repeated blocks whose saved activations make the peak."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

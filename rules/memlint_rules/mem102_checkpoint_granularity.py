@@ -1,5 +1,3 @@
-"""MEM102: one checkpoint around most of the model."""
-
 from __future__ import annotations
 
 from bisect import bisect_right

@@ -1,5 +1,3 @@
-"""MEM103: attention that writes its scores to memory."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

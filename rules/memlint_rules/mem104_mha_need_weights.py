@@ -1,5 +1,3 @@
-"""MEM104: attention weights that nn.MultiheadAttention computes and nobody reads."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,14 +1,14 @@
-"""MEM105: causal masks in memory that fused attention does not need."""
-
 from __future__ import annotations
 
-import linecache
-import re
+import ast
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
+from memlint.source.calls import argument, called
+from memlint.source.files import Unreadable
+from memlint.source.text import Source, dotted_name
 from memlint.tracing.records import Category, Geometry, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
@@ -32,12 +32,8 @@ _OF_CONSTANTS = _TRIANGULAR | frozenset(
 )  # fmt: skip
 """Kernels that masks are made with. Their tensors hold nothing that depends on the inputs of the model."""
 
-_CALL = re.compile(r"(?P<function>\btorch\.)?\b(?P<name>tri[lu])_?\(")
 _OWN_MASK = "generate_square_subsequent_mask("
 """Of `nn.Transformer`: minus infinity above the diagonal."""
-
-_MAX_LINES = 8
-"""Of the call that makes the triangle."""
 
 
 class ExplicitCausalMask(TraceRule):
@@ -198,33 +194,21 @@ def _is_causal(origin: _Origin) -> bool:
     triangle, *more = origin.triangles or (None,)
     if triangle is None or triangle.frame is None or more:
         return False
-    first, *others = (linecache.getline(triangle.frame.path, triangle.frame.line + n) for n in range(_MAX_LINES))
-    if _OWN_MASK in first:
+    try:
+        source = Source.read(triangle.frame.path)
+    except Unreadable:
+        return False
+    if any(_OWN_MASK in line for line in source.lines[triangle.frame.line - 1 : triangle.frame.line]):
         return True
-    calls = [call for call in _CALL.finditer(first) if call["name"] in triangle.op]
-    wanted = "0" if "tril" in triangle.op else "1"
-    return len(calls) == 1 and _diagonal(calls[0], first[calls[0].end() :] + "".join(others)) == wanted
-
-
-def _diagonal(call: re.Match[str], rest: str) -> str:
-    """The diagonal as it is written in a call, `0` if it is not; `?` if the call does not end."""
-    arguments, depth = [""], 1
-    for character in rest:
-        depth += (character in "([{") - (character in ")]}")
-        if depth == 0:
-            break
-        if character == "," and depth == 1:
-            arguments.append("")
-        else:
-            arguments[-1] += character
-    else:
-        return "?"
-    position = 1 if call["function"] else 0
-    for index, argument in enumerate(each.strip() for each in arguments):
-        name, _, value = argument.rpartition("=")
-        if name.strip() == "diagonal" or (not name and index == position and value):
-            return value.strip()
-    return "0"
+    name = "tril" if "tril" in triangle.op else "triu"
+    calls = [call for call in source.index.of(ast.Call) if call.func.end_lineno == triangle.frame.line]
+    diagonals = [
+        argument(call, "diagonal", 1 if dotted_name(call.func).startswith("torch.") else 0)
+        for call in calls
+        if called(call).rstrip("_") == name
+    ]
+    wanted = "0" if name == "tril" else "1"
+    return [ast.unparse(each) if each else "0" for each in diagonals] == [wanted]
 
 
 def _of_masks_alone(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:

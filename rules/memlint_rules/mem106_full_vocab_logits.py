@@ -1,5 +1,3 @@
-"""MEM106: logits of a whole vocabulary for every position at once."""
-
 from __future__ import annotations
 
 from math import prod

@@ -1,5 +1,3 @@
-"""MEM107: Python variables that keep memory nothing will read again."""
-
 from __future__ import annotations
 
 from memlint.base.ownership import is_memlint

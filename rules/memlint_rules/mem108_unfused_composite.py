@@ -1,5 +1,3 @@
-"""MEM108: functions written out in elementary operations, each of which saves tensors."""
-
 from __future__ import annotations
 
 from math import prod

@@ -1,5 +1,3 @@
-"""MEM109: two tensors broadcast against each other, only to be summed up again."""
-
 from __future__ import annotations
 
 from itertools import combinations

@@ -1,5 +1,3 @@
-"""MEM110: copies of tensors that the original could stand in for."""
-
 from __future__ import annotations
 
 import linecache

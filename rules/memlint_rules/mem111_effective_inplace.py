@@ -1,5 +1,3 @@
-"""MEM111: activations that would keep one tensor instead of two if they worked in place."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM112: dropout that works in place and so keeps a larger mask."""
-
 from __future__ import annotations
 
 from math import prod

@@ -1,5 +1,3 @@
-"""MEM113: frozen layers that keep an input their backward has no use for."""
-
 from __future__ import annotations
 
 from collections import defaultdict

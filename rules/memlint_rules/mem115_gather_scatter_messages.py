@@ -1,5 +1,3 @@
-"""MEM115: messages along the edges of a graph, written to memory one by one."""
-
 from __future__ import annotations
 
 from math import prod

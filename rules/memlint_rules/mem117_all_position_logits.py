@@ -1,5 +1,3 @@
-"""MEM117: logits of all positions where the last ones are wanted."""
-
 from __future__ import annotations
 
 from typing import NamedTuple

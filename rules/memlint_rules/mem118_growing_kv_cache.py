@@ -1,5 +1,3 @@
-"""MEM118: a cache that grows by concatenation."""
-
 from __future__ import annotations
 
 from math import prod

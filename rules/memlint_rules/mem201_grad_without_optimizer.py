@@ -1,5 +1,3 @@
-"""MEM201: gradients of parameters that no optimizer has."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

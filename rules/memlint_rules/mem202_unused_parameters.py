@@ -1,5 +1,3 @@
-"""MEM202: parameters on the device that no kernel reads."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM203: optimizer state that takes a large part of the peak."""
-
 from __future__ import annotations
 
 from math import ceil, prod

@@ -1,5 +1,3 @@
-"""MEM204: the lists of temporaries that a foreach optimizer makes."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

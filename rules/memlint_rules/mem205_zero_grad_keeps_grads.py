@@ -1,5 +1,3 @@
-"""MEM205: gradients that are set to zero instead of being freed."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM206: copies of the weights kept on the device beside the model."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

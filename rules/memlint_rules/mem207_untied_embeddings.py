@@ -1,5 +1,3 @@
-"""MEM207: an embedding and an output layer of the same shape, each with a weight of its own."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

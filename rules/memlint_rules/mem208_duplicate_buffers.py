@@ -1,5 +1,3 @@
-"""MEM208: buffers that every layer has, and that all come out the same."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""MEM209: biases of convolutions that the BatchNorm or InstanceNorm behind them takes away."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM210: all gradients at once, where each could be used and dropped in turn."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

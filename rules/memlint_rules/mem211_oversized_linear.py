@@ -1,5 +1,3 @@
-"""MEM211: a Linear over a flattened feature map, with most of the parameters."""
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,5 +1,3 @@
-"""MEM212: gradients of the last step that are still there in the next forward."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM301: training in float32 on a GPU that computes in bfloat16."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

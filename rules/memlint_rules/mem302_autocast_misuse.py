@@ -1,5 +1,3 @@
-"""MEM302: weights cast again and again under autocast."""
-
 from __future__ import annotations
 
 from collections import defaultdict

@@ -1,5 +1,3 @@
-"""MEM303: half-precision activations cast to float32 around a normalisation that needs no cast."""
-
 from __future__ import annotations
 
 from collections import defaultdict

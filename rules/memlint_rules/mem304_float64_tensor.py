@@ -1,5 +1,3 @@
-"""MEM304: float64 that slipped into a model of float32."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""MEM305: masks with four or eight bytes for every yes or no."""
-
 from __future__ import annotations
 
 from collections import defaultdict

@@ -1,5 +1,3 @@
-"""MEM306: mostly empty matrices stored densely."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""MEM307: one-hot vectors multiplied with a matrix, where an index would do."""
-
 from __future__ import annotations
 
 from typing import NamedTuple

@@ -1,5 +1,3 @@
-"""MEM308: gradients of embeddings that are as large as the table and almost all zeros."""
-
 from __future__ import annotations
 
 from collections import defaultdict

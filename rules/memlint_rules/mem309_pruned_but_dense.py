@@ -1,5 +1,3 @@
-"""MEM309: pruning by masks, which adds bytes and takes none away."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

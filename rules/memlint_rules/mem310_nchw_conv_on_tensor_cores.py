@@ -1,5 +1,3 @@
-"""MEM310: convolutions that have to transpose before tensor cores can take them."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM311: channels_last that ends at a GroupNorm, which copies its input."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

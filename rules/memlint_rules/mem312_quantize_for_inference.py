@@ -1,5 +1,3 @@
-"""MEM312: inference whose memory is the weights of its matrix products."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""MEM401: sums of losses that keep every batch's autograd graph."""
-
 from __future__ import annotations
 
 import ast

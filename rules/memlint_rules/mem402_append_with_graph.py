@@ -1,5 +1,3 @@
-"""MEM402: lists of losses and outputs that keep every batch's autograd graph."""
-
 from __future__ import annotations
 
 import ast

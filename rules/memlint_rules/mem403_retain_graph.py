@@ -1,5 +1,3 @@
-"""MEM403: graphs kept after the backward that used them."""
-
 from __future__ import annotations
 
 import ast

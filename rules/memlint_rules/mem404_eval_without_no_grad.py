@@ -1,5 +1,3 @@
-"""MEM404: evaluation loops that build the autograd graph."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM405: predictions of a whole data set collected on the GPU."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM406: models whose outputs are only targets, run with autograd switched on."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM407: attributes and globals that keep tensors of an earlier forward."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

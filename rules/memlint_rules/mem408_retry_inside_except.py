@@ -1,5 +1,3 @@
-"""MEM408: retries while the failed attempt is still in memory."""
-
 from __future__ import annotations
 
 import ast

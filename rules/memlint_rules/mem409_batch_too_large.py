@@ -1,5 +1,3 @@
-"""MEM409: batches that would fit in parts."""
-
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes

@@ -1,5 +1,3 @@
-"""MEM410: tensors grown by concatenation."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM411: debugging aids that hold memory through a whole run."""
-
 from __future__ import annotations
 
 import ast

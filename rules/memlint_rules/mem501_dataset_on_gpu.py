@@ -1,5 +1,3 @@
-"""MEM501: whole data sets on the GPU."""
-
 from __future__ import annotations
 
 import ast

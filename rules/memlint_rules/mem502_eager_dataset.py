@@ -1,5 +1,3 @@
-"""MEM502: data read into the host's memory at once."""
-
 from __future__ import annotations
 
 import ast

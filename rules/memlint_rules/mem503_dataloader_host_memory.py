@@ -1,5 +1,3 @@
-"""MEM503: host memory of the workers of a DataLoader."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM504: page-locked memory that is rounded up, or taken for a whole data set."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM505: every text padded to the longest length there may be."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM506: checkpoints loaded to the GPU they were saved from."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM507: second copies of weights in state dicts."""
-
 from __future__ import annotations
 
 import ast

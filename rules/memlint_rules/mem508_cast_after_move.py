@@ -1,5 +1,3 @@
-"""MEM508: models moved to the GPU before they are cast."""
-
 from __future__ import annotations
 
 import ast

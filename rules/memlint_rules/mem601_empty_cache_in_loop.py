@@ -1,5 +1,3 @@
-"""MEM601: the allocator's cache emptied in every batch."""
-
 from __future__ import annotations
 
 import ast

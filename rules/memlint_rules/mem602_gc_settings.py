@@ -1,5 +1,3 @@
-"""MEM602: Python's cycle collector switched off for good."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""MEM603: allocator settings that come too late."""
-
 from __future__ import annotations
 
 import ast

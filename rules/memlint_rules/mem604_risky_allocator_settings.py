@@ -1,5 +1,3 @@
-"""MEM604: allocator settings that were meant for debugging or as a last resort."""
-
 from __future__ import annotations
 
 import ast

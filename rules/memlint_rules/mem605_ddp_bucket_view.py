@@ -1,5 +1,3 @@
-"""MEM605: gradients held twice by DistributedDataParallel."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""MEM606: DistributedDataParallel looking for unused parameters in every step."""
-
 from __future__ import annotations
 
 import re

@@ -1,5 +1,3 @@
-"""MEM607: sharding that leaves whole parameters on the GPU."""
-
 from __future__ import annotations
 
 import ast

@@ -1,5 +1,3 @@
-"""MEM608: DataParallel, which gathers on the first GPU."""
-
 from __future__ import annotations
 
 import re

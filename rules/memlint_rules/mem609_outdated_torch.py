@@ -1,5 +1,3 @@
-"""MEM609: requirements that keep PyTorch at a version that takes more memory."""
-
 from __future__ import annotations
 
 import ast
