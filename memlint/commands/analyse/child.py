@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from memlint.lint.rule import Finding, Rule
-    from memlint.tracing.records import Frame, Trace
 
 OVER_BUDGET = "MEM010"
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")
@@ -62,7 +61,8 @@ def analyse(request: Request) -> Result:
             "graph": graph_of(analysis.trace, node_flops) if request.graph else None,
         }
         workloads.append(record.model_copy(update=added))
-        for frame in _frames(analysis.trace):
+        trace = analysis.trace
+        for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
             traced_lines[frame.path].add(frame.line)
         if request.init:
             declarations.append(render_declaration(analysis.workload, analysis.program.assumptions, root))
@@ -99,9 +99,3 @@ def _findings(analysis: Analysis, rules: tuple[Rule, ...], lenient: bool) -> Ite
     for finding in (*trace_findings(analysis, rules), *step_findings(analysis, rules)):
         is_allowed = lenient and finding.code == OVER_BUDGET
         yield replace(finding, severity=Severity.INFO) if is_allowed else finding
-
-
-def _frames(trace: Trace) -> set[Frame]:
-    """The lines that made something in a Trace."""
-    frames = {*(node.frame for node in trace.nodes), *(buffer.frame for buffer in trace.buffers)}
-    return {frame for frame in frames if frame is not None}

@@ -76,7 +76,7 @@ def answers_of_workers(
     if not options.execute and requests:
         skipped.append(Skipped(reason="no model was built, because of --no-exec"))
     elif options.execute and not executed:
-        by_name = [request for request, _ in requests if request.qualname or request.module or not _is_python(request)]
+        by_name = [r for r, _ in requests if r.qualname or not (r.path or "").endswith(".py")]
         error = TargetError("PyTorch is not installed, so no model can be built", _INSTALL)
         workloads += [failure(request.target, error) for request in by_name]
         if len(requests) > len(by_name):
@@ -126,10 +126,6 @@ def answers_of_workers(
         declarations=tuple(declarations),
         outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(asked, answers, strict=True)),
     )
-
-
-def _is_python(request: Request) -> bool:
-    return request.path is not None and request.path.endswith(".py")
 
 
 def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:

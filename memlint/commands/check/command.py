@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from memlint.commands.check.answers import Output
     from memlint.commands.check.source_findings import ChosenRules
     from memlint.commands.check.targets import CheckOptions
-    from memlint.lint.baseline import Baseline
     from memlint.lint.fixes import Fixed
     from memlint.lint.rule import Applicability
     from memlint.report.model import Finding
@@ -56,7 +55,11 @@ def check(
     seconds it has taken so far. Raises MemlintError for configuration and for an only argument that make no sense; what
     goes wrong with one target of several stands in the Report.
     """
-    baseline = _baseline(options.baseline) if options.baseline is not None else None
+    baseline = None
+    if options.baseline is not None:
+        from memlint.lint.baseline import Baseline  # noqa: PLC0415
+
+        baseline = Baseline.read(options.baseline)
     found = check_targets(arguments, settings, options)
     chosen = choose_rules(found.targets, execute=options.execute)
     for target in found.targets:
@@ -109,12 +112,6 @@ def exit_status(report: Report) -> int:
     verdicts = (verdict for workload in report.workloads for verdict in (workload.verdict, workload.budget) if verdict)
     exceeded = any(verdict.outcome == "does not fit" and verdict.level == "error" for verdict in verdicts)
     return int(exceeded or any(finding.severity in ("error", "warning") for finding in report.findings))
-
-
-def _baseline(file: Path) -> Baseline:
-    from memlint.lint.baseline import Baseline  # noqa: PLC0415
-
-    return Baseline.read(file)
 
 
 def _statistics(findings: Iterable[Finding], chosen: Iterable[ChosenRules]) -> list[CodeCount]:
