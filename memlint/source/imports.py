@@ -65,16 +65,16 @@ class Imports(NamedTuple):
 def imports_in(content: bytes, path: str) -> Imports:
     """Read what a file with this content imports; `path` only names it. Raises Unreadable."""
     source = Source.from_bytes(content, path)
-    found: set[Import | None] = set()
+    imports: set[Import | None] = set()
     for node in source.statements:
         if isinstance(node, ast.Import):
-            found.update(Import(name.name) for name in node.names)
+            imports.update(Import(name.name) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
-            found.add(Import(node.module or "", node.level, tuple(name.name for name in node.names)))
+            imports.add(Import(node.module or "", node.level, tuple(name.name for name in node.names)))
     if source.words & _WORDS:
-        found.update(_dynamic(source))
+        imports.update(_dynamic(source))
     files = frozenset(_files(source) if _PLACE.search(source.text) else ())
-    return Imports(frozenset(each for each in found if each is not None), files, None in found)
+    return Imports(frozenset(each for each in imports if each is not None), files, None in imports)
 
 
 def _dynamic(source: Source) -> Iterator[Import | None]:

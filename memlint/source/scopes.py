@@ -196,11 +196,11 @@ def uses_torch(source: Source) -> bool:
 def scopes(source: Source) -> tuple[Scope, ...]:
     """Give every Scope of the file, the one outside of functions first."""
     parents = source.index.parents
-    found = [Scope(source, source.tree, None, parents)]
+    scopes = [Scope(source, source.tree, None, parents)]
     for node in source.index.of(ast.FunctionDef, ast.AsyncFunctionDef):
         parent = parents[node]
-        found.append(Scope(source, node, parent if isinstance(parent, ast.ClassDef) else None, parents))
-    return tuple(found)
+        scopes.append(Scope(source, node, parent if isinstance(parent, ast.ClassDef) else None, parents))
+    return tuple(scopes)
 
 
 def calls(source: Source, *, tests: bool = True) -> Iterator[tuple[Scope, ast.Call]]:

@@ -130,15 +130,15 @@ class Index:
         What is in nodes of the types `closed` is left out.
         """
         nodes, inside = self.nodes, self._inside
-        found: list[ast.AST] = []
+        ordered: list[ast.AST] = []
         pending: list[ast.AST] = [*reversed(block)]
         while pending:
             node = pending.pop()
-            found.append(node)
+            ordered.append(node)
             span = inside.get(node)
             if span is not None and node.__class__ not in closed:
                 pending += reversed(nodes[span[0] : span[1]])
-        return found
+        return ordered
 
     @overload
     def of(self, kind: type[_Node], /) -> tuple[_Node, ...]: ...

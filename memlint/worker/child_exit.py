@@ -68,7 +68,7 @@ def interrupted(seconds: float, exchange: Path) -> Answer:
 
 def unanswered() -> Answer:
     """The Answer to a request that no child had taken up, or of which nothing is known, when all was interrupted."""
-    return Answer(None, WorkerError("interrupted before there was an answer", _AGAIN), (), "", "")
+    return Answer(error=WorkerError("interrupted before there was an answer", _AGAIN))
 
 
 def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:

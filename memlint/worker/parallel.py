@@ -28,7 +28,7 @@ def answers_to(
     """Yield the number of each task and its Answer, as they complete.
 
     `on_wait` is called about ten times a second with the task that has run longest and its seconds. On Ctrl-C all
-    children are stopped; then every unfinished task is answered with an error, and with what its child had told, and
+    children are stopped; then every unfinished task is answered with an error and the partial result of its child, and
     KeyboardInterrupt is raised. No process is left, whatever ends this. Raises what `ask` raises.
     """
     left = dict(enumerate(tasks))

@@ -145,12 +145,12 @@ Error = Annotated[
 class Answer:
     """Either `result` or `error` is set; `stdout` and `stderr` are what user code wrote, at most the first MiB each."""
 
-    result: Result | None
-    error: Error | None
-    traceback: tuple[str, ...]
+    result: Result | None = None
+    error: Error | None = None
+    traceback: tuple[str, ...] = ()
     """With an error: `path:line in function` of the user's lines, outermost first."""
-    stdout: str
-    stderr: str
+    stdout: str = ""
+    stderr: str = ""
     out_of_memory: bool = False
     """Whether the error is that the host's memory did not suffice."""
     dependencies: Dependencies | None = None

@@ -93,7 +93,7 @@ class _Supervisor(NamedTuple):
             f"the process that watches over the code ended with status {self.process.exitcode}",
             "The system may have been out of memory: close other programs, or name one target at a time.",
         )
-        return Answer(None, error, (), "", "")
+        return Answer(error=error)
 
 
 class SupervisorPool:

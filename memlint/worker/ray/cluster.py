@@ -69,7 +69,7 @@ def answers_on_ray(
     archives = _archives(tasks)
     with _connected(address) as ray, terminations_raise():
         carry_out = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(ray_worker.carry_out)
-        wanted = ray_worker.versions()
+        versions = ray_worker.versions()
         objects: dict[str, Any] = {}
         running: dict[Any, int] = {}
         start = time.monotonic()
@@ -78,17 +78,17 @@ def answers_on_ray(
             digest = hashlib.sha256(archive).hexdigest()
             if digest not in objects:
                 objects[digest] = ray.put(archive)
-            running[carry_out.remote(objects[digest], sent(task), wanted)] = number
+            running[carry_out.remote(objects[digest], sent(task), versions)] = number
         try:
             while running:
                 ready, _others = ray.wait(list(running), num_returns=1, timeout=_INTERVAL)
                 for each in ready:
-                    answer = _answer(ray, each, wanted)
+                    answer = _answer(ray, each, versions)
                     yield running.pop(each), answer
                 if running:
                     on_wait(tasks[min(running.values())], time.monotonic() - start)
         except KeyboardInterrupt:
-            yield from _cancelled(ray, running, wanted)
+            yield from _cancelled(ray, running, versions)
             raise
 
 
@@ -100,7 +100,7 @@ def _archives(tasks: Sequence[Task]) -> dict[tuple[str, tuple[str, ...]], bytes]
     """The files of every project."""
     targets: dict[tuple[str, tuple[str, ...]], set[Path]] = defaultdict(set)
     for task in tasks:
-        targets[_project(task)] |= {Path(task.request.path)} if task.request.path else set()
+        targets[_project(task)].update({Path(task.request.path)} if task.request.path else ())
     return {(root, exclude): pack(Path(root), exclude, named) for (root, exclude), named in targets.items()}
 
 
@@ -170,44 +170,36 @@ def _unreachable(address: str | None, reason: str) -> UsageError:
     return UsageError(f"Ray {where}: {reason}", hint)
 
 
-def _answer(ray: Any, task: Any, wanted: dict[str, str]) -> Answer:
+def _answer(ray: Any, task: Any, versions: dict[str, str]) -> Answer:
     """The Answer of a task that has ended in any way."""
     try:
-        said: str = ray.get(task)
+        returned: str = ray.get(task)
     except ray.exceptions.TaskCancelledError:
         return unanswered()
     except ray.exceptions.RayTaskError as error:
-        return _failed(
-            f"the Ray worker could not carry out the task: {type(error.cause).__name__}: {error.cause}",
-            "See to the worker's machine: its disk may be full. --executor local does without it.",
-        )
+        message = f"the Ray worker could not carry out the task: {type(error.cause).__name__}: {error.cause}"
+        hint = "See to the worker's machine: its disk may be full. --executor local does without it."
+        return Answer(error=WorkerError(message, hint))
     except ray.exceptions.RayError as error:
-        return _failed(
-            f"the Ray worker was lost {_RETRIES + 1} times, the last time with {type(error).__name__}",
-            "The machine may have been out of memory: give tasks more room, or run fewer at a time on it.",
-        )
-    found = json.loads(said)
-    if (others := found.get(ray_worker.OTHERS)) is None:
-        return received(said)
-    return _failed(
-        f"the Ray worker on {found['node']} has {_listed(others)}; here there is {_listed(wanted)}",
-        "Install the same versions there: pip install "
-        f"'torch-memlint[torch,ray]=={wanted['memlint']}' torch=={wanted['torch']}",
-    )
-
-
-def _failed(message: str, hint: str) -> Answer:
-    return Answer(None, WorkerError(message, hint), (), "", "")
+        message = f"the Ray worker was lost {_RETRIES + 1} times, the last time with {type(error).__name__}"
+        hint = "The machine may have been out of memory: give tasks more room, or run fewer at a time on it."
+        return Answer(error=WorkerError(message, hint))
+    fields = json.loads(returned)
+    if (others := fields.get(ray_worker.OTHERS)) is None:
+        return received(returned)
+    message = f"the Ray worker on {fields['node']} has {_listed(others)}; here there is {_listed(versions)}"
+    packages = f"'torch-memlint[torch,ray]=={versions['memlint']}' torch=={versions['torch']}"
+    return Answer(error=WorkerError(message, f"Install the same versions there: pip install {packages}"))
 
 
 def _listed(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
-def _cancelled(ray: Any, running: dict[Any, int], wanted: dict[str, str]) -> Iterator[tuple[int, Answer]]:
+def _cancelled(ray: Any, running: dict[Any, int], versions: dict[str, str]) -> Iterator[tuple[int, Answer]]:
     """Cancel what runs, and give what it answers to that."""
     for each in running:
         ray.cancel(each)
     ended, _others = ray.wait(list(running), num_returns=len(running), timeout=_CANCEL_PATIENCE)
     for each, number in running.items():
-        yield number, _answer(ray, each, wanted) if each in ended else unanswered()
+        yield number, _answer(ray, each, versions) if each in ended else unanswered()

@@ -27,10 +27,10 @@ def versions() -> dict[str, str]:
     return {"memlint": memlint, "torch": torch, "Python": f"{sys.version_info.major}.{sys.version_info.minor}"}
 
 
-def carry_out(archive: bytes, task: str, wanted: dict[str, str]) -> str:
-    """JSON as of `ray.messages.carried_out`, or what is installed here where that is not what is `wanted`."""
-    if (found := versions()) != wanted:
-        return json.dumps({OTHERS: found, "node": platform.node()})
+def carry_out(archive: bytes, task: str, expected: dict[str, str]) -> str:
+    """JSON as of `ray.messages.carried_out`, or what is installed here where that is not what is `expected`."""
+    if (installed := versions()) != expected:
+        return json.dumps({OTHERS: installed, "node": platform.node()})
     from memlint.worker.ray.messages import carried_out  # noqa: PLC0415 -- not before it is known which one that is
 
     return carried_out(archive, task)
