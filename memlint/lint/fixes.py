@@ -85,12 +85,12 @@ def fix_text(
     """Give `text` with its Corrections made, and the code of each finding corrected. Raises Unreadable."""
     codes: list[str] = []
     for _ in range(_MAX_ROUNDS):
-        wanted = [
+        corrections = [
             (finding.code, finding.correction)
             for finding in check(Source.from_text(text, path))
             if finding.correction is not None and (unsafe or finding.correction.applicability is Applicability.SAFE)
         ]
-        better, made = _round(text, path, wanted)
+        better, made = _round(text, path, corrections)
         if not made:
             break
         text = better
@@ -98,9 +98,9 @@ def fix_text(
     return text, tuple(codes)
 
 
-def _round(text: str, path: str, wanted: list[tuple[str, Correction]]) -> tuple[str, list[str]]:
+def _round(text: str, path: str, corrections: list[tuple[str, Correction]]) -> tuple[str, list[str]]:
     """Make those Corrections that do not overlap an earlier one; without those that leave something unparsable."""
-    chosen = disjoint(wanted)
+    chosen = disjoint(corrections)
     better = apply(text, [edit for _code, correction in chosen for edit in correction.edits])
     if _parses(better, path):
         return better, [code for code, _correction in chosen] if better != text else []
@@ -114,11 +114,11 @@ def _round(text: str, path: str, wanted: list[tuple[str, Correction]]) -> tuple[
     return better, made if better != text else []
 
 
-def disjoint(wanted: Iterable[tuple[str, Correction]]) -> list[tuple[str, Correction]]:
+def disjoint(corrections: Iterable[tuple[str, Correction]]) -> list[tuple[str, Correction]]:
     """Choose, from the start of the file on, those that begin after the one before has ended."""
     chosen: list[tuple[str, Correction]] = []
     last = -1
-    for code, correction in sorted(wanted, key=lambda each: (_extent(each[1]), each[0])):
+    for code, correction in sorted(corrections, key=lambda each: (_extent(each[1]), each[0])):
         start, end = _extent(correction)
         if start > last:
             chosen.append((code, correction))
@@ -143,15 +143,15 @@ def with_line_ends(text: str, original: str) -> str:
     if len(set(ends)) < 2:
         return text.replace("\n", usual)
     lines = text.split("\n")
-    found = [usual] * (len(lines) - 1)
+    line_ends = [usual] * (len(lines) - 1)
     matcher = difflib.SequenceMatcher(None, _LINE_END.split(original), lines, autojunk=False)
     for old, new, length in matcher.get_matching_blocks():
-        for number in range(min(length, len(ends) - old, len(found) - new)):
-            found[new + number] = ends[old + number]
-    for number in range(1, len(found)):
-        if found[number - 1] == "\r" and not lines[number] and found[number] == "\n":
-            found[number] = "\r\n"  # or the two would be one
-    return "".join(line + end for line, end in zip(lines, [*found, ""], strict=True))
+        for number in range(min(length, len(ends) - old, len(line_ends) - new)):
+            line_ends[new + number] = ends[old + number]
+    for number in range(1, len(line_ends)):
+        if line_ends[number - 1] == "\r" and not lines[number] and line_ends[number] == "\n":
+            line_ends[number] = "\r\n"  # or the two would be one
+    return "".join(line + end for line, end in zip(lines, [*line_ends, ""], strict=True))
 
 
 def _extent(correction: Correction) -> tuple[int, int]:

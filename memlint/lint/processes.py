@@ -74,7 +74,7 @@ def check_paths(
     check = Checker(rules, codes, cache)
     files = [str(path) for path in python_files(paths)]
     known = [check.known(path) for path in files]
-    left = [(path, Path(path).stat().st_size) for path, found in zip(files, known, strict=True) if found is None]
+    left = [(path, Path(path).stat().st_size) for path, results in zip(files, known, strict=True) if results is None]
     num = num_helpers([nbytes for _path, nbytes in left], jobs)
     orders = Orders(
         rules=tuple(rule.code for rule in rules),
@@ -84,7 +84,7 @@ def check_paths(
     )
     with uncollected():
         checked = iter(check_with_helpers(left, check.read, orders, num))
-    return [finding for found in known for finding in (next(checked) if found is None else found)]
+    return [finding for results in known for finding in (next(checked) if results is None else results)]
 
 
 def num_cpus() -> int:
@@ -102,27 +102,27 @@ def check_with_helpers(
 ) -> list[list[Finding]]:
     """Give what `check` finds in each of `files`, which come with their sizes in bytes, with `num` helpers."""
     queue = deque(_batches(files))
-    found: list[list[Finding]] = [[] for _ in files]
+    results: list[list[Finding]] = [[] for _ in files]
     with ExitStack() as stack:
         threads = [
-            threading.Thread(target=_feed, args=(stack.enter_context(_Helper(orders)), queue, found))
+            threading.Thread(target=_feed, args=(stack.enter_context(_Helper(orders)), queue, results))
             for _ in range(num)
         ]
         for thread in threads:
             thread.start()
         while True:
-            _check_batches(queue, check, found)
+            _check_batches(queue, check, results)
             for thread in threads:
                 thread.join()
             if not queue:  # or else a helper has failed and given its batch back
-                return found
+                return results
 
 
-def _check_batches(queue: deque[Batch], check: Callable[[str], list[Finding]], found: list[list[Finding]]) -> None:
+def _check_batches(queue: deque[Batch], check: Callable[[str], list[Finding]], results: list[list[Finding]]) -> None:
     with suppress(IndexError):
         while True:
             for number, path in queue.popleft():
-                found[number] = check(path)
+                results[number] = check(path)
 
 
 def _batches(files: Sequence[tuple[str, int]]) -> list[Batch]:
@@ -137,7 +137,7 @@ def _batches(files: Sequence[tuple[str, int]]) -> list[Batch]:
     return batches
 
 
-def _feed(helper: _Helper, queue: deque[Batch], found: list[list[Finding]]) -> None:
+def _feed(helper: _Helper, queue: deque[Batch], results: list[list[Finding]]) -> None:
     """Give a helper one batch after the other; a batch that it does not finish goes back."""
     with suppress(IndexError):
         while True:
@@ -148,7 +148,7 @@ def _feed(helper: _Helper, queue: deque[Batch], found: list[list[Finding]]) -> N
                 queue.append(batch)
                 return
             for (number, _path), findings in zip(batch, answers, strict=True):
-                found[number] = findings
+                results[number] = findings
 
 
 class _Helper:
@@ -179,7 +179,7 @@ class _Helper:
         answers = json.loads(self._process.stdout.readline())
         if len(answers) != len(paths):
             raise ValueError("a helper left files out")
-        return [[from_json(each, path) for each in found] for path, found in zip(paths, answers, strict=True)]
+        return [[from_json(each, path) for each in results] for path, results in zip(paths, answers, strict=True)]
 
     def _send(self, value: Any) -> None:
         assert self._process.stdin is not None

@@ -50,9 +50,9 @@ class Registry:
 
     def __getitem__(self, code: str) -> Rule:
         """Find the rule of that code (in any case) or name; UsageError with the closest one if there is none."""
-        wanted = code.strip()
+        key = code.strip()
         for rule in self.rules:
-            if wanted.upper() == rule.code or wanted.lower() == rule.name:
+            if key.upper() == rule.code or key.lower() == rule.name:
                 return rule
         raise unknown(code, self.rules)
 

@@ -88,7 +88,7 @@ def write_rule(code: str, name: str, folder: Path, registry: Registry) -> Path:
             raise UsageError(f"{taken} is taken by {rule.code} ({rule.name})", "`memlint rules` lists what is taken.")
     file = folder / f"{code.lower()}_{name.replace('-', '_')}.py"
     words = {"@CODE@": code, "@NAME@": name, "@CLASS@": "".join(word.capitalize() for word in name.split("-"))}
-    text = re.sub("|".join(words), lambda found: words[found[0]], _TEXT)
+    text = re.sub("|".join(words), lambda match: words[match[0]], _TEXT)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as opened:

@@ -55,10 +55,10 @@ def settled(
     name, by default those of all installed rules; empty if they are not all known.
     """
     findings = list(findings)
-    wanted = {rule.code for rule in rules if isinstance(rule, Diagnostic)}
-    if MalformedSuppression.code in wanted:
+    diagnostics = {rule.code for rule in rules if isinstance(rule, Diagnostic)}
+    if MalformedSuppression.code in diagnostics:
         findings += diagnose(source, codes)
-    if UnusedSuppression.code in wanted:
+    if UnusedSuppression.code in diagnostics:
         findings += unused(source, findings, without_failed(codes_of(rules, SourceRule), findings))
     return unsuppressed(findings, {source.path: source})
 
@@ -112,16 +112,16 @@ def unused(
 
     With `traced_lines`, for rules of traced steps, only comments that cover one of these lines are judged.
     """
-    found: dict[str, list[int]] = {}
+    lines: dict[str, list[int]] = {}
     for finding in sorted(findings, key=lambda finding: finding.line):
         if finding.path == source.path:
-            found.setdefault(finding.code, []).append(finding.line)
+            lines.setdefault(finding.code, []).append(finding.line)
     traced = None if traced_lines is None else sorted(traced_lines)
     for suppression in source.suppressions:
         if traced is not None and not _any_within(traced, suppression):
             continue
         for code in dict.fromkeys(suppression.codes):
-            if code in codes and not _any_within(found.get(code, []), suppression):
+            if code in codes and not _any_within(lines.get(code, []), suppression):
                 yield UnusedSuppression.of(source.path, suppression, code, traced=traced_lines is not None)
 
 

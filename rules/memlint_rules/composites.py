@@ -42,12 +42,12 @@ def composite_around(flow: Flow, root: Node) -> Composite | None:
     None if the kernels around it are no such function, or something else reads what they make on the way.
     """
     if root.op in (SIGMOID, TANH, ERF):
-        found = _activation(flow, root)
+        composite = _activation(flow, root)
     elif root.op == SOFTMAX:
-        found = _log_softmax(flow, root)
+        composite = _log_softmax(flow, root)
     else:
-        found = _norm(flow, root)
-    return found if found is not None and _is_closed(flow, found) else None
+        composite = _norm(flow, root)
+    return composite if composite is not None and _is_closed(flow, composite) else None
 
 
 def _activation(flow: Flow, root: Node) -> Composite | None:
@@ -137,18 +137,18 @@ def _norm(flow: Flow, root: Node) -> Composite | None:
 
 def _scaled_and_shifted(flow: Flow, node: Node, ops: tuple[str, ...] = (MUL, ADD)) -> list[Node]:
     """What follows a normalisation: a product with a parameter, and a sum with another, through casts."""
-    found: list[Node] = []
+    affine: list[Node] = []
     passed: list[Node] = []
     for op in ops:
-        reader = _only_reader(flow, (passed or found or [node])[-1])
+        reader = _only_reader(flow, (passed or affine or [node])[-1])
         while reader is not None and reader.op == CAST:
             passed.append(reader)
             reader = _only_reader(flow, reader)
         if reader is None or reader.op != op or not any(_is_parameter(flow, g) for g in reader.inputs):
             break
-        found += [*passed, reader]
+        affine += [*passed, reader]
         passed = []
-    return found
+    return affine
 
 
 def _takes_mean_off(flow: Flow, node: Node) -> bool:
@@ -165,8 +165,8 @@ def _takes_mean_off(flow: Flow, node: Node) -> bool:
 
 
 def _is_over_last(mean: Node) -> bool:
-    taken, given = mean.inputs[0].shape, mean.outputs[0].shape
-    return len(taken) > 1 and given in (taken[:-1], (*taken[:-1], 1)) and taken[-1] > 1
+    source, mean_of = mean.inputs[0].shape, mean.outputs[0].shape
+    return len(source) > 1 and mean_of in (source[:-1], (*source[:-1], 1)) and source[-1] > 1
 
 
 def _is_square(node: Node) -> bool:
@@ -175,7 +175,7 @@ def _is_square(node: Node) -> bool:
 
 def _cone(flow: Flow, root: Node, entry: Geometry) -> list[Node] | None:
     """The elementwise kernels from `entry` to `root`; None if anything else goes into the root."""
-    found: dict[int, Node] = {}
+    kernels: dict[int, Node] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -185,12 +185,12 @@ def _cone(flow: Flow, root: Node, entry: Geometry) -> list[Node] | None:
             writer = flow.writer(geometry.buffer, node.index)
             if writer is None or writer.op not in _ELEMENTWISE or numel(writer.outputs[0]) != numel(entry):
                 return None
-            if writer.index not in found:
-                found[writer.index] = writer
+            if writer.index not in kernels:
+                kernels[writer.index] = writer
                 waiting.append(writer)
-        if len(found) > _MAX_KERNELS:
+        if len(kernels) > _MAX_KERNELS:
             return None
-    return [found[index] for index in sorted(found)]
+    return [kernels[index] for index in sorted(kernels)]
 
 
 def _is_closed(flow: Flow, composite: Composite) -> bool:

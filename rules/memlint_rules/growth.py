@@ -101,12 +101,12 @@ def steps_until_full(context: Context, growth: Growth) -> int | None:
 
 def _peak_change(timeline: Timeline, growth: Growth) -> int:
     """Bytes by which the peak of the traced steps moves if the first lets go of what it adds."""
-    wanted = {(buffer.op, buffer.frame, buffer.shape, buffer.dtype) for buffer in growth.buffers}
+    kinds = {(buffer.op, buffer.frame, buffer.shape, buffer.dtype) for buffer in growth.buffers}
     first_end = timeline.step_nodes[1] - 1
     cuts = {
         buffer.id: first_end
         for buffer in timeline.buffers
-        if buffer.step == 0 and buffer.died is None and (buffer.op, buffer.frame, buffer.shape, buffer.dtype) in wanted
+        if buffer.step == 0 and buffer.died is None and (buffer.op, buffer.frame, buffer.shape, buffer.dtype) in kinds
     }
     return max(live(end_at(timeline, cuts))) - max(live(timeline))
 

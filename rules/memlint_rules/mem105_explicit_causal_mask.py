@@ -207,8 +207,8 @@ def _is_causal(origin: _Origin) -> bool:
         for call in calls
         if called(call).rstrip("_") == name
     ]
-    wanted = "0" if name == "tril" else "1"
-    return [ast.unparse(each) if each else "0" for each in diagonals] == [wanted]
+    causal = "0" if name == "tril" else "1"
+    return [ast.unparse(each) if each else "0" for each in diagonals] == [causal]
 
 
 def _of_masks_alone(flow: Flow, group: list[tuple[Node, _Origin]]) -> set[int]:

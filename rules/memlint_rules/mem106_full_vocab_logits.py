@@ -105,8 +105,8 @@ from torch.utils.checkpoint import checkpoint
         if context.workload.mode != "train":
             return
         flow, timeline = Flow.of(context.trace), context.timeline
-        found = ((node.frame, _match(flow, node)) for node in flow.forward("aten._log_softmax.default"))
-        lines = grouped((frame, match) for frame, match in found if match)
+        candidates = ((node.frame, _match(flow, node)) for node in flow.forward("aten._log_softmax.default"))
+        lines = grouped((frame, match) for frame, match in candidates if match)
         for frame, matches in lines.items():
             if _is_chunked(matches):
                 continue

@@ -122,16 +122,16 @@ class UnfusedComposite(TraceRule):
         fuses_rms = context.device.is_cuda and tuple(map(int, trace.torch.split(".")[:2])) >= FIRST_FUSED_RMS_NORM
         composites = (composite_around(flow, root) for root in flow.forward(*ROOTS) if root.step >= 0)
         lines = grouped(
-            ((found.exit.frame, found.function), found)
-            for found in composites
-            if found and (found.function != RMS_NORM or (fuses_rms and _of_one_dtype(trace, found)))
+            ((composite.exit.frame, composite.function), composite)
+            for composite in composites
+            if composite and (composite.function != RMS_NORM or (fuses_rms and _of_one_dtype(trace, composite)))
         )
         for (frame, function), group in lines.items():
             sizes = _sizes(flow, group)
             nbytes = most_alive(timeline, [buffer for buffer, left in sizes.items() if not left])
             if nbytes < MIN_NBYTES:
                 continue
-            number = sum(found.exit.step == trace.num_steps - 1 for found in group)
+            number = sum(composite.exit.step == trace.num_steps - 1 for composite in group)
             times = f" {number} times per step" if number > 1 else ""
             yield self.finding(
                 context,
@@ -160,10 +160,12 @@ def _sizes(flow: Flow, group: list[Composite]) -> dict[int, int]:
     trace = flow.trace
     gone: set[int] = set()
     places: dict[tuple[int, str, Frame | None], int] = {}
-    for found in group:
-        gone |= {buffer for node in found.nodes if node is not found.exit for buffer in made(node)} - {found.kept}
-        places.update({(n.step, n.module, n.frame): numel(found.entry) for n in found.nodes})
-    gone -= {buffer for found in group for buffer in (found.entry.buffer, found.exit.outputs[0].buffer)}
+    for composite in group:
+        gone |= {buffer for node in composite.nodes if node is not composite.exit for buffer in made(node)} - {
+            composite.kept
+        }
+        places.update({(n.step, n.module, n.frame): numel(composite.entry) for n in composite.nodes})
+    gone -= {buffer for composite in group for buffer in (composite.entry.buffer, composite.exit.outputs[0].buffer)}
     inside = {
         node.index: node
         for node in trace.nodes

@@ -98,7 +98,7 @@ class Quantiser(nn.Module):
         trace = context.trace
         flow, timeline = Flow.of(trace), context.timeline
         candidates = (node for node in flow.forward(*_BROADCASTS) if node.step >= 0 and _blows_up(node))
-        lines = grouped((node.frame, found) for node in candidates if (found := _reduced(flow, node)))
+        lines = grouped((node.frame, blowup) for node in candidates if (blowup := _reduced(flow, node)))
         for frame, group in lines.items():
             large = _large(trace, group)
             nbytes = most_alive(timeline, large)
@@ -163,11 +163,11 @@ def _contracts(node: Node, reduction: Node) -> bool:
 def _large(trace: Trace, group: list[_Blowup]) -> set[int]:
     """Storages of that size, those of backward on the same lines included, and what kernels that read them take."""
     sizes = {
-        (node.step, node.module, node.frame): numel(found.nodes[0].outputs[0])
-        for found in group
-        for node in (*found.nodes, found.reduction)
+        (node.step, node.module, node.frame): numel(blowup.nodes[0].outputs[0])
+        for blowup in group
+        for node in (*blowup.nodes, blowup.reduction)
     }
-    large = {buffer for found in group for node in found.nodes for buffer in made(node)}
+    large = {buffer for blowup in group for node in blowup.nodes for buffer in made(node)}
     readers: dict[int, set[int]] = {}
     for node in trace.nodes:
         size = sizes.get((node.step, node.module, node.frame))
@@ -181,9 +181,9 @@ def _large(trace: Trace, group: list[_Blowup]) -> set[int]:
     return large
 
 
-def _remedy(found: _Blowup) -> str:
-    ops = [node.op for node in found.nodes]
-    if ops[0] == "aten.mul.Tensor" and found.reduction.op == "aten.sum.dim_IntList":
+def _remedy(blowup: _Blowup) -> str:
+    ops = [node.op for node in blowup.nodes]
+    if ops[0] == "aten.mul.Tensor" and blowup.reduction.op == "aten.sum.dim_IntList":
         return "Write it as a matrix product, with `@` or `torch.einsum`."
     if ops[0] == "aten.sub.Tensor" and len(ops) > 1:
         return (

@@ -206,14 +206,14 @@ def _buffers(node: Node) -> tuple[int, int]:
 
 
 def _keeps_layout(node: Node) -> bool:
-    taken, given = node.inputs[0], node.outputs[0]
-    return (taken.shape, taken.stride, taken.dtype) == (given.shape, given.stride, given.dtype)
+    source, copied = node.inputs[0], node.outputs[0]
+    return (source.shape, source.stride, source.dtype) == (copied.shape, copied.stride, copied.dtype)
 
 
 def _num_repeats(node: Node) -> int:
     """How often each element of what is copied appears in the copy; in memory it is there once."""
-    taken = node.inputs[0]
-    return prod(n for n, stride in zip(taken.shape, taken.stride, strict=True) if stride == 0)
+    source = node.inputs[0]
+    return prod(n for n, stride in zip(source.shape, source.stride, strict=True) if stride == 0)
 
 
 def _is_for_flash_attention(flow: Flow, node: Node) -> bool:
@@ -240,17 +240,17 @@ def _is_redundant(flow: Flow, node: Node) -> bool:
 
 def _is_broadcast_only(flow: Flow, node: Node) -> bool:
     """Whether every reader is arithmetic whose other operand has the full shape, and only sizes of 1 were repeated."""
-    taken, given = node.inputs[0], node.outputs[0]
-    shape = (1,) * (len(given.shape) - len(taken.shape)) + taken.shape
-    if any(n not in (1, m) for n, m in zip(shape, given.shape, strict=True)):
+    source, copied = node.inputs[0], node.outputs[0]
+    shape = (1,) * (len(copied.shape) - len(source.shape)) + source.shape
+    if any(n not in (1, m) for n, m in zip(shape, copied.shape, strict=True)):
         return False
-    readers = [reader for reader in flow.readers(given.buffer, node.index) if reader.phase is Phase.FORWARD]
+    readers = [reader for reader in flow.readers(copied.buffer, node.index) if reader.phase is Phase.FORWARD]
     return bool(readers) and all(
         reader.op in _BROADCASTS
         and len(reader.inputs) == 2
         and reader.inputs[0].buffer != reader.inputs[1].buffer
         and all(numel(g) == numel(reader.outputs[0]) for g in reader.inputs)
-        and all(g.shape == given.shape for g in reader.inputs if g.buffer == given.buffer)
-        and given.buffer not in {g.buffer for g in reader.outputs}
+        and all(g.shape == copied.shape for g in reader.inputs if g.buffer == copied.buffer)
+        and copied.buffer not in {g.buffer for g in reader.outputs}
         for reader in readers
     )

@@ -137,13 +137,13 @@ def memlint_workload():
 
 def _may_write_over_input(flow: Flow, node: Node) -> bool:
     """Whether nothing but this activation and its backward reads the input, and nothing holds it longer."""
-    taken, given = node.inputs[0], node.outputs[0]
-    if taken.buffer < 0 or given.buffer < 0 or (taken.shape, taken.stride) != (given.shape, given.stride):
+    source, output = node.inputs[0], node.outputs[0]
+    if source.buffer < 0 or output.buffer < 0 or (source.shape, source.stride) != (output.shape, output.stride):
         return False
-    buffer, result = flow.trace.buffers[taken.buffer], flow.trace.buffers[given.buffer]
+    buffer, result = flow.trace.buffers[source.buffer], flow.trace.buffers[output.buffer]
     if buffer.category not in (Category.ACTIVATION, Category.TEMPORARY) or buffer.nbytes != result.nbytes:
         return False
-    later = list(flow.readers(taken.buffer, node.index))
+    later = list(flow.readers(source.buffer, node.index))
     if buffer.died is None or len(later) > 1 or any(reader.op != SAVES_EITHER.get(node.op) for reader in later):
         return False
     last = later[-1] if later else node

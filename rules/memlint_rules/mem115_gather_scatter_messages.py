@@ -119,7 +119,7 @@ class GatherScatterMessages(TraceRule):
         trace = context.trace
         flow, timeline = Flow.of(trace), context.timeline
         gathers = (node for node in flow.forward(*_GATHERS) if node.step >= 0 and _multiplies_rows(node))
-        lines = grouped((node.frame, found) for node in gathers if (found := _messages(flow, node)))
+        lines = grouped((node.frame, messages) for node in gathers if (messages := _messages(flow, node)))
         for frame, group in lines.items():
             sizes = _sizes(trace, group)
             nbytes = most_alive(timeline, sizes)
@@ -185,11 +185,11 @@ def _is_per_edge(geometry: Geometry, gather: Node) -> bool:
 def _sizes(trace: Trace, group: list[_Messages]) -> dict[int, int]:
     """Bytes of the tensors with a row for every edge, if sparse products computed the sums."""
     places = {
-        (node.step, node.module, node.frame): numel(found.gather.outputs[0])
-        for found in group
-        for node in (*found.chain, found.scatter)
+        (node.step, node.module, node.frame): numel(messages.gather.outputs[0])
+        for messages in group
+        for node in (*messages.chain, messages.scatter)
     }
-    sizes = {buffer: 0 for found in group for node in found.chain for buffer in made(node)}
+    sizes = {buffer: 0 for messages in group for node in messages.chain for buffer in made(node)}
     gradients: dict[tuple[int, str], int] = {}
     for buffer in trace.buffers:
         place = (buffer.step, buffer.module, buffer.frame)
@@ -197,17 +197,17 @@ def _sizes(trace: Trace, group: list[_Messages]) -> dict[int, int]:
             sizes[buffer.id] = 0
             gradients.setdefault((buffer.step, buffer.module), buffer.id)
     firsts: dict[int, _Messages] = {}
-    for found in group:
-        firsts.setdefault(found.gather.step, found)
-        if (gradient := gradients.get((found.gather.step, found.gather.module))) is not None:
-            sizes[gradient] = _csr_nbytes(found)
-    for found in firsts.values():
-        sizes[found.chain[-1].outputs[0].buffer] = _csr_nbytes(found)
+    for messages in group:
+        firsts.setdefault(messages.gather.step, messages)
+        if (gradient := gradients.get((messages.gather.step, messages.gather.module))) is not None:
+            sizes[gradient] = _csr_nbytes(messages)
+    for messages in firsts.values():
+        sizes[messages.chain[-1].outputs[0].buffer] = _csr_nbytes(messages)
     return sizes
 
 
-def _csr_nbytes(found: _Messages) -> int:
+def _csr_nbytes(messages: _Messages) -> int:
     """Bytes of a sparse matrix with one int64 index and one value per edge, and one int64 per row."""
-    buffer = found.gather.outputs[0]
+    buffer = messages.gather.outputs[0]
     itemsize = {"float64": 8, "float32": 4}.get(buffer.dtype, 2)
-    return (8 + itemsize) * buffer.shape[0] + 8 * (found.gather.inputs[0].shape[0] + 1)
+    return (8 + itemsize) * buffer.shape[0] + 8 * (messages.gather.inputs[0].shape[0] + 1)

@@ -81,12 +81,12 @@ class AllPositionLogits(TraceRule):
             return
         flow, timeline = Flow.of(trace), context.timeline
         wide = (node for node in flow.forward(*PRODUCTS) if node.outputs[0].shape[-1] >= MIN_VOCABULARY)
-        lines = grouped((node.frame, found) for node in wide if (found := _partly_read(flow, node)))
+        lines = grouped((node.frame, logits) for node in wide if (logits := _partly_read(flow, node)))
         for frame, group in lines.items():
             sizes = {
-                buffer: trace.buffers[buffer].nbytes * found.num_read // numel(found.product.outputs[0])
-                for found in group
-                for buffer in found.buffers
+                buffer: trace.buffers[buffer].nbytes * logits.num_read // numel(logits.product.outputs[0])
+                for logits in group
+                for buffer in logits.buffers
             }
             words = group[0].product.outputs[0].shape[-1]
             rows = numel(group[0].product.outputs[0]) // words

@@ -83,10 +83,10 @@ class Model(nn.Module):
         if not temporaries:
             return
         is_large = len(trace.nodes) > MANY_NODES
-        found = _left_out(context) if is_large else _traced(context)
-        if found is None:
+        remedy = _left_out(context) if is_large else _traced(context)
+        if remedy is None:
             return
-        change, text = found
+        change, text = remedy
         nbytes = sum(buffer.nbytes for buffer in temporaries)
         first = trace.nodes[estimate.peak_node]
         yield self.finding(

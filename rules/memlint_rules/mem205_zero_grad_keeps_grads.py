@@ -134,9 +134,9 @@ def _freeing(source: Source, call: ast.Call) -> tuple[Edit, ...]:
     gradient unlike one whose gradient is zero.
     """
     start, end = span(source, call)
-    told = _set_to_none(call)
-    if _keeps(call) and told is not None:
-        return without_argument(source, call, told) or (Edit(*span(source, told), "True"),)
+    none_argument = _set_to_none(call)
+    if _keeps(call) and none_argument is not None:
+        return without_argument(source, call, none_argument) or (Edit(*span(source, none_argument), "True"),)
     held = _filled(call)
     if held is None or not isinstance(source.index.parents[call], ast.Expr) or "#" in source.text[start:end]:
         return ()

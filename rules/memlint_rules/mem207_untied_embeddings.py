@@ -136,14 +136,14 @@ class _Head(NamedTuple):
 
 def _heads(trace: Trace, tables: dict[int, Buffer], looked_up: set[int]) -> Iterator[_Head]:
     """Find the weights with one row per word that products take transposed, at their last use in forward."""
-    found: dict[int, _Head] = {}
+    heads: dict[int, _Head] = {}
     for node in trace.nodes:
         if node.op in PRODUCTS and node.phase is Phase.FORWARD:
             weight = node.inputs[-1]
             table = tables.get(weight.buffer)
             if table is not None and table.id not in looked_up and weight.shape == table.shape[::-1]:
-                found[table.id] = _Head(table, node)
-    yield from found.values()
+                heads[table.id] = _Head(table, node)
+    yield from heads.values()
 
 
 def _made_for(trace: Trace, weight: Buffer) -> tuple[list[int], list[int]]:

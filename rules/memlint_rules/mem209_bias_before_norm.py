@@ -82,23 +82,23 @@ class Model(nn.Module):
         if not biased:
             return
         normalised = _only_normalised(trace, {node.outputs[0].buffer for _, node in biased})
-        found: dict[str, Node] = {}
+        biases: dict[str, Node] = {}
         norms: dict[str, None] = {}
         for name, node in biased:
             if node.outputs[0].buffer in normalised:
-                found.setdefault(name, node)
+                biases.setdefault(name, node)
                 norms[_name(trace, normalised[node.outputs[0].buffer])] = None
-        if not found:
+        if not biases:
             return
         timeline = context.timeline
-        needless = belonging(trace, found)
-        is_cast = any(trace.buffers[node.inputs[2].buffer].name not in found for node in found.values())
+        needless = belonging(trace, biases)
+        is_cast = any(trace.buffers[node.inputs[2].buffer].name not in biases for node in biases.values())
         nbytes = sum(b.nbytes for b in needless if b.step <= 0)
-        names = list(found)
+        names = list(biases)
         which = f"`{names[0]}` has" if len(names) == 1 else f"{len(names)} biases, `{names[0]}` to `{names[-1]}`, have"
         yield self.finding(
             context,
-            found[names[0]].frame,
+            biases[names[0]].frame,
             f"{which} no effect, because each channel loses its mean in {' and '.join(norms)}; with gradients and "
             f"optimizer state {format_nbytes(nbytes)}.",
             nbytes=nbytes,

@@ -74,8 +74,8 @@ class Model(nn.Module):
         trace = context.trace
         parameters = sum(b.nbytes for b in trace.buffers if b.category is Category.PARAMETER)
         timeline = context.timeline
-        found = {each.weight.id: each for node in trace.nodes if (each := _oversized(trace, node, parameters))}
-        for node, weight, (channels, height, width) in found.values():
+        oversized = {each.weight.id: each for node in trace.nodes if (each := _oversized(trace, node, parameters))}
+        for node, weight, (channels, height, width) in oversized.values():
             pixels = height * width
             kept = belonging(trace, {weight.name})
             sizes = {

@@ -118,12 +118,14 @@ class Model(nn.Module):
         trace = context.trace
         norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
         cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=_HALF)}
-        found = [n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast]
-        if not found or not context.device.is_cuda:
+        cast_norms = [
+            n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast
+        ]
+        if not cast_norms or not context.device.is_cuda:
             return
         flow, timeline = Flow.of(trace), context.timeline
         lines: defaultdict[Frame | None, dict[int, int]] = defaultdict(dict)
-        for node in found:
+        for node in cast_norms:
             if sizes := _without_casts(flow, node):
                 lines[node.frame].update(sizes)
         for frame, sizes in lines.items():

@@ -74,12 +74,12 @@ class Model(nn.Module):
         if context.device.capability < (7, 0):
             return
         last_step = context.trace.num_steps - 1
-        found = [
+        convolutions = [
             node
             for node in context.trace.nodes
             if node.step == last_step and node.phase is Phase.FORWARD and _is_nchw_on_tensor_cores(node)
         ]
-        if not found:
+        if not convolutions:
             return
         after = context.retrace(ChannelsLast())
         change = after.requested.estimate - context.estimate.requested.estimate if after else 0
@@ -88,12 +88,12 @@ class Model(nn.Module):
             if change == 0
             else f"The peak changes by {format_nbytes(change)}, because some operations copy to another layout"
         )
-        first = found[0]
+        first = convolutions[0]
         yield Finding(
             code=self.code,
             path=first.frame.path if first.frame else context.workload.path,
             line=first.frame.line if first.frame else 1,
-            message=f"{len(found)} {'convolution runs' if len(found) == 1 else 'convolutions run'} in "
+            message=f"{len(convolutions)} {'convolution runs' if len(convolutions) == 1 else 'convolutions run'} in "
             f"{first.inputs[0].dtype} with NCHW strides, so cuDNN transposes around the tensor cores. {effect} in "
             "channels_last; it is faster, not smaller.",
             severity=self.severity,

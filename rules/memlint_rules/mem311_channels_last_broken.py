@@ -82,14 +82,14 @@ class Model(nn.Module):
         needless = {node.index: copies for node in norms if (copies := _needless(flow, node))}
         if not needless:
             return
-        found = [trace.nodes[index] for index in needless]
+        nodes = [trace.nodes[index] for index in needless]
         removed = {buffer for copies in needless.values() for buffer in copies}
         nbytes = most_alive(timeline, removed)
         last_step = trace.num_steps - 1
-        number = sum(node.step == last_step for node in found)
+        number = sum(node.step == last_step for node in nodes)
         yield self.finding(
             context,
-            found[0].frame,
+            nodes[0].frame,
             f"{number} {'GroupNorm gets' if number == 1 else 'GroupNorms get'} channels_last activations: CUDA copies "
             f"them to NCHW, {format_nbytes(nbytes)} at one time, and what follows is NCHW.",
             nbytes=nbytes,

@@ -120,13 +120,13 @@ def penalty(model, x):
         for scope, call in calls(source):
             if called(call) not in ("backward", "manual_backward"):
                 continue
-            told = _wrong(scope, call)
-            if told is not None:
+            remark = _wrong(scope, call)
+            if remark is not None:
                 yield self.finding(
                     source,
                     call,
-                    *told,
-                    correction=unsafe(_without_flag(source, call)) if told is _UNUSED else None,
+                    *remark,
+                    correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None,
                 )
 
     def check_steps(self, context: Context) -> Findings:

@@ -88,9 +88,9 @@ def forward(layers, x):
     def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source) or is_test(source):
             return
-        found = {node: name for node in _in_loops(source) if (name := _grown(source, node))}
-        for scope in scopes(source) if found else ():
-            grown = [(node, found[node]) for node in scope.nodes if node in found and scope.loops(node)]
+        growing = {node: name for node in _in_loops(source) if (name := _grown(source, node))}
+        for scope in scopes(source) if growing else ():
+            grown = [(node, growing[node]) for node in scope.nodes if node in growing and scope.loops(node)]
             values = Values(scope) if grown else None
             for node, name in grown:
                 loop = scope.loops(node)[0]

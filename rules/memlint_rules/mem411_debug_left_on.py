@@ -197,12 +197,12 @@ def _function(scope: Scope, hook: ast.expr | None) -> ast.Lambda | ast.FunctionD
 def _collects_output(hook: ast.Lambda | ast.FunctionDef) -> bool:
     """Whether it appends its last argument as it came."""
     parameters = [parameter.arg for parameter in hook.args.args]
-    wanted = parameters[3:4] if parameters[:1] == ["self"] else parameters[2:3]
+    output = parameters[3:4] if parameters[:1] == ["self"] else parameters[2:3]
     body = hook.body if isinstance(hook.body, list) else [hook.body]
     return not any(_CUTS.search(ast.unparse(node)) for node in body) and any(
         called(node) == "append"
         and isinstance(node, ast.Call)
-        and [dotted_name(value) for value in node.args] == wanted
+        and [dotted_name(value) for value in node.args] == output
         for statement in body
         for node in ast.walk(statement)
     )

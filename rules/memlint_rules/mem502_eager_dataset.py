@@ -98,9 +98,9 @@ class Images(Dataset):
                 continue
             eager = scope.in_dataset and scope.name == "__init__"
             for node in scope.nodes:
-                told = _whole_epoch(node) or (_read_at_once(scope, node) if eager else None)
-                if told is not None and isinstance(node, ast.expr):
-                    yield self.finding(source, node, *told)
+                remark = _whole_epoch(node) or (_read_at_once(scope, node) if eager else None)
+                if remark is not None and isinstance(node, ast.expr):
+                    yield self.finding(source, node, *remark)
 
 
 def _whole_epoch(node: ast.AST) -> tuple[str, str] | None:

@@ -100,11 +100,11 @@ def shard(model):
         ]
         parts = len(calls) > 1 or _WRAPS_PARTS.search(source.text) is not None
         for kind, scope, call in calls:
-            told = _first_version(call) if kind == "fsdp" else _second_version(scope, call)
-            if told is None and not parts and _is_one_unit(scope, call):
-                told = _ONE_UNIT[kind]
-            if told is not None and not unpacks(call):
-                yield self.finding(source, call, *told)
+            remark = _first_version(call) if kind == "fsdp" else _second_version(scope, call)
+            if remark is None and not parts and _is_one_unit(scope, call):
+                remark = _ONE_UNIT[kind]
+            if remark is not None and not unpacks(call):
+                yield self.finding(source, call, *remark)
 
 
 _WHOLE = "The model is one unit, so every GPU gathers all of its parameters at once, in forward and in backward."

@@ -39,7 +39,7 @@ def temporaries_of(trace: Trace, parameter: Buffer) -> list[Buffer]:
 
     Kernels on lists make the i-th output from the i-th tensor of each list.
     """
-    found = []
+    temporaries = []
     for buffer in trace.buffers:
         if buffer.phase is not Phase.OPTIMIZER or buffer.category is not Category.TEMPORARY:
             continue
@@ -51,8 +51,8 @@ def temporaries_of(trace: Trace, parameter: Buffer) -> list[Buffer]:
             continue
         names = (trace.buffers[g.buffer].name for g in node.inputs[position :: len(node.outputs)] if g.buffer >= 0)
         if parameter.name in {name.rpartition(" of ")[2] for name in names}:
-            found.append(buffer)
-    return found
+            temporaries.append(buffer)
+    return temporaries
 
 
 _BY_NAME = frozenset({Category.PARAMETER, Category.GRADIENT})
