@@ -147,6 +147,22 @@ def test_random_numbers_are_drawn_again_in_order_or_not_at_all() -> None:
     assert all(not draws & ops or draws <= ops for ops in kept)
 
 
+class Twice(TrainingProgram):
+    """A program that adds the gradients of two forwards."""
+
+    def step(self) -> None:
+        self.loss(self.model, self.inputs)[1].backward()
+        super().step()
+
+
+def test_of_several_forwards_one_is_looked_at() -> None:
+    def make() -> TrainingProgram:
+        return Twice(plain.make_model, plain.make_inputs, plain.loss, device="cuda")
+
+    plain = PROGRAMS["gpt2-dropout"](device="cuda")
+    assert Case.of(make, A100).changes() == case("gpt2-dropout", "a100").changes()
+
+
 class Norm(nn.Module):
     """A BatchNorm without a counter of batches."""
 

@@ -96,8 +96,7 @@ def _kept_outputs(roles: Sequence[_Role], kept: Iterable[int]) -> tuple[KeptOutp
 
 def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
     """The operators in a forward of these modules, each with what it takes to keep its outputs or to run it again."""
-    last = trace.num_steps - 1
-    forward = [node for node in trace.nodes if node.step == last and node.phase is Phase.FORWARD]
+    forward = _last_forward(trace, paths)
     calls = {path: [node for node in forward if _is_inside(node.module, path)] for path in paths}
     role_of = _role_numbers(trace, calls)
     members: defaultdict[int, list[tuple[str, Node]]] = defaultdict(list)
@@ -148,6 +147,19 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
         return _Role(op, frozenset(each for each in weights if each), tuple(modules), value_of(number))
 
     return [role(number) for number in range(len(members))]
+
+
+def _last_forward(trace: Trace, paths: Sequence[str]) -> list[Node]:
+    """The last forward of these modules: a step has several if it accumulates gradients."""
+    phases = groupby(
+        (node for node in trace.nodes if node.phase in {Phase.FORWARD, Phase.BACKWARD}),
+        key=lambda node: (node.step, node.phase),
+    )
+    forwards = [list(nodes) for (_, phase), nodes in phases if phase is Phase.FORWARD]
+    called = (
+        each for each in reversed(forwards) if any(_is_inside(node.module, path) for node in each for path in paths)
+    )
+    return next(called, [])
 
 
 def _role_numbers(trace: Trace, calls: dict[str, list[Node]]) -> dict[int, int]:
