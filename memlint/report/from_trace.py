@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from memlint.memory.liveness import Origin
     from memlint.memory.timeline import Timeline
     from memlint.tracing.records import Buffer, Frame, Geometry, Node, Trace
-    from memlint.whatif.change import Change
     from memlint.whatif.plan import ChangePlan
     from memlint.whatif.simulation import WhatIf
 
@@ -134,7 +133,7 @@ def graph_of(trace: Trace, flops: Callable[[Node], int]) -> report.Graph:
 
 def what_ifs_of(answers: Sequence[WhatIf], trace: Trace) -> list[report.Change]:
     """Changes that were simulated by themselves, by kind, the lowest peak of each first; `trace` is without them."""
-    changes = [_change(answer.changes[0], answer, trace, {}) for answer in answers if len(answer.changes) == 1]
+    changes = [_change(answer, trace, {}) for answer in answers if len(answer.changes) == 1]
     return sorted(changes, key=lambda change: (change.kind, change.peak.requested.estimate, change.text))
 
 
@@ -145,13 +144,14 @@ def plan_of(plan: ChangePlan, limit_name: str, trace: Trace) -> report.Plan:
         limit_name=limit_name,
         measure=plan.measure,
         met=plan.met,
-        changes=[_change(step.change, step.after, trace, plan.variables) for step in plan.steps],
+        changes=[_change(after, trace, plan.variables) for after in plan.steps],
         num_traces=plan.num_traces,
     )
 
 
-def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> report.Change:
-    estimate, names = after.estimate, Names(trace.modules, variables)
+def _change(after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> report.Change:
+    """The last of the changes, with what comes of all."""
+    change, estimate, names = after.changes[-1], after.estimate, Names(trace.modules, variables)
     return report.Change(
         kind=type(change).__name__,
         text=change.describe(names),
@@ -164,7 +164,7 @@ def _change(change: Change, after: WhatIf, trace: Trace, variables: Mapping[Orig
         **place_of(estimate.frame),
         module=estimate.module,
         recompute_flops=after.recompute_flops,
-        recompute_share=round(after.recompute_flops / after.step_flops, 4) if after.step_flops else 0.0,
+        recompute_share=round(after.recompute_share, 4),
     )
 
 

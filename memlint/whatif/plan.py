@@ -35,16 +35,6 @@ _MAX_NODES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedChange:
-    """One Change of a plan."""
-
-    change: Change
-    effect: Effect
-    after: WhatIf
-    """With this Change and all before it."""
-
-
-@dataclass(frozen=True, slots=True)
 class ChangePlan:
     """Changes in the order in which to make them; without any where the limit holds already or nothing lowers it."""
 
@@ -52,7 +42,8 @@ class ChangePlan:
     """Bytes."""
     measure: Measure
     """Which peak is held against the limit."""
-    steps: tuple[PlannedChange, ...]
+    steps: tuple[WhatIf, ...]
+    """Each with the Change that it adds last, after all before it."""
     met: bool
     """Whether the peak, its doubts included, stays within the limit after the last step."""
     variables: dict[Origin, str]
@@ -90,10 +81,12 @@ class Planner:
                 break
             current = best
         chosen = self._shortened(current.changes) if self._fits(current) else current.changes
+        answers = (self.simulation.what_if(*chosen[:number]) for number in range(1, len(chosen) + 1))
         return ChangePlan(
             limit=self.limit,
             measure=self.measure,
-            steps=self._steps(chosen),
+            # Some mean something only together with the next.
+            steps=tuple(answer for answer in answers if answer is not None),
             met=self._fits(current),
             variables=self._variables,
             num_traces=self.simulation.num_traces - first,
@@ -171,15 +164,6 @@ class Planner:
     def _is_enough(self, changes: tuple[Change, ...]) -> bool:
         answer = self.simulation.what_if(*changes)
         return answer is not None and self._fits(answer)
-
-    def _steps(self, chosen: tuple[Change, ...]) -> tuple[PlannedChange, ...]:
-        steps = []
-        for index, change in enumerate(chosen):
-            after = self.simulation.what_if(*chosen[: index + 1])
-            if after is None:  # it means something only together with the next
-                continue
-            steps.append(PlannedChange(change, change.effect_in(self.simulation.trace()), after))
-        return tuple(steps)
 
 
 def _with(chosen: tuple[Change, ...], change: Change) -> tuple[Change, ...]:

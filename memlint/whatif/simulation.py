@@ -41,6 +41,11 @@ class WhatIf:
     effect: Effect
     """The strongest of those of the Changes."""
 
+    @property
+    def recompute_share(self) -> float:
+        """What a step computes more, as a share of what the unchanged one does."""
+        return self.recompute_flops / self.step_flops if self.step_flops else 0.0
+
 
 class Simulation:
     """The unchanged program, and every Change of it that was asked for so far."""

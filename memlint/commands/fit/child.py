@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from memlint.tracing.records import Trace
     from memlint.whatif.change import Change
+    from memlint.whatif.simulation import WhatIf
     from memlint.workloads.spec import Workload
 
 _GROWTH = 4
@@ -76,12 +77,12 @@ def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
     batch = min(max(1, _GROWTH * ways[0].largest.batch if ways[0].largest else 1), LARGEST_SIZE)
     seen: set[frozenset[Change]] = {frozenset()}
     for exact in (True, False):
-        for changes, effect, flops in search.plans(batch, exact=exact):
-            if frozenset(changes) in seen:
+        for answer in search.plans(batch, exact=exact):
+            if frozenset(answer.changes) in seen:
                 continue
-            seen.add(frozenset(changes))
+            seen.add(frozenset(answer.changes))
             try:
-                ways.append(search.way(changes, effect, flops))
+                ways.append(search.way(answer.changes, answer.effect, answer.recompute_share))
             except (MemlintError, NotApplicableError):  # it means something at the size of the plan only
                 continue
             yield _described(completed, ways=ways, note=note, is_partial=True)
@@ -106,14 +107,12 @@ class _Search:
             return "parts of a batch would give BatchNorm other statistics"
         return None
 
-    def plans(self, batch: int, *, exact: bool) -> Iterator[tuple[tuple[Change, ...], Effect, float]]:
-        """Yield Changes that lower the peak at this batch, each time one more, with their effect and their work."""
+    def plans(self, batch: int, *, exact: bool) -> tuple[WhatIf, ...]:
+        """Changes that lower the peak at this batch, each time one more."""
         analysis = Analysis.of(replace(self.workload, batch=batch), self._root)
         limit = self.device.total_nbytes
         planner = Planner(analysis.workload, analysis.simulation, _no_holders, limit, at_any_batch=True, exact=exact)
-        for step in planner.plan().steps:
-            work = step.after.recompute_flops / step.after.step_flops if step.after.step_flops else 0.0
-            yield step.after.changes, step.after.effect, work
+        return planner.plan().steps
 
     def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
         """The largest batch with these Changes, and the parts in which the batch asked for fits."""

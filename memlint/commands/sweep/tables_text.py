@@ -11,6 +11,7 @@ from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import for_log
+from memlint.report.phrases import MEASURES, bounds
 from memlint.report.text_style import OUTCOME_COLORS, table
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from memlint.report.model import Interval, Row, Sweep
     from memlint.report.text_style import TextStyle
 
-_PEAKS = ("requested", "allocated", "reserved", "device")
 _BOUNDS = ("low", "estimate", "high")
 _LAST = ("outcome", "evidence", "largest", "error")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -77,7 +77,7 @@ def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iter
     first = sweeps[0]
     varied = [name for name in first.dimensions if len({each.dimensions.get(name) for each in sweeps}) > 1]
     fixed = "".join(f", {name} {size}" for name, size in first.dimensions.items() if name not in varied)
-    heads = (*varied, "batch", *_PEAKS, "")
+    heads = (*varied, "batch", *MEASURES, "")
     cells = [
         (*[str(sweep.dimensions[name]) for name in varied], *_cells(row, sweep, paint, bars=not markdown))
         for sweep in sweeps
@@ -98,8 +98,7 @@ def _sentences(sweep: Sweep) -> Iterator[str]:
         if sweep.gpu_nbytes:
             yield "None of these surely fits."
     else:
-        device = sweep.largest.device
-        nbytes = f", with {_range(device)}" if device else ""
+        nbytes = f", with {_interval_text(sweep.largest.device)}" if sweep.largest.device else ""
         more = "" if sweep.is_limit else " A larger one may."
         yield f"The largest batch that fits is {_largest(sweep)}{nbytes}.{more}"
     if sweep.note is not None:
@@ -147,7 +146,7 @@ def _cells(row: Row, sweep: Sweep, paint: TextStyle, *, bars: bool) -> tuple[str
     verdict = paint(outcome, OUTCOME_COLORS.get(outcome))
     if bars and paint.color and paint.blocks and sweep.gpu_nbytes:
         verdict = f"{paint(bar(row.device.estimate, sweep.gpu_nbytes), OUTCOME_COLORS.get(outcome))} {verdict}"
-    return (str(row.batch), *[format_nbytes(getattr(row, name).estimate) for name in _PEAKS], verdict)
+    return (str(row.batch), *[format_nbytes(getattr(row, name).estimate) for name in MEASURES], verdict)
 
 
 def bar(nbytes: int, limit: int) -> str:
@@ -157,18 +156,16 @@ def bar(nbytes: int, limit: int) -> str:
     return f"{filled:<{_BAR_WIDTH}}{'▶' if nbytes > limit else '│'}"
 
 
-def _range(peak: Interval) -> str:
-    if peak.low == peak.high:
-        return format_nbytes(peak.estimate)
-    return f"{format_nbytes(peak.estimate)} ({format_nbytes(peak.low)} to {format_nbytes(peak.high)})"
+def _interval_text(peak: Interval) -> str:
+    return format_nbytes(peak.estimate) + (f" ({bounds(peak)})" if bounds(peak) else "")
 
 
 def _csv(tables: Tables) -> str:
     """A line for each row, with the sizes of all dimensions there are and the bounds of all peaks."""
     text = io.StringIO()
     dimensions = list(dict.fromkeys(name for sweep in tables.sweeps for name in sweep.dimensions))
-    bounds = [f"{name}_{bound}" for name in _PEAKS for bound in _BOUNDS]
-    heads = ("name", "gpu", "dtype", "mode", "optimizer", *dimensions, "batch", *bounds, *_LAST)
+    columns = [f"{name}_{bound}" for name in MEASURES for bound in _BOUNDS]
+    heads = ("name", "gpu", "dtype", "mode", "optimizer", *dimensions, "batch", *columns, *_LAST)
     writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
     for sweep in tables.sweeps:
@@ -176,7 +173,7 @@ def _csv(tables: Tables) -> str:
         if sweep.error is not None:
             writer.writerow(known | {"error": sweep.error})
         for row in sweep.rows:
-            peaks = {name: peak for name in _PEAKS if (peak := getattr(row, name))}
+            peaks = {name: peak for name in MEASURES if (peak := getattr(row, name))}
             nbytes = {f"{name}_{bound}": getattr(peak, bound) for name, peak in peaks.items() for bound in _BOUNDS}
             largest = sweep.largest.batch if sweep.largest else ""
             others = {name: getattr(row, name) for name in ("batch", "outcome", "evidence", "error")}
