@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -108,36 +107,21 @@ def measure_cpu_step(program: Program, num_steps: int = 2, num_threads: int | No
     One thread by default: several kernels take one scratch buffer per thread, and the profiler does not see what
     OpenMP's workers take. None leaves the number of threads alone. Raises IncompleteProfileError.
     """
-    with _threads(num_threads), _no_cycle_collection():
-        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads or before)
+    gc.collect()  # so that no collection happens at a moment that changes from run to run
+    try:
+        with uncollected(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
             with record_function(SETUP):
                 program.setup()
             for step in range(num_steps):
                 with record_function(f"{STEP} {step}"):
                     program.step()
-        assert profiler.profiler is not None
-        assert profiler.profiler.kineto_results is not None
-        tree = profiler.profiler.kineto_results.experimental_event_tree()
-    return CpuMeasurement(_live_events(tree), num_steps)
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    if count is not None:
-        torch.set_num_threads(count)
-    try:
-        yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _no_cycle_collection() -> Iterator[None]:
-    """Collect what is there already, then let no collection happen at a moment that changes from run to run."""
-    gc.collect()
-    with uncollected():
-        yield
+    assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
+    return CpuMeasurement(_live_events(profiler.profiler.kineto_results.experimental_event_tree()), num_steps)
 
 
 class _Allocation(NamedTuple):

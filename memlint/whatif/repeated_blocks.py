@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.tracing.records import Category, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import networkx as nx
+    from collections.abc import Collection, Iterator, Sequence
 
     from memlint.tracing.records import Buffer, Trace
 
@@ -31,7 +30,7 @@ class Blocks(NamedTuple):
     @property
     def num_busy(self) -> int:
         """How many of the modules save anything."""
-        return sum(any(_is_inside(buffer.module, path) for buffer in self.saved) for path in self.paths)
+        return sum(any(is_inside(buffer.module, path) for buffer in self.saved) for path in self.paths)
 
 
 def blocks_that_save(trace: Trace, alive: Sequence[Buffer]) -> tuple[Blocks, ...]:
@@ -40,8 +39,8 @@ def blocks_that_save(trace: Trace, alive: Sequence[Buffer]) -> tuple[Blocks, ...
     A block that is checkpointed already saves nothing inside itself.
     """
     inner = _inner_activations(trace, [buffer for buffer in alive if buffer.category is Category.ACTIVATION])
-    found = [_blocks(paths, inner) for paths in repeated(trace.modules)]
-    return tuple(sorted((each for each in found if each.saved), key=lambda blocks: -blocks.nbytes))
+    groups = (_blocks(paths, inner) for paths in repeated(trace.modules))
+    return tuple(sorted((blocks for blocks in groups if blocks.saved), key=lambda blocks: -blocks.nbytes))
 
 
 def granularities(candidates: Sequence[Blocks]) -> tuple[Blocks, ...]:
@@ -59,48 +58,37 @@ def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
 
     A part has children of its own or saves within itself; parts that save little are left out.
     """
-    tree = module_tree(trace.modules)
+    children = _children(trace.modules)
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for path in blocks.paths:
-        for child in tree.successors(path):
+        for child in children[path]:
             parts[child.rpartition(".")[2]].append(child)
     chosen = [blocks.paths[::2]]
     chosen += [tuple(paths) for paths in parts.values() if len(paths) == len(blocks.paths)]
-    found = [_blocks(paths, blocks.saved) for paths in chosen]
-    return tuple(each for each in found if each.nbytes >= _PART * blocks.nbytes)
-
-
-def module_tree(modules: Sequence[tuple[str, str]]) -> nx.DiGraph[str]:
-    """Paths of modules, from each to its children; `modules` as in `Trace`."""
-    import networkx as nx  # noqa: PLC0415 -- a fifth of a second that few analyses need
-
-    tree: nx.DiGraph[str] = nx.DiGraph()
-    for path, kind in modules:
-        tree.add_node(path, kind=kind)
-        if path:
-            tree.add_edge(path.rpartition(".")[0], path)
-    return tree
+    selected = [_blocks(paths, blocks.saved) for paths in chosen]
+    return tuple(each for each in selected if each.nbytes >= _PART * blocks.nbytes)
 
 
 def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
     """Paths of each class that repeats among siblings and has children, without those inside another of the class."""
-    tree = module_tree(modules)
+    children = _children(modules)
     groups: defaultdict[str, list[str]] = defaultdict(list)
-    siblings: defaultdict[tuple[str, str], int] = defaultdict(int)
     for path, kind in modules:
-        if (
-            path
-            and kind not in _CONTAINERS
-            and tree.out_degree(path)
-            and not any(_is_inside(path, outer) for outer in groups[kind])
-        ):
+        is_block = path and kind not in _CONTAINERS and children[path]
+        if is_block and not any(is_inside(path, outer) for outer in groups[kind]):
             groups[kind].append(path)
-            siblings[path.rpartition(".")[0], kind] += 1
-    for kind, paths in groups.items():
-        if max((count for (_, name), count in siblings.items() if name == kind), default=0) >= 2 and (
-            len(paths) >= MIN_BLOCKS
-        ):
+    for paths in groups.values():
+        siblings = Counter(path.rpartition(".")[0] for path in paths)
+        if len(paths) >= MIN_BLOCKS and max(siblings.values()) >= 2:
             yield tuple(paths)
+
+
+def _children(modules: Sequence[tuple[str, str]]) -> defaultdict[str, list[str]]:
+    children: defaultdict[str, list[str]] = defaultdict(list)
+    for path, _kind in modules:
+        if path:
+            children[path.rpartition(".")[0]].append(path)
+    return children
 
 
 def _blocks(paths: tuple[str, ...], inner: Sequence[Buffer]) -> Blocks:
@@ -119,17 +107,13 @@ def _inner_activations(trace: Trace, activations: list[Buffer]) -> list[Buffer]:
         if node.phase is Phase.FORWARD:
             for geometry in node.inputs:
                 readers[geometry.buffer].add(node.module)
-    return [buffer._replace(module=_common([buffer.module, *sorted(readers[buffer.id])])) for buffer in activations]
+    return [buffer._replace(module=_common({buffer.module, *readers[buffer.id]})) for buffer in activations]
 
 
-def _common(paths: list[str]) -> str:
-    """Find the innermost module around all of `paths`."""
-    common = paths[0].split(".") if paths[0] else []
-    for path in paths[1:]:
-        parts = path.split(".") if path else []
-        length = next((i for i, (a, b) in enumerate(zip(common, parts, strict=False)) if a != b), None)
-        common = common[: min(len(common), len(parts)) if length is None else length]
-    return ".".join(common)
+def _common(paths: Collection[str]) -> str:
+    """The innermost module around all of `paths`."""
+    names = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(same[0] for same in takewhile(lambda each: len(set(each)) == 1, names))
 
 
 def _ancestors(path: str) -> Iterator[str]:
@@ -138,5 +122,6 @@ def _ancestors(path: str) -> Iterator[str]:
         path = path.rpartition(".")[0]
 
 
-def _is_inside(path: str, outer: str) -> bool:
+def is_inside(path: str, outer: str) -> bool:
+    """Whether a module is another or a part of it."""
     return path == outer or path.startswith(f"{outer}.")

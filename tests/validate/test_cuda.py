@@ -20,7 +20,7 @@ from memlint.tracing.records import Phase
 from memlint.validate import cuda as module
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.measurement import Measurement, MeasureRequest, Subject
-from memlint.validate.phases import watched_phases
+from memlint.validate.real_run import watched_phases
 from memlint.worker.protocol import Request
 from tests.validate.fakes import GPU_NBYTES, FakeCuda, FakeNvml, FakeProgram
 

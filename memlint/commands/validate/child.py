@@ -12,7 +12,6 @@ import torch
 
 from memlint.base.errors import MemlintError
 from memlint.tracing.records import Phase
-from memlint.validate.conditions import flags_now, reason_to_skip, under
 from memlint.validate.cpu import measure_cpu_step
 from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history
@@ -26,7 +25,7 @@ from memlint.validate.measurement import (
     catalogue_name,
     plain_table,
 )
-from memlint.validate.phases import Holdings, watched_phases
+from memlint.validate.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete, find_workloads

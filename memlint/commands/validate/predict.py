@@ -13,8 +13,8 @@ from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.timeline import Timeline, by_category, live, without
 from memlint.tracing.records import Phase
 from memlint.validate.comparison import COMPARED, Prediction
-from memlint.validate.conditions import reason_to_skip, under
 from memlint.validate.measurement import Allocation, Subject
+from memlint.validate.real_run import reason_to_skip, under
 from memlint.worker.protocol import Request, Result
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
-from memlint.whatif.repeated_blocks import blocks_that_save, granularities
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities, is_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,7 +49,8 @@ class CheckpointModules(Change):
     def joined(self, chosen: Iterable[Change]) -> Self:
         """Checkpoints of other modules stay."""
         old = (path for change in chosen if isinstance(change, CheckpointModules) for path in change.paths)
-        return type(self)((*(path for path in old if not any(_overlap(path, new) for new in self.paths)), *self.paths))
+        kept = [path for path in old if not any(is_inside(path, new) or is_inside(new, path) for new in self.paths)]
+        return type(self)((*kept, *self.paths))
 
     def after_setup(self, program: Any) -> None:
         _checkpoint(program, self.paths)
@@ -104,7 +105,3 @@ def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Cal
     finally:
         checkpointing._checkpoint_without_reentrant_generator = begin
         checkpointing.CheckpointFunction = reentrant  # type: ignore[misc]
-
-
-def _overlap(a: str, b: str) -> bool:
-    return a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
