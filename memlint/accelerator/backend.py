@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -12,10 +12,13 @@ from memlint.accelerator import accumulation, data_dependent, lazy_imports, shap
 from memlint.accelerator.device import META_KEYS, NAME, allocate, entry_of, real, set_geometry, strides
 from memlint.accelerator.dispatch import fallback, run
 from memlint.accelerator.kernel import Kernel, kernel_of
-from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement
+from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement, overload
+from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from torch._ops import OpOverload
 
 _NAMES = """
     _fused_rms_norm _stack add.Scalar addr all.dims any.dims clone constant_pad_nd empty_like div.Scalar linalg__powsum
@@ -95,6 +98,22 @@ def _as_strided_in_place(x: torch.Tensor, size: Any, stride: Any, storage_offset
     return x
 
 
+_NESTED = (
+    "_nested_tensor_from_tensor_list", "_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
+)  # fmt: skip
+"""Ops that make nested tensors of the older, strided layout. PyTorch's C++ asks each for its sizes with kernels that
+only CPU and CUDA have, also where it cannot raise: that would end the process. Those of layout torch.jagged are made
+of ordinary tensors by PyTorch's Python and need nothing here."""
+
+
+def _refuse_nested(*_: Any, **__: Any) -> NoReturn:
+    raise TraceError(
+        "nested tensors of layout torch.strided cannot be traced, nor attention on those of layout torch.jagged, "
+        "which makes them",
+        "Use layout=torch.jagged, and padded tensors with a mask for attention.",
+    )
+
+
 def _register() -> None:
     everything.fallback(fallback, KEY)
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -107,13 +126,15 @@ def _register() -> None:
     direct |= dict.fromkeys(f"aten::{n}" for n in existing)
     for name in direct:
         as_one_kernel(name.removeprefix("aten::"))
-    for op, function in (
+    functions: tuple[tuple[OpOverload, Callable[..., Any]], ...] = (
         (_ADD, accumulation.add),
         (_TO_COPY.op, _to_copy),
         (_EMPTY.op, empty),
         (_EMPTY_STRIDED.op, empty_strided),
         (_AS_STRIDED_, _as_strided_in_place),
-    ):
+        *((overload(name), _refuse_nested) for name in _NESTED),
+    )
+    for op, function in functions:
         implement(op, KEY, function)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,12 +13,13 @@ from memlint.accelerator.device import (
     NAME,
     allocate,
     contiguous,
-    real,
+    like,
     real_device_of,
     reshape_storage,
     set_geometry,
+    strides,
 )
-from memlint.accelerator.inference import geometries, infer_anew, materialize
+from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import kernel
 from memlint.accelerator.routing import count_true
@@ -53,8 +55,8 @@ def _nonzero(x: Tensor) -> Tensor:
 
 @kernel("masked_select")
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
-    shape = torch.broadcast_shapes(x.shape, mask.shape)
-    count = count_true(mask, "masked_select()") * (torch.Size(shape).numel() // max(mask.numel(), 1))
+    numel = math.prod(torch.broadcast_shapes(x.shape, mask.shape))
+    count = count_true(mask, "masked_select()") * (numel // max(mask.numel(), 1))
     return allocate((count,), (1,), x.dtype)
 
 
@@ -76,7 +78,7 @@ def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
     return materialize(infer_anew(kernel_of(aten.index.Tensor), (x, indices), {}))
 
 
-def _unique(op: Any, *, dimension: int | None = None) -> None:
+def _register_unique(op: Any, *, dimension: int | None = None) -> None:
     """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
 
     def unique(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -98,11 +100,11 @@ def _unique(op: Any, *, dimension: int | None = None) -> None:
     kernel(op._schema.name.removeprefix("aten::"))(unique)
 
 
-_unique(aten._unique.default)
-_unique(aten._unique2.default)
-_unique(aten.unique_dim.default, dimension=1)
-_unique(aten.unique_dim_consecutive.default, dimension=1)
-_unique(aten.unique_consecutive.default, dimension=3)
+_register_unique(aten._unique.default)
+_register_unique(aten._unique2.default)
+_register_unique(aten.unique_dim.default, dimension=1)
+_register_unique(aten.unique_dim_consecutive.default, dimension=1)
+_register_unique(aten.unique_consecutive.default, dimension=3)
 
 
 @kernel("repeat_interleave.Tensor")
@@ -143,8 +145,7 @@ def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> T
 def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> Tensor:
     if memory_format is None and tuple(size) == x.shape:
         return x  # with the strides it has
-    shape = real.empty(size, device="meta", memory_format=memory_format or torch.contiguous_format)
-    reshape_storage(x, shape.shape, shape.stride())
+    reshape_storage(x, size, strides(size, memory_format or torch.contiguous_format))
     return x
 
 
@@ -161,72 +162,48 @@ def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
 
 
 @kernel("multinomial")
-def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> Tensor:
-    return allocate(
-        (*x.shape[:-1], num_samples),
-        geometries(real.empty((*x.shape[:-1], num_samples), device="meta")).stride,
-        torch.int64,
-    )
+def _multinomial(x: Tensor, num_samples: int, *_: Any, **__: Any) -> Tensor:
+    return contiguous((*x.shape[:-1], num_samples), torch.int64)
 
 
 @kernel("set_.source_Storage_storage_offset")
-def _set_storage_offset(x: Tensor, storage: torch.UntypedStorage, offset: int, size: Any, stride: Any = ()) -> Tensor:
+def _set(x: Tensor, storage: torch.UntypedStorage, offset: Any, size: Any, stride: Any = ()) -> Tensor:
     set_geometry(META_KEYS, x, storage, offset, size, stride)
     return x
 
 
 @kernel("set_.source_Tensor")
 def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
-    set_geometry(META_KEYS, x, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
-    return x
+    return _set(x, source.untyped_storage(), source.storage_offset(), source.shape, source.stride())
 
 
 @kernel("set_.source_Storage")
 def _set_storage(x: Tensor, storage: torch.UntypedStorage) -> Tensor:
-    set_geometry(META_KEYS, x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
-    return x
+    return _set(x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
 
 
 @kernel("set_")
 def _set_empty(x: Tensor) -> Tensor:
-    set_geometry(META_KEYS, x, allocate((0,), (1,), x.dtype).untyped_storage(), 0, (0,), (1,))
-    return x
+    return _set(x, allocate((0,), (1,), x.dtype).untyped_storage(), 0, (0,), (1,))
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
-def _ctc_loss(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    zero_infinity: bool = False,
-) -> tuple[Tensor, Tensor]:
+def _ctc_loss(log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, *_: Any) -> Any:
     steps, batch = log_probs.shape[:2]
     if isinstance(target_lengths, Tensor):
         known = values.content(target_lengths)
         longest = int(known.max()) if known is not None else targets.shape[-1]
     else:
         longest = max(target_lengths, default=0)
-    states = 2 * longest + 1
     # LossCTC.cu keeps alpha over every step and state for the backward.
-    alpha = allocate((batch, steps, states), (steps * states, states, 1), log_probs.dtype)
-    return allocate((batch,), (1,), log_probs.dtype), alpha
+    alpha = contiguous((batch, steps, 2 * longest + 1), log_probs.dtype)
+    return contiguous((batch,), log_probs.dtype), alpha
 
 
 @kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
-def _ctc_loss_backward(
-    grad: Tensor,
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
-    loss: Tensor,
-    alpha: Tensor,
-    blank: int,
-    zero_infinity: bool = False,
-) -> Tensor:
+def _ctc_loss_backward(grad: Tensor, log_probs: Tensor, *rest: Any) -> Tensor:
+    alpha = rest[4]
     beta = allocate(alpha.shape, alpha.stride(), alpha.dtype)
-    grad_input = allocate(log_probs.shape, real.empty(log_probs.shape, device="meta").stride(), log_probs.dtype)
+    grad_input = like(log_probs)
     del beta
     return grad_input

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from memlint.accelerator import index_range, state
+from memlint.accelerator import state
 from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, reshape_storage
 from memlint.accelerator.inference import Shape, describe, infer_described, materialize
 from memlint.accelerator.kernel import Kernel, kernel_of
 from memlint.accelerator.propagation import follow
+from memlint.accelerator.values import refuse_out_of_range
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload
@@ -66,7 +67,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
         if now.calls is not None:
             now.calls.with_arguments(kernel, as_called, kwargs, key if cacheable else None, tensors)
         if kernel.reads_at_index:
-            index_range.refuse_out_of_range(kernel.packet, args)
+            refuse_out_of_range(kernel.packet, args)
         if kernel.hand_written is None:
             check_devices(kernel, tensors)
         result = _take(kernel, args, kwargs, tensors, key if cacheable else None)

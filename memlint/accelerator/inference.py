@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch._decomp import decomposition_table
 
 from memlint.accelerator.device import allocate, real
-from memlint.accelerator.foreach import distinct_positions
 from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
@@ -171,3 +170,55 @@ def materialize(shapes: Any) -> Any:
     if isinstance(shapes, list):
         return tuple(materialize(s) for s in shapes)
     return shapes
+
+
+# Kernels over lists: what happens at one position does not depend on the others. A model has thousands of parameters of
+# a dozen shapes, so shapes are inferred for one position of each kind.
+
+
+class Distinct(NamedTuple):
+    """The arguments of a `_foreach_` kernel, with lists that have one position of each kind."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    kinds: list[int]
+    """For each position of the lists as they were, the position of the shortened ones that is like it."""
+
+    def spread(self, results: list[Any]) -> list[Any]:
+        """A list over the shortened lists' positions as one over all."""
+        return [results[kind] for kind in self.kinds]
+
+
+def distinct_positions(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Distinct | None:
+    """The positions that differ in geometry or numbers; None where all do, or they depend on each other."""
+    values = (*args, *kwargs.values())
+    lists = [value for value in values if isinstance(value, (list, tuple))]
+    if len({len(each) for each in lists}) != 1 or any(isinstance(value, Tensor) for value in values):
+        return None
+    first: dict[Any, int] = {}
+    kinds: list[int] = []
+    chosen: list[int] = []
+    for index, position in enumerate(zip(*lists, strict=True)):
+        properties = tuple(map(_properties, position))
+        if None in properties:
+            return None
+        kind = first.setdefault(properties, len(chosen))
+        if kind == len(chosen):
+            chosen.append(index)
+        kinds.append(kind)
+    if len(chosen) == len(kinds):
+        return None
+
+    def shortened(value: Any) -> Any:
+        return [value[index] for index in chosen] if isinstance(value, (list, tuple)) else value
+
+    return Distinct(tuple(map(shortened, args)), {name: shortened(value) for name, value in kwargs.items()}, kinds)
+
+
+def _properties(value: Any) -> Any:
+    """What a result can depend on; None if that does not show."""
+    if isinstance(value, Tensor):
+        if not value.dim() and real.is_cpu(value):
+            return None  # it may be a Python number, which promotes differently
+        return value.shape, value.stride(), value.dtype
+    return (value.__class__, value) if isinstance(value, (bool, int, float, complex)) else None

@@ -38,14 +38,11 @@ class _StandIn(ModuleType):
         return fn if fn is not None else lambda f: f
 
     @staticmethod
-    def assume_constant_result(fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Nothing is compiled here, so no result is folded."""
+    def assume_constant_result(fn: Any) -> Any:
+        """There is no graph, so no result is folded into one and no function is allowed in one."""
         return fn
 
-    @staticmethod
-    def allow_in_graph(fn: Any) -> Any:
-        """There is no graph to allow it in."""
-        return fn
+    allow_in_graph = assume_constant_result
 
     @staticmethod
     def graph_break(*_: Any, **__: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 
@@ -43,7 +44,7 @@ class Ledger:
         if counted:
             self.events.append(number)
             self.event_nodes.append(self.node)
-        return Entry(self, number, host=host, counted=counted)
+        return Entry(self, number, host, counted)
 
     def size(self, number: int) -> tuple[int, int, int]:
         """Bytes of a storage, and the least and the most that they may be."""
@@ -64,53 +65,38 @@ class Ledger:
         self.event_nodes.append(self.node)
 
 
+@dataclass(slots=True, eq=False)
 class Entry:
     """One storage's line in a Ledger. It hangs on the Python object of the storage and dies with it.
 
     PyTorch keeps that object for as long as the C++ storage lives, so deletion of the entry is the storage's death.
     """
 
-    __slots__ = (
-        "_nonzeros",
-        "choices",
-        "counted",
-        "expected",
-        "host",
-        "ledger",
-        "likely",
-        "number",
-        "shadow",
-        "uniform",
-        "uniform_dtype",
-    )
-
-    def __init__(self, ledger: Ledger, number: int, *, host: bool, counted: bool) -> None:
-        self.ledger = ledger
-        self.number = number
-        self.host = host
-        self.counted = counted
-        self.shadow: Any = None
-        """The storage's real content as a CPU tensor of bytes, where it is known and small."""
-        self.uniform: Any = None
-        """The number that every element has, where one is known."""
-        self.uniform_dtype: Any = None
-        """The dtype of those elements; a view may read the same bytes as another."""
-        self.likely: Any = None
-        """What a read gives in an ordinary run although the value is not known."""
-        self._nonzeros: int | None = None
-        self.choices: int | None = None
-        """How many values the elements have, where they are indices picked among so many entries."""
-        self.expected: int | None = None
-        """How many elements of a mask are taken to be true."""
+    ledger: Ledger
+    number: int
+    host: bool
+    counted: bool
+    """Whether its birth is an event."""
+    shadow: Any = None
+    """The storage's real content as a CPU tensor of bytes, where it is known and small."""
+    uniform: Any = None
+    """The number that every element has, where one is known."""
+    uniform_dtype: Any = None
+    """The dtype of those elements; a view may read the same bytes as another."""
+    likely: Any = None
+    """What a read gives in an ordinary run although the value is not known."""
+    num_choices: int | None = None
+    """How many values the elements have, where they are indices picked among so many entries."""
+    num_true: int | None = None
+    """How many elements of a mask are taken to be true."""
 
     @property
     def nonzeros(self) -> int | None:
         """Upper bound on elements that are not zero, where one is known."""
-        return self._nonzeros
+        return self.ledger.nonzeros.get(self.number)
 
     @nonzeros.setter
     def nonzeros(self, bound: int | None) -> None:
-        self._nonzeros = bound
         if bound is not None:
             self.ledger.nonzeros[self.number] = bound
         else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import entry_of, real
-from memlint.accelerator.routing import follow_choices
+from memlint.accelerator.routing import follow_routing
 from memlint.accelerator.values import (
     MAX_SHADOW,
     content,
@@ -28,10 +28,11 @@ from memlint.accelerator.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 _OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
 """In-place ops whose result does not depend on what was there."""
@@ -55,7 +56,7 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
     made = [t for t in outputs if is_known_kind(t)]
     if not made:
         return
-    follow_choices(kernel, args, inputs, made)
+    follow_routing(kernel, args, inputs, made)
     written = bool(kernel.written) or kernel.packet == "_copy_from"
     if kernel.is_random:
         if written:
@@ -67,17 +68,16 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
     bound = _bound_after_part(made[0]) if partly else _bound_after(kernel, args, inputs, made[0])
     _note_nonzeros(made[0], bound, written=written)
     value = _shared_value(kernel, args, kwargs, inputs, made)
-    if partly and value is not None and value != uniform_value(made[0]):
-        _spell_out(made[0])
-    if value is not None and make_uniform(made[0], value):
-        return
     if value is not None:
+        if partly and value != uniform_value(made[0]):
+            _spell_out(made[0])
+        make_uniform(made[0], value)
         return
     computable = _may_compute(kernel, args, kwargs, made)
     if computable and written:
         for t in made:
             _spell_out(t)
-    if not (computable and _compute(kernel, (args, kwargs), made)):
+    if not (computable and _compute(kernel, args, kwargs, made)):
         if written:
             for t in made:
                 forget(t)
@@ -139,15 +139,11 @@ def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:
 def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], values: dict[int, Any]) -> Any:
     """Run an elementwise op on one element; `values` are those of the tensors by identity."""
 
-    def stand_in(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return real.full((), values[id(value)], dtype=value.dtype, device="cpu")
-        if isinstance(value, (list, tuple)):
-            return [stand_in(v) for v in value]
-        return torch.device("cpu") if isinstance(value, torch.device) else value
+    def stand_in(tensor: Tensor) -> Tensor:
+        return real.full((), values[id(tensor)], dtype=tensor.dtype, device="cpu")
 
     try:
-        result = kernel.op(*[stand_in(a) for a in args], **{k: stand_in(v) for k, v in kwargs.items()})
+        result = kernel.op(*_replaced(args, stand_in), **{k: _replaced(v, stand_in) for k, v in kwargs.items()})
     except (RuntimeError, NotImplementedError):
         return None  # no CPU kernel for these operands
     return result.item() if isinstance(result, Tensor) and result.numel() == 1 else None
@@ -156,7 +152,7 @@ def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], val
 # --- whole contents --------------------------------------------------------------------------------------------------
 
 
-class _Unknown(Exception):  # noqa: N818 - not an error, but the end of a search
+class _UnknownError(Exception):
     """An operand's value is not known."""
 
 
@@ -191,20 +187,23 @@ def _overwritten(kernel: Kernel) -> frozenset[int | str]:
     return frozenset()
 
 
-def _compute(kernel: Kernel, arguments: Arguments, made: list[Tensor]) -> bool:
+def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made: list[Tensor]) -> bool:
     """Carry the op out on known operands and remember the result; false where that cannot be done."""
-    args, kwargs = arguments
     if kernel.name == _SCATTER and content(args[0]) is None and not _is_permutation(*args[:3]):
         return False
     blank = _overwritten(kernel)
+
+    def on_host(name: int | str, value: Any) -> Any:
+        return _replaced(value, functools.partial(_real_value, blank=name in blank))
+
     try:
-        host_args = [_on_host(value, blank=index in blank) for index, value in enumerate(args)]
-        host_kwargs = {name: _on_host(value, blank=name in blank) for name, value in kwargs.items()}
+        host_args = [on_host(index, value) for index, value in enumerate(args)]
+        host_kwargs = {name: on_host(name, value) for name, value in kwargs.items()}
         if kernel.packet == "_copy_from":
             result: Any = [host_args[0].to(made[0].dtype)]
         else:
             result = kernel.op(*host_args, **host_kwargs)
-    except (_Unknown, RuntimeError, NotImplementedError):
+    except (_UnknownError, RuntimeError, NotImplementedError):
         return False  # not known, no CPU kernel, or data that an earlier assumption made impossible
     if kernel.written and kernel.packet != "_copy_from":
         result = kernel.written_of(host_args, host_kwargs)
@@ -224,17 +223,22 @@ def _is_permutation(target: Tensor, dim: int, index: Tensor) -> bool:
     return bool((known.sort(dim)[0].diff(dim=dim) == 1).all())
 
 
-def _on_host(value: Any, *, blank: bool) -> Any:
-    """An argument with its known value, in memory of its own; what will be overwritten need not be known."""
+def _real_value(tensor: Tensor, *, blank: bool) -> Tensor:
+    """A tensor with its known value, in memory of its own; what will be overwritten need not be known."""
+    known = content(tensor)
+    if known is not None:
+        return known.clone() if is_known_kind(tensor) else known
+    if not blank:
+        raise _UnknownError
+    return real.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+
+
+def _replaced(value: Any, real_of: Callable[[Tensor], Tensor]) -> Any:
+    """`value` with its tensors replaced, and its devices by the CPU."""
     if isinstance(value, Tensor):
-        known = content(value)
-        if known is not None:
-            return known.clone() if is_known_kind(value) else known
-        if not blank:
-            raise _Unknown
-        return real.empty(value.shape, dtype=value.dtype, device="cpu")
+        return real_of(value)
     if isinstance(value, (list, tuple)):
-        return [_on_host(v, blank=blank) for v in value]
+        return [_replaced(v, real_of) for v in value]
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
 

@@ -7,7 +7,7 @@ docs/extending.md for when to use which. Ops are named as in `overload`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 Function = Callable[..., Any]
-Decorator = Callable[[Function], Function]
+F = TypeVar("F", bound=Function)
 KEY = "PrivateUse1"
 everything = torch.library.Library("_", "IMPL")
 library = torch.library.Library("aten", "IMPL")
@@ -38,10 +38,10 @@ def implement(op: OpOverload, key: str, function: Function) -> None:
     library.impl(op._schema.name.split("::")[-1] + suffix, function, key, allow_override=True)
 
 
-def kernel(*names: str) -> Decorator:
+def kernel(*names: str) -> Callable[[F], F]:
     """Carry these ops out as one kernel by the decorated function: it allocates what they return."""
 
-    def register(function: Function) -> Function:
+    def register(function: F) -> F:
         for name in names:
             packet, _, rest = name.partition(".")
             enter_hand_written(f"aten.{packet}.{rest or 'default'}", function)
@@ -52,10 +52,10 @@ def kernel(*names: str) -> Decorator:
     return register
 
 
-def composite(*names: str) -> Decorator:
+def composite(*names: str) -> Callable[[F], F]:
     """Carry these ops out by the decorated function, which calls others and which autograd looks into."""
 
-    def register(function: Function) -> Function:
+    def register(function: F) -> F:
         for name in names:
             for key in (KEY, f"Autograd{KEY}"):
                 implement(overload(name), key, function)

@@ -25,32 +25,32 @@ _KEEPS = frozenset(("clone", "_to_copy", "index_select", "gather", "index", "cat
 _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
 
 
-def follow_choices(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
+def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
     """Keep track of how many values indices have, and of the share of them that masks select."""
     packet = kernel.packet
     target = made[-1]
     entry = entry_of(target)
     if packet in _PICKS and inputs and target.dtype is torch.int64 and inputs[0].dim():
-        entry.choices = inputs[0].shape[_dimension(packet, args)]
+        entry.num_choices = inputs[0].shape[_dimension(packet, args)]
     elif not inputs or not is_known_kind(inputs[0]):
         return
     elif packet == "eq":
-        choices = entry_of(inputs[0]).choices
+        choices = entry_of(inputs[0]).num_choices
         if choices:
-            entry.expected = -(-target.numel() // choices)
+            entry.num_true = -(-target.numel() // choices)
     else:
         source = entry_of(inputs[0])
         if packet in _KEEPS and not target.is_floating_point():
-            entry.choices = source.choices
-        if packet in _KEEPS_MASK and source.expected is not None:
-            entry.expected = min(source.expected, target.numel())
+            entry.num_choices = source.num_choices
+        if packet in _KEEPS_MASK and source.num_true is not None:
+            entry.num_true = min(source.num_true, target.numel())
 
 
 def _dimension(packet: str, args: tuple[Any, ...]) -> int:
     """The dimension that an op picks along; the last by default."""
     position = 2 if packet in ("topk", "kthvalue") else 1
-    given = args[position] if len(args) > position else -1
-    return given if isinstance(given, int) and not isinstance(given, bool) else -1
+    dim = args[position] if len(args) > position else -1
+    return dim if isinstance(dim, int) and not isinstance(dim, bool) else -1
 
 
 def count_true(mask: Tensor, what: str) -> int:
@@ -66,8 +66,8 @@ def count_true(mask: Tensor, what: str) -> int:
         return mask.numel() if entry.uniform else 0
     total = mask.untyped_storage().nbytes() // mask.element_size()
     shape = list(mask.shape)
-    if entry.expected is not None:
-        count = min(-(-entry.expected * mask.numel() // max(total, 1)), mask.numel())
+    if entry.num_true is not None:
+        count = min(-(-entry.num_true * mask.numel() // max(total, 1)), mask.numel())
         state.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
         return count
     if entry.nonzeros is None:

@@ -20,6 +20,7 @@ _GRU_WORKSPACE = 5
     "_sample_dirichlet",
     "_masked_softmax",
     "_standard_gamma",  # the last has a meta kernel from torch 2.13 on
+    "batch_norm_elemt",
 )
 def _like_first(x: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(x)
@@ -30,7 +31,10 @@ def _like_gradient(grad: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(grad)
 
 
-@kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward")
+@kernel(
+    "multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward",
+    "batch_norm_backward_elemt",
+)  # fmt: skip
 def _like_input(grad: Tensor, x: Tensor, *_: Any, **__: Any) -> Tensor:
     return like(x)
 
@@ -41,10 +45,9 @@ def _writes_outputs(*_: Any) -> None:
 
 
 @kernel(
-    "fake_quantize_per_tensor_affine_cachemask",
-    "fake_quantize_per_channel_affine_cachemask",
+    "fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask",
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-)
+)  # fmt: skip
 def _fake_quantize(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return like(x), like(x, torch.bool)
 
@@ -57,25 +60,15 @@ def _geqrf(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @kernel(
-    "_fused_sgd_",
-    "_fused_sgd_.tensor_lr",
-    "_fused_adagrad_",
-    "_fused_adagrad_.tensor_lr",
-    "_fused_adam_.tensor_lr",
+    "_fused_sgd_", "_fused_sgd_.tensor_lr", "_fused_adagrad_", "_fused_adagrad_.tensor_lr", "_fused_adam_.tensor_lr",
     "_fused_adamw_.tensor_lr",
-)
+)  # fmt: skip
 def _fused_step(*_: Any, **__: Any) -> None:
     """One kernel for a whole list of parameters; it allocates nothing."""
 
 
 @kernel("_thnn_fused_gru_cell")
-def _gru_cell(
-    input_gates: Tensor,
-    hidden_gates: Tensor,
-    hx: Tensor,
-    input_bias: Tensor | None = None,
-    hidden_bias: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+def _gru_cell(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *_biases: Any) -> tuple[Tensor, Tensor]:
     workspace = contiguous((hx.shape[0], hx.shape[1] * _GRU_WORKSPACE), hx.dtype)
     return like(hx), workspace
 
@@ -95,32 +88,14 @@ def _batch_norm_stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return contiguous((x.shape[1],), dtype), contiguous((x.shape[1],), dtype)
 
 
-@kernel("batch_norm_elemt")
-def _batch_norm_elemt(x: Tensor, *_: Any) -> Tensor:
-    return like(x)
-
-
 @kernel("batch_norm_gather_stats_with_counts")
 def _batch_norm_gather(x: Tensor, mean: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return contiguous((x.shape[1],), mean.dtype), contiguous((x.shape[1],), mean.dtype)
 
 
 @kernel("batch_norm_backward_reduce")
-def _batch_norm_backward_reduce(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    invstd: Tensor,
-    weight: Tensor | None,
-    input_g: bool,
-    weight_g: bool,
-    bias_g: bool,
-) -> tuple[Tensor | None, ...]:
-    sums = [contiguous((x.shape[1],), mean.dtype) if input_g else None for _ in range(2)]
+def _batch_norm_backward_reduce(grad: Tensor, x: Tensor, mean: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
+    _invstd, weight, input_g, weight_g, bias_g = rest
     dtype = mean.dtype if weight is None else weight.dtype
-    return *sums, *(contiguous((x.shape[1],), dtype) if wanted else None for wanted in (weight_g, bias_g))
-
-
-@kernel("batch_norm_backward_elemt")
-def _batch_norm_backward_elemt(grad: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return like(x)
+    results = (mean.dtype, input_g), (mean.dtype, input_g), (dtype, weight_g), (dtype, bias_g)
+    return tuple(contiguous((x.shape[1],), dtype) if is_needed else None for dtype, is_needed in results)

@@ -7,7 +7,9 @@ dense kernels, and run here as they are; the others are in `sparse_kernels`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 
@@ -15,7 +17,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
 from memlint.accelerator.kernel import Kernel, kernel_of
-from memlint.accelerator.registration import KEY, Decorator, Function, everything, implement, overload
+from memlint.accelerator.registration import KEY, F, Function, everything, implement, overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -56,24 +58,18 @@ COMPOSED = frozenset(_NAMES.split())
 """Ops whose sparse kernels for CPU and CUDA are one function in aten/src/ATen/native/native_functions.yaml (torch 2.13)
 and look at no values themselves. An in-place op goes with its functional form."""
 
-FROM_DENSE = (
-    "_to_sparse",
-    "_to_sparse.sparse_dim",
-    "_to_sparse_csr",
-    "_to_sparse_csc",
-    "_to_sparse_bsr",
-    "_to_sparse_bsc",
-)
+_FROM_DENSE = "_to_sparse _to_sparse.sparse_dim _to_sparse_csr _to_sparse_csc _to_sparse_bsr _to_sparse_bsc"
+FROM_DENSE = _FROM_DENSE.split()
 """Ops on dense tensors that compose others in the same way."""
 
 HAND_WRITTEN: dict[tuple[str, str], Function] = {}
 """Kernels by dispatch key and name of the op."""
 
 
-def sparse_kernel(family: Family, *names: str) -> Decorator:
+def sparse_kernel(family: Family, *names: str) -> Callable[[F], F]:
     """Carry these ops out on tensors of `family` by the decorated function: see `registration.kernel`."""
 
-    def register(function: Function) -> Function:
+    def register(function: F) -> F:
         for name in names:
             HAND_WRITTEN[family.key, name] = function
         return function
@@ -121,26 +117,15 @@ def is_host(tensor: Tensor) -> bool:
 def coo(indices: Tensor, values: Tensor, size: Sequence[int], *, coalesced: bool) -> Tensor:
     """A COO tensor of these very parts."""
     sparse_dim = indices.shape[0]
-    made: Tensor = aten._sparse_coo_tensor_with_dims_and_tensors.default(
-        sparse_dim,
-        len(size) - sparse_dim,
-        size,
-        indices,
-        values,
-        dtype=values.dtype,
-        layout=torch.sparse_coo,
-        device=DEVICE,
-        is_coalesced=coalesced,
-    )
-    return made
+    options = {"dtype": values.dtype, "layout": torch.sparse_coo, "device": DEVICE, "is_coalesced": coalesced}
+    make: Callable[..., Tensor] = aten._sparse_coo_tensor_with_dims_and_tensors.default
+    return make(sparse_dim, len(size) - sparse_dim, size, indices, values, **options)
 
 
 def compressed(layout: torch.layout, parts: Sequence[Tensor], size: Sequence[int]) -> Tensor:
     """A compressed tensor of these very parts: compressed indices, plain indices, values."""
-    made: Tensor = aten._sparse_compressed_tensor_unsafe.default(
-        *parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE
-    )
-    return made
+    make: Callable[..., Tensor] = aten._sparse_compressed_tensor_unsafe.default
+    return make(*parts, size, dtype=parts[2].dtype, layout=layout, device=DEVICE)
 
 
 _set_data = torch.Tensor.data.__set__  # type: ignore[attr-defined]  # the facade replaces the attribute
@@ -158,21 +143,30 @@ def become(tensor: Tensor, other: Tensor) -> Tensor:
 # --- kernels
 
 
-def launch(op: OpOverload, inputs: Sequence[Tensor], make: Callable[[], Tensor]) -> Tensor:
-    """Show the observers one kernel, `make`, that reads `inputs`; its parts stand for a sparse tensor."""
+@contextlib.contextmanager
+def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
+    """Show the observers one kernel, the block, that reads `inputs`; its parts stand for a sparse tensor.
+
+    The block calls what it is given with its result, and gets that back.
+    """
     kernel, observers = _kernel_of(op), state.current.observers
+    outputs: list[Tensor] = []
+
+    def made(result: Tensor) -> Tensor:
+        outputs.extend(parts_of(result))
+        return result
+
     for observer in observers:
         observer.started(kernel)
     try:
-        result = make()
+        yield made
     except BaseException:
         for observer in observers:
             observer.failed()
         raise
     read = [part for t in inputs for part in parts_of(t)]
     for observer in observers:
-        observer.finished(read, list(parts_of(result)))
-    return result
+        observer.finished(read, outputs)
 
 
 _sparse_kernels: dict[OpOverload, Kernel] = {}
@@ -194,9 +188,7 @@ def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
             yield from _tensors(a)
 
 
-_MIXES_DEVICES = frozenset(
-    ["copy_", "copy_sparse_to_sparse_", "_sparse_coo_tensor_with_dims_and_tensors", "resize_as_sparse_"]
-)
+_MIXES_DEVICES = ("copy_", "copy_sparse_to_sparse_", "_sparse_coo_tensor_with_dims_and_tensors", "resize_as_sparse_")
 
 
 def _enter(op: OpOverload, args: Sequence[Any]) -> None:
@@ -234,25 +226,17 @@ def _hand_written(op: OpOverload, function: Callable[..., Any]) -> Callable[...,
     return call
 
 
-def _unsupported(family: Family) -> Callable[..., Any]:
-    def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(
-            f"{op.name()} on {family.title} tensors cannot be traced: what CUDA allocates in it is not known. "
-            "Convert the tensor with .to_dense() before this call, or report the operator."
-        )
-
-    return fallback
-
-
-def _refused(op: OpOverload, family: Family) -> Callable[..., Any]:
-    refuse = _unsupported(family)
-    return lambda *args, **kwargs: refuse(op, *args, **kwargs)
+def _refuse(family: Family, op: OpOverload, *_: Any, **__: Any) -> NoReturn:
+    raise NotImplementedError(
+        f"{op.name()} on {family.title} tensors cannot be traced: what CUDA allocates in it is not known. "
+        "Convert the tensor with .to_dense() before this call, or report the operator."
+    )
 
 
 def register() -> None:
     """Put every sparse kernel in PyTorch's dispatcher."""
     for family in (COO, COMPRESSED):
-        everything.fallback(_unsupported(family), family.key)
+        everything.fallback(partial(_refuse, family), family.key)
         names = torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name)
         for name in (n.removeprefix("aten::") for n in names if n.startswith("aten::")):
             op, packet = overload(name), name.partition(".")[0]
@@ -262,7 +246,7 @@ def register() -> None:
             elif packet in COMPOSED or packet.rstrip("_") in COMPOSED:
                 implement(op, family.key, _composed(op, family.like))
             else:
-                implement(op, family.key, _refused(op, family))
+                implement(op, family.key, partial(_refuse, family, op))
     for name in FROM_DENSE:
         op = overload(name)
         implement(op, KEY, _composed(op, DispatchKey.CPU))

@@ -20,7 +20,7 @@ from memlint.accelerator.sparse import (
     become,
     compressed,
     coo,
-    launch,
+    launched,
     parts_of,
     sparse_kernel,
 )
@@ -42,12 +42,9 @@ def int64s(count: int) -> Tensor:
 
 def written(op: OpOverload, out: Tensor, *inputs: Tensor) -> Tensor:
     """A kernel that writes `out`, a strided tensor, and takes nothing."""
-
-    def make() -> Tensor:
+    with launched(op, *inputs) as made:
         values.forget(out)
-        return out
-
-    return launch(op, inputs, make)
+        return made(out)
 
 
 def num_elements(x: Tensor) -> int:
@@ -94,8 +91,7 @@ def _coalesce(x: Tensor) -> Tensor:
     known = values.content(indices)
     merged = _merge(x, known, values.content(elements))
     kept = _kept(x, count) if merged is None else merged._nnz()
-
-    def make() -> Tensor:
+    with launched(aten._coalesce.default, x) as made:
         _flatten(indices)
         flat, order, first = int64s(count), int64s(count), int64s(count)
         int64s(2 * count)  # thrust::sort_by_key with an order of its own is a merge sort: a second copy of both arrays
@@ -107,9 +103,7 @@ def _coalesce(x: Tensor) -> Tensor:
             values.remember(new_indices, merged.indices())
             if values.content(elements) is not None:
                 values.remember(new_values, merged.values())
-        return coo(new_indices, new_values, x.shape, coalesced=True)
-
-    return launch(aten._coalesce.default, [x], make)
+        return made(coo(new_indices, new_values, x.shape, coalesced=True))
 
 
 def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor | None:
@@ -172,14 +166,11 @@ def _add_to_dense(x: Tensor, y: Tensor, out: Tensor) -> Tensor:
         aten.copy_.default(out, x)
     if not elements.numel():
         return out
-
-    def make() -> Tensor:
+    with launched(aten.add.out, x, y) as made:
         if not aten.is_coalesced.default(y):
             _flatten(indices)
         values.forget(out)
-        return out
-
-    launch(aten.add.out, [x, y], make)
+        made(out)
     if before is not None and before + elements.numel() < out.numel():
         entry_of(out).nonzeros = before + elements.numel()
     return out
@@ -198,7 +189,8 @@ def _add_compressed(x: Tensor, y: Tensor, *, alpha: Any = 1) -> Any:
         state.assume(f"the sum of two sparse tensors of shape {list(x.shape)} is taken to have the elements of both")
         count = min(num_elements(x) + num_elements(y), x.numel())
     dtype = torch.result_type(x, y)
-    return launch(aten.add.Tensor, [x, y], lambda: compressed_of(x, x.shape, count, dtype))
+    with launched(aten.add.Tensor, x, y) as made:
+        return made(compressed_of(x, x.shape, count, dtype))
 
 
 @sparse_kernel(COMPRESSED, "add.out")
@@ -232,8 +224,7 @@ def _turned(op: OpOverload, x: Tensor, layout: torch.layout) -> Tensor:
         raise NotImplementedError(f"{op.name()} of a tensor of layout {x.layout} cannot be traced")
     known = pattern(x)
     lines = x.shape[-1 if layout is torch.sparse_csc else -2]
-
-    def make() -> Tensor:
+    with launched(op, x) as made:
         parts = [contiguous((*first.shape[:-1], lines + 1), first.dtype)]
         parts += [contiguous(p.shape, p.dtype) for p in (second, elements)]
         int64s(2 * second.numel())  # the order of its elements, and what sorts them
@@ -241,9 +232,7 @@ def _turned(op: OpOverload, x: Tensor, layout: torch.layout) -> Tensor:
             ordered = known.to_sparse_csc() if layout is torch.sparse_csc else known.to_sparse_csr()
             for part, value in zip(parts[:2], parts_of(ordered)[:2], strict=True):
                 values.remember(part, value)
-        return compressed(layout, parts, x.shape)
-
-    return launch(op, [x], make)
+        return made(compressed(layout, parts, x.shape))
 
 
 @sparse_kernel(COMPRESSED, "_to_sparse_csr")
@@ -273,14 +262,13 @@ def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
         count = min(num_elements(x), num_elements(y))
     indices, elements = parts_of(x)
     dtype = torch.result_type(x, y)
-
-    def make() -> Tensor:
+    with launched(aten.mul.out, x, y) as made:
         # CUDA searches the shorter in the longer and makes the result at the size of the shorter, then narrows it.
         new_indices = contiguous((indices.shape[0], min(num_elements(x), num_elements(y))), torch.int64)
         new_values = contiguous((min(num_elements(x), num_elements(y)), *elements.shape[1:]), dtype)
-        return coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True)
-
-    return become(out, launch(aten.mul.out, [x, y], make))
+        product = made(coo(new_indices[:, :count], new_values[:count], x.shape, coalesced=True))
+    del new_indices, new_values
+    return become(out, product)
 
 
 @sparse_kernel(COO, "sparse_mask")
@@ -290,12 +278,9 @@ def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     x = coalesced_form(x)
     indices, elements = parts_of(mask)
     chosen = parts_of(x)[1].dtype
-
-    def make() -> Tensor:
+    with launched(aten.sparse_mask.default, x, mask) as made:
         copied = contiguous(indices.shape, torch.int64)
-        return coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask))
-
-    return launch(aten.sparse_mask.default, [x, mask], make)
+        return made(coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask)))
 
 
 # --- softmax, sums over dimensions, selection
@@ -314,13 +299,15 @@ def _softmax(x: Tensor, dim: int) -> Tensor:
 @sparse_kernel(COO, "_sparse_softmax", "_sparse_log_softmax")
 def _sparse_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     x = coalesced_form(x)
-    return launch(aten._sparse_softmax.default, [x], lambda: _softmax(x, dim))
+    with launched(aten._sparse_softmax.default, x) as made:
+        return made(_softmax(x, dim))
 
 
 @sparse_kernel(COO, "_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data")
 def _sparse_softmax_backward(grad: Tensor, output: Tensor, dim: int, x: Tensor) -> Tensor:
     grad, output = coalesced_form(grad), coalesced_form(output)
-    return launch(aten._sparse_softmax_backward_data.default, [grad, output], lambda: _softmax(output, dim))
+    with launched(aten._sparse_softmax_backward_data.default, grad, output) as made:
+        return made(_softmax(output, dim))
 
 
 @sparse_kernel(COO, "_sparse_sum_backward")
@@ -330,12 +317,11 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor
         grad = coalesced_form(grad)
     indices, elements = parts_of(x)
     dtype = parts_of(grad)[-1].dtype
-
-    def make() -> Tensor:
+    with launched(aten._sparse_sum_backward.default, grad, x) as made:
         new_values = contiguous(elements.shape, dtype)
-        return coo(contiguous(indices.shape, torch.int64), new_values, x.shape, coalesced=aten.is_coalesced.default(x))
-
-    return launch(aten._sparse_sum_backward.default, [grad, x], make)
+        return made(
+            coo(contiguous(indices.shape, torch.int64), new_values, x.shape, coalesced=aten.is_coalesced.default(x))
+        )
 
 
 @sparse_kernel(COO, "index_select")
@@ -349,19 +335,17 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
         if known is not None and chosen is not None:
             count = aten.index_select.default(known, dim, chosen)._nnz()
         else:
-            state.assume(
-                f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
-            )
-
-    def make() -> Tensor:
+            text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
+            state.assume(text)
+    with launched(aten.index_select.default, x, index) as made:
         shape = (count, *elements.shape[1:])
         if dim >= indices.shape[0]:
             shape = (count, *size[indices.shape[0] :])
-        return coo(
-            contiguous((indices.shape[0], count), torch.int64),
-            contiguous(shape, elements.dtype),
-            size,
-            coalesced=False,
+        return made(
+            coo(
+                contiguous((indices.shape[0], count), torch.int64),
+                contiguous(shape, elements.dtype),
+                size,
+                coalesced=False,
+            )
         )
-
-    return launch(aten.index_select.default, [x, index], make)

@@ -12,7 +12,7 @@ import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous
-from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launch, parts_of, sparse_kernel
+from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launched, parts_of, sparse_kernel
 from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, num_elements, pattern, written
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ def _sparse_times_dense(op: OpOverload, added: Tensor, sparse: Tensor, dense: Te
     sparse = coalesced_form(sparse)
     count = num_elements(sparse)
     _assume_workspace()
-
-    def make() -> Tensor:
+    with launched(op, added, sparse, dense) as made:
         result = contiguous((rows, columns), added.dtype) if out is None else out
         pointers = allocate((rows + 1,), (1,), torch.int32)
         allocate((count,), (1,), torch.int32)  # the rows as int32, until they are counted
@@ -65,9 +64,7 @@ def _sparse_times_dense(op: OpOverload, added: Tensor, sparse: Tensor, dense: Te
             copied = contiguous(dense.shape, dense.dtype)
         del pointers, column_indices, turned, copied
         values.forget(result)
-        return result
-
-    return launch(op, [added, sparse, dense], make)
+        return made(result)
 
 
 @sparse_kernel(COO, "addmm")
@@ -95,13 +92,10 @@ def _bmm(sparse: Tensor, dense: Tensor) -> Tensor:
     columns = dense.shape[2]
     sparse = coalesced_form(sparse)
     _assume_workspace()
-
-    def make() -> Tensor:
+    with launched(aten.bmm.default, sparse, dense) as made:
         result = allocate((batch, rows, columns), (rows * columns, 1, rows), dense.dtype)
         allocate((2 * num_elements(sparse),), (1,), torch.int32)  # rows and columns of every matrix
-        return result
-
-    return launch(aten.bmm.default, [sparse, dense], make)
+        return made(result)
 
 
 def _product_nnz(x: Tensor, y: Tensor) -> int:
@@ -122,8 +116,7 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
     x, y = coalesced_form(x), coalesced_form(y)
     count = _product_nnz(x, y)
     _assume_workspace()
-
-    def make() -> Tensor:
+    with launched(aten._sparse_sparse_matmul.default, x, y) as made:
         x_csr = allocate((x.shape[0] + 1 + num_elements(x),), (1,), torch.int32)
         y_csr = allocate((y.shape[0] + 1 + num_elements(y),), (1,), torch.int32)
         result = coo(
@@ -133,9 +126,7 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
             coalesced=True,
         )
         del x_csr, y_csr
-        return result
-
-    return launch(aten._sparse_sparse_matmul.default, [x, y], make)
+        return made(result)
 
 
 @sparse_kernel(COMPRESSED, "addmm")
@@ -145,7 +136,8 @@ def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alp
     _check_product(a, b)
     _assume_workspace()
     count = _product_nnz(a, b)
-    return launch(aten.addmm.default, [a, b], lambda: compressed_of(x, (a.shape[0], b.shape[1]), count, x.dtype))
+    with launched(aten.addmm.default, a, b) as made:
+        return made(compressed_of(x, (a.shape[0], b.shape[1]), count, x.dtype))
 
 
 @sparse_kernel(COMPRESSED, "addmm.out")
@@ -173,8 +165,5 @@ def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: 
 def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
     _check_product(a, b)
     _assume_workspace()
-
-    def make() -> Tensor:
-        return compressed(x.layout, [contiguous(p.shape, p.dtype) for p in parts_of(x)], x.shape)
-
-    return launch(aten.sparse_sampled_addmm.default, [x, a, b], make)
+    with launched(aten.sparse_sampled_addmm.default, x, a, b) as made:
+        return made(compressed(x.layout, [contiguous(p.shape, p.dtype) for p in parts_of(x)], x.shape))

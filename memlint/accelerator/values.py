@@ -134,3 +134,29 @@ def real_copy(tensor: Tensor) -> Tensor:
     if known is not None:
         return known.clone()
     return real.full((), _shared(tensor, entry_of(tensor)) or 0, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+
+def refuse_out_of_range(packet: str, args: tuple[Any, ...]) -> None:
+    """Raise IndexError where a kernel that reads at an index with these arguments would read what is not there.
+
+    A GPU stops with a device-side assertion, which names neither line nor number.
+    """
+    tensor, *others = args
+    if packet == "index":
+        for dim, index in enumerate(others[0]):
+            # A mask stands for as many dimensions as it has: the indices behind it are not held against any.
+            if isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8):
+                return
+            _refuse(tensor, dim, index, lowest=-tensor.shape[dim])
+    elif len(others) > 1 and tensor.dim():
+        _refuse(tensor, others[0], others[1], lowest=0)
+
+
+def _refuse(tensor: Tensor, dim: int, index: Any, lowest: int) -> None:
+    known = content(index) if isinstance(index, Tensor) and index.numel() else None
+    if known is None:
+        return
+    size = tensor.shape[dim]
+    for number in (int(known.min()), int(known.max())):
+        if not lowest <= number < size:
+            raise IndexError(f"index {number} is out of bounds for dimension {dim} with size {size}")

@@ -11,7 +11,7 @@ import click
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
 from memlint.cli.options import CODES, FILE, registry_here, workload_options
-from memlint.cli.printing import look_of, print_errors, print_outputs, progress, write
+from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
 from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
 
 if TYPE_CHECKING:
@@ -124,11 +124,8 @@ def check(
             write("".join(each.diff() for each in fixed), output_file, color=False)
             click.get_current_context().exit(int(bool(fixed) and not exit_zero))
         _write_fixed(fixed)
-    show, clear = progress("planning" if options.plan else "analysing")
-    try:
+    with progress("planning" if options.plan else "analysing") as show:
         checked = command.check(paths, settings, options, show)
-    finally:
-        clear()
     report = checked.report
     if verbose and output_format != "github":  # where what the code wrote would be obeyed
         print_outputs(checked.outputs)
@@ -142,9 +139,9 @@ def check(
         text = render(report, output_format, lambda: registry_here(not options.execute).rules)
         write(text, output_file, color=False)
     else:
-        look = look_of(color, output_file, verbosity=verbose - quiet)
+        style = text_style_of(color, output_file, verbosity=verbose - quiet)
         last = "" if quiet or options.baseline is not None else _correctable(checked)
-        write(render_text(report, look) + last, output_file, color=look.color)
+        write(render_text(report, style) + last, output_file, color=style.color)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = command.exit_status(report)

@@ -9,52 +9,46 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.base.errors import UsageError
-from memlint.cli.options import FILE
+from memlint.cli.options import FILE, all_of
 from memlint.cli.printing import print_error, write
 from memlint.report.escaping import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
-    from memlint.commands.comment.command import ForgeName, Options
+    from memlint.commands.comment.command import ForgeName
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    """What both forges have in common."""
-    for option in reversed(
-        (
-            click.option(
-                "--head",
-                multiple=True,
-                required=True,
-                metavar="FILE",
-                help="Report of the change: a file, or a pattern such as 'reports/*.json'. May be repeated.",
-            ),
-            click.option(
-                "--base", multiple=True, metavar="FILE", help="Report of what it is compared with, in the same way."
-            ),
-            click.option("--tag", default="default", show_default=True, help="Keeps comments of several jobs apart."),
-            click.option(
-                "--comment-on",
-                type=click.Choice(("always", "change", "increase", "budget")),
-                default="always",
-                show_default=True,
-                help="When to make the first comment. One that is there is kept up to date in any case.",
-            ),
-            click.option(
-                "--behavior",
-                type=click.Choice(("update", "new", "hide-and-new", "delete-and-new")),
-                default="update",
-                show_default=True,
-                help="What to do with comments of earlier runs. GitLab has no hide-and-new.",
-            ),
-            click.option("--dry-run", is_flag=True, help="Print the comment, and post nothing."),
-            click.option("-o", "--output-file", type=FILE, help="Write the Markdown there as well."),
-        )
-    ):
-        command = option(command)
-    return command
+_OPTIONS = all_of(
+    click.option(
+        "--head",
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help="Report of the change: a file, or a pattern such as 'reports/*.json'. May be repeated.",
+    ),
+    click.option(
+        "--base", multiple=True, metavar="FILE", help="Report of what it is compared with, in the same way."
+    ),
+    click.option("--tag", default="default", show_default=True, help="Keeps comments of several jobs apart."),
+    click.option(
+        "--comment-on",
+        type=click.Choice(("always", "change", "increase", "budget")),
+        default="always",
+        show_default=True,
+        help="When to make the first comment. One that is there is kept up to date in any case.",
+    ),
+    click.option(
+        "--behavior",
+        type=click.Choice(("update", "new", "hide-and-new", "delete-and-new")),
+        default="update",
+        show_default=True,
+        help="What to do with comments of earlier runs. GitLab has no hide-and-new.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Print the comment, and post nothing."),
+    click.option("-o", "--output-file", type=FILE, help="Write the Markdown there as well."),
+)
+"""What both forges have in common."""
 
 
 @click.group(no_args_is_help=True)
@@ -70,7 +64,7 @@ def comment() -> None:
 
 
 @comment.command()
-@_options
+@_OPTIONS
 @click.option("--repo", metavar="OWNER/NAME", help="Repository; that of the workflow otherwise.")
 @click.option(
     "--pull-request", "number", type=click.IntRange(min=1), help="Number; that of the workflow's event otherwise."
@@ -88,7 +82,7 @@ def github(**options: Any) -> None:
 
 
 @comment.command()
-@_options
+@_OPTIONS
 @click.option("--repo", metavar="GROUP/NAME", help="Project, or its number; that of the pipeline otherwise.")
 @click.option("--merge-request", "number", type=click.IntRange(min=1), help="Number; that of the pipeline otherwise.")
 @click.option("--api-url", metavar="URL", help="Of a server of your own, such as https://gitlab.example.com.")
@@ -97,21 +91,21 @@ def gitlab(**options: Any) -> None:
     _comment("gitlab", **options)
 
 
-def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, **options: Any) -> None:
+def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, dry_run: bool, **options: Any) -> None:
     from memlint.commands.comment import command  # noqa: PLC0415
 
-    asked: Options = command.Options(repository=repo, **options)
+    arguments = command.Options(repository=repo, dry_run=dry_run, **options)
     try:
-        result = command.comment(forge, asked, os.environ, _wait)
+        result = command.comment(forge, arguments, os.environ, _wait)
     except ModuleNotFoundError as error:
         raise UsageError(
             f"memlint comment {forge} needs {error.name}", f"Type: pip install 'torch-memlint[{forge}]'"
         ) from error
     problem = result.problem
-    if output_file is not None or asked.dry_run:
+    if output_file is not None or dry_run:
         write(result.body, output_file, color=False)
     elif problem is not None:
-        click.echo(_inert(result.body), nl=False)
+        click.echo(_without_commands(result.body), nl=False)
     for note in result.notes:
         print_error(note, "")
     if problem is None and result.message:
@@ -128,7 +122,7 @@ def _wait(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _inert(text: str) -> str:
+def _without_commands(text: str) -> str:
     """`text` for a log: the runner of GitHub takes commands wherever they stand in a line."""
     from secrets import token_hex  # noqa: PLC0415
 

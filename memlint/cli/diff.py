@@ -10,8 +10,7 @@ from click.core import ParameterSource
 from memlint.base.errors import UsageError
 from memlint.cli.check import check
 from memlint.cli.options import FILE
-from memlint.cli.printing import look_of, print_error, write
-from memlint.commands.diff.arguments import Arguments
+from memlint.cli.printing import print_error, text_style_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,14 +18,7 @@ if TYPE_CHECKING:
 _PYTHON = click.Path(dir_okay=False)
 _FOR_CHECK = "memlint.arguments-of-check"
 _NOT_FOR_CHECK = (
-    "output_file",
-    "output_format",
-    "exit_zero",
-    "init",
-    "add_ignore",
-    "write_baseline",
-    "fix",
-    "diff",
+    *("output_file", "output_format", "exit_zero", "init", "add_ignore", "write_baseline", "fix", "diff"),
 )
 """Options of check that memlint diff gives itself, or that would change files."""
 
@@ -37,12 +29,12 @@ class _WithArgumentsOfCheck(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args.index("--") if "--" in args else len(args)
         words = args[own + 1 :]
-        given = check.make_context("memlint check", words.copy())
+        context = check.make_context("memlint check", words.copy())
         for name in _NOT_FOR_CHECK:
-            if given.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
                 option = f"--{name.replace('_', '-')}"
                 raise UsageError(f"{option} cannot be given to the two runs of memlint check", "Leave it out.")
-        ctx.meta[_FOR_CHECK] = Arguments(tuple(words), given.params["paths"])
+        ctx.meta[_FOR_CHECK] = (tuple(words), context.params["paths"])
         return super().parse_args(ctx, args[:own])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -82,18 +74,18 @@ def diff(
     from memlint.compare.terminal import render_text  # noqa: PLC0415
 
     ctx = click.get_current_context()
-    comparison = command.diff(
-        command.Side(base, pythons["base_python"]), command.Side(head, pythons["head_python"]), ctx.meta[_FOR_CHECK]
-    )
-    look = look_of(color, output_file, verbosity=int(verbose))
+    sides = command.Side(base, pythons["base_python"]), command.Side(head, pythons["head_python"])
+    comparison = command.diff(*sides, command.Arguments(*ctx.meta[_FOR_CHECK]))
+    style = text_style_of(color, output_file, verbosity=int(verbose))
     if output_format == "json":
-        write(comparison.model_dump_json(indent=2) + "\n", output_file, color=False)
+        text = comparison.model_dump_json(indent=2) + "\n"
     elif output_format == "markdown":
         from memlint.commands.comment.body import render_body  # noqa: PLC0415
 
-        write(render_body(comparison), output_file, color=False)
+        text = render_body(comparison)
     else:
-        write(render_text(comparison, look), output_file, color=look.color)
+        text = render_text(comparison, style)
+    write(text, output_file, color=style.color and output_format == "text")
     if output_file is not None or output_format != "text":
         for change in comparison.failed:
             print_error(f"{change.name}: {change.head.error if change.head else ''}", "")

@@ -53,7 +53,7 @@ CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": by_co
 
 def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """What step a Workload is to take, as options of a command; their help begins with `of`."""
-    return _all_of(
+    return all_of(
         click.option("--batch", type=click.IntRange(min=1), metavar="N", help=f"{of}Batch size."),
         click.option(
             "--dim",
@@ -73,14 +73,16 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
 
 def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """What a Workload is to be and to fit into, as options of a command; their help begins with `of`."""
-    return _all_of(
+    return all_of(
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
     )
 
 
-def _all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Callable[..., Callable[..., None]]:
+def all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Callable[..., Callable[..., None]]:
+    """Several options as one decorator."""
+
     def with_options(command: Callable[..., None]) -> Callable[..., None]:
         for option in reversed(options):
             command = option(command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -13,7 +14,7 @@ from memlint.base.errors import UsageError
 from memlint.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from memlint.commands.sweep.gather import Document, Gathered
@@ -31,14 +32,14 @@ def show_result(
     color: str,
 ) -> NoReturn:
     """Write what a sweep or a fit says, and what went wrong, and exit."""
-    look = look_of(color, file, verbosity=0)
-    write(render(gathered.document, form, look), file, color=look.color)
+    style = text_style_of(color, file, verbosity=0)
+    write(render(gathered.document, form, style), file, color=style.color)
     for failure in gathered.missing:
         print_error(f"{failure.target}: {failure.message}", failure.hint)
     click.get_current_context().exit(gathered.status)
 
 
-def look_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:
+def text_style_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:
     """How text looks where it goes. NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE decide where --color does not."""
     from memlint.report.text_style import TextStyle  # noqa: PLC0415
 
@@ -68,16 +69,24 @@ def write(text: str, file: Path | None, *, color: bool) -> None:
         raise UsageError(f"{file} cannot be written: {error.strerror}", "Give another --output-file.") from error
 
 
-def progress(doing: str = "analysing") -> tuple[Callable[[str, float], None], Callable[[], None]]:
-    """What shows on a terminal which target is being analysed, and what wipes it away."""
-    if not sys.stderr.isatty():
-        return lambda _target, _seconds: None, lambda: None
+@contextmanager
+def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]:
+    """What shows on a terminal which target is being analysed; it is wiped away at the end."""
 
     def show(target: str, seconds: float) -> None:
         if seconds > _PATIENCE:
-            click.echo(f"\r\033[K{doing} {one_line(target)} ({seconds:.0f} s)", err=True, nl=False)
+            show_progress(f"{doing} {one_line(target)} ({seconds:.0f} s)")
 
-    return show, lambda: click.echo("\r\033[K", err=True, nl=False)
+    try:
+        yield show
+    finally:
+        show_progress("")
+
+
+def show_progress(text: str) -> None:
+    """Write over what is on the last line of the terminal, if that is one."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{text}", err=True, nl=False)
 
 
 def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.cli.options import FILE, registry_here, workload_options
-from memlint.cli.printing import look_of, print_errors, progress, write
+from memlint.cli.printing import print_errors, progress, text_style_of, write
 from memlint.report.escaping import one_line
 from memlint.report.exports import EXPORTS, GRAPH, GRAPH_ENDINGS, SUFFIXES, export
 from memlint.report.formats import FORMATS, render
@@ -58,8 +58,7 @@ def report(
             raise UsageError(f"{file} is there already", "Write over it with --force, or name another file with -o.")
     if form == GRAPH and file is not None and file.suffix not in GRAPH_ENDINGS:
         raise UsageError(f"{file} names no format of a graph", f"End it in {' or '.join(GRAPH_ENDINGS)}.")
-    show, clear = progress()
-    try:
+    with progress() as show:
         gathered = gather(
             sources,
             options,
@@ -69,8 +68,6 @@ def report(
             stdin=sys.stdin.buffer.read,
             on_wait=show,
         )
-    finally:
-        clear()
     shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
     if file is None or form not in SUFFIXES:
         _write_text(shown, form, file)
@@ -94,8 +91,8 @@ def _write_text(shown: Report, form: str, file: Path | None) -> None:
     if form == "text":
         from memlint.report.terminal import render_text  # noqa: PLC0415
 
-        look = look_of("auto", file, verbosity=0)
-        write(render_text(shown, look), file, color=look.color)
+        style = text_style_of("auto", file, verbosity=0)
+        write(render_text(shown, style), file, color=style.color)
     else:
         write(render(shown, form, lambda: registry_here(no_exec=True).rules), file, color=False)
 

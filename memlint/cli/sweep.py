@@ -57,11 +57,8 @@ def sweep(
 
     run = command.executor_of(executor, address)
     order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
-    show, clear = progress()
-    try:
+    with progress() as show:
         result = command.sweep(targets, order, options, on_wait=show, executor=run)
-    finally:
-        clear()
     show_result(result, render, output_format, output_file, color)
 
 
@@ -92,9 +89,6 @@ def fit(
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
     from memlint.commands.fit.fits_text import render  # noqa: PLC0415
 
-    show, clear = progress("fitting")
-    try:
+    with progress("fitting") as show:
         result = fit_command.fit(targets, gpu, options, on_wait=show)
-    finally:
-        clear()
     show_result(result, render, output_format, output_file, color)

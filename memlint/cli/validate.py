@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.cli.options import EXISTING_FOLDER, FILE, FOLDER, step_options
-from memlint.cli.printing import look_of, print_error, progress, write
+from memlint.cli.printing import print_error, progress, show_progress, text_style_of, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,18 +45,14 @@ def validate(
     """
     from memlint.commands.validate import command  # noqa: PLC0415
 
-    show, clear = progress()
-
     def tell(text: str) -> None:
-        clear()
+        show_progress("")
         click.echo(text, err=True)
 
-    try:
+    with progress() as show:
         result = command.validate(targets, command.Options(**options), on_wait=show, tell=tell)
-    finally:
-        clear()
-    look = look_of(color, output_file, verbosity=0)
-    write(result.rendered(output_format, look), output_file, color=look.color)
+    style = text_style_of(color, output_file, verbosity=0)
+    write(result.rendered(output_format, style), output_file, color=style.color)
     for name, error in result.errors:
         print_error(f"{name}: {error.message}", error.hint)
     click.get_current_context().exit(result.status)

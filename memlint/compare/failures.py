@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import UnreadableFile
-from memlint.report.model import Error, Workload
+from memlint.report.from_rules import failed_target
+from memlint.report.model import Error
 
 if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report
+    from memlint.report.model import Finding, Report, Workload
 
 
 def failures(report: Report) -> list[Workload]:
     """The targets and files that could not be loaded, each as a Workload of their name with the error."""
     targets = [workload for workload in report.workloads if is_target(workload)]
-    files = [finding for finding in report.findings if is_unreadable(finding)]
-    errors = [Error(kind="target", message=finding.message) for finding in files]
-    return [*targets, *(Workload(name=f.path, target=f.path, error=e) for f, e in zip(files, errors, strict=True))]
+    files = (finding for finding in report.findings if is_unreadable(finding))
+    return [*targets, *(failed_target(each.path, Error(kind="target", message=each.message)) for each in files)]
 
 
 def is_target(workload: Workload) -> bool:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import backend, guard, nested, sparse, sparse_kernels, sparse_products, state
+from memlint.accelerator import backend, guard, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.facade import factories, interchange, placement, queries, reading, serialization
 from memlint.cuda.hidden.workspaces import Workspaces
-from memlint.cuda.kernels import attention, composites, convolution, encoder, host, packed_sequences, recurrent
+from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
 from memlint.cuda.simulated import Simulated
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _patched(running: Simulated) -> Iterator[None]:
 
 _MISSING = object()
 _REGISTER = (
-    *(attention, backend, composites, convolution, encoder, hidden, nested, packed_sequences, recurrent),
+    *(attention, backend, composites, convolution, encoder, hidden, recurrent),
     *(sparse_kernels, sparse_products),
 )
 """Modules that are imported for the kernels they register."""

@@ -77,8 +77,7 @@ def parse_report(data: bytes, name: str) -> Report:
     try:
         _check_size(len(data))
         document = _harmless(_document(_unzipped(data) if data.startswith(b"PK") else data))
-        _check_version(document)
-        _check_workloads(document)
+        _check_version_and_workloads(document)
         # As JSON again: there the model can be strict with types, and still take a list for a tuple
         return Report.model_validate_json(json.dumps(document), strict=True, extra="ignore")
     except _RefusedError as refused:
@@ -105,11 +104,11 @@ def _unzipped(data: bytes) -> bytes:
                 raise _RefusedError("it is a zip of a kind that forges do not write", _ZIP)
             _check_size(files[0].file_size)
             with archive.open(files[0]) as file:
-                found = file.read(MOST_NBYTES + 1)
+                content = file.read(MOST_NBYTES + 1)
     except _BROKEN as error:
         raise _RefusedError("it is a zip that is broken or locked", _ZIP) from error
-    _check_size(len(found))
-    return found
+    _check_size(len(content))
+    return content
 
 
 def _document(data: bytes) -> Any:
@@ -130,10 +129,9 @@ def _document(data: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    if len(dict(pairs)) != len(pairs):
         raise _RefusedError("an object in it has a key twice")
-    return found
+    return dict(pairs)
 
 
 def _integer(digits: str) -> int:
@@ -167,7 +165,7 @@ def _harmless(value: Any, depth: int = 1) -> Any:
     return value
 
 
-def _check_version(document: Any) -> None:
+def _check_version_and_workloads(document: Any) -> None:
     newest = Report.model_fields["version"].default
     match document:
         case {"version": int(version)} if version > newest:
@@ -175,10 +173,6 @@ def _check_version(document: Any) -> None:
                 f"a newer memlint wrote it, as version {version} of the format; this one reads up to version {newest}",
                 "Update memlint: pip install --upgrade torch-memlint",
             )
-
-
-def _check_workloads(document: Any) -> None:
-    match document:
         case {"workloads": list(workloads)} if len(workloads) > MOST_WORKLOADS:
             raise _RefusedError(f"it has more than {MOST_WORKLOADS:,} workloads", _LESS)
 

@@ -9,8 +9,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from memlint.accelerator import backend
-from memlint.accelerator.foreach import distinct_positions
-from memlint.accelerator.inference import infer
+from memlint.accelerator.inference import distinct_positions, infer
 from memlint.accelerator.kernel import kernel_of
 
 aten: Any = torch.ops.aten

@@ -17,7 +17,7 @@ import memlint
 from memlint.base.errors import UsageError
 from memlint.cli import main
 from memlint.commands.diff.checkouts import Checkout, checkout
-from memlint.commands.diff.environment import variables
+from memlint.commands.diff.environment import environment_of
 
 IDENTITY = ("-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "protocol.file.allow=always")
 LOOP = "import torch\n\n\ndef run(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x).sum().item())\n"
@@ -135,16 +135,16 @@ def test_what_is_installed_from_the_working_tree_comes_from_the_revision(reposit
     for folder in ("packages/one/src", "packages/two", "src"):
         (revision / folder).mkdir(parents=True)
     place = Checkout(revision, "c0ffee", repository, revision)
-    paths = variables([sys.executable, "-P"], place)["PYTHONPATH"].split(os.pathsep)
+    paths = environment_of([sys.executable, "-P"], place)["PYTHONPATH"].split(os.pathsep)
     assert paths == [*(str(revision / each) for each in ("src", "packages/two", "packages/one/src")), *known]
-    assert variables([sys.executable], Checkout(repository))["PYTHONPATH"] == os.pathsep.join(known)
+    assert environment_of([sys.executable], Checkout(repository))["PYTHONPATH"] == os.pathsep.join(known)
 
 
 def test_the_installed_memlint_analyses_its_own_revisions():
     """Not the one in the revision, although it is installed with `pip install -e` where memlint is developed."""
     ours = Path(memlint.__file__).parents[1]
     place = Checkout(ours, "c0ffee", ours, ours)
-    assert str(ours) not in variables([sys.executable, "-P"], place).get("PYTHONPATH", "").split(os.pathsep)
+    assert str(ours) not in environment_of([sys.executable, "-P"], place).get("PYTHONPATH", "").split(os.pathsep)
 
 
 def test_a_repository_that_git_does_not_trust_is_told_in_its_words(repository, monkeypatch):

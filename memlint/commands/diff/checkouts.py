@@ -46,9 +46,9 @@ def commit_of(revision: str) -> str:
     """The commit that a git revision stands for. Raises UsageError where there is none, and says why."""
     if revision.startswith("-"):
         raise UsageError(f"{revision} is not a revision", "Options go before `--`: see `memlint diff --help`.")
-    found = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    if found.returncode == 0:
-        return found.stdout.strip()
+    commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if commit.returncode == 0:
+        return commit.stdout.strip()
     repository = _git("rev-parse", "--git-dir")
     if repository.returncode:
         raise _no_repository(revision, repository.stderr)
@@ -63,13 +63,13 @@ def commit_of(revision: str) -> str:
     raise UsageError(f"{revision} is not a file, a directory or a revision of this repository", hint)
 
 
-def _no_repository(revision: str, said: str) -> UsageError:
-    if not said or "not a git repository" in said:
+def _no_repository(revision: str, output: str) -> UsageError:
+    if not output or "not a git repository" in output:
         return UsageError(
             f"{revision} is not a file or a directory, and this is no git repository",
             "Give a directory, a report that `memlint check --output-format json` wrote, or a git revision.",
         )
-    reason, *advice = [line.strip() for line in said.splitlines() if line.strip()]
+    reason, *advice = [line.strip() for line in output.splitlines() if line.strip()]
     return UsageError(f"git says of {revision}: {reason.removeprefix('fatal: ')}", " ".join(advice))
 
 
@@ -87,9 +87,8 @@ def checkout(revision: str) -> Iterator[Checkout]:
         place = Path(folder).resolve() / root.name
         worktrees: list[tuple[Path | None, Path]] = []
         try:
-            said = _add(None, commit, place, worktrees)
-            if said:
-                raise TargetError(f"{revision} cannot be checked out: {said}", "Try `git worktree prune`.")
+            if reason := _add(None, commit, place, worktrees):
+                raise TargetError(f"{revision} cannot be checked out: {reason}", "Try `git worktree prune`.")
             missing = tuple(_add_submodules(root, commit, place, worktrees))
             directory = place / below
             if not directory.is_dir():
@@ -103,20 +102,20 @@ def checkout(revision: str) -> Iterator[Checkout]:
 
 
 def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]]) -> str:
-    """Put the files of a commit at `place`; why not, if git does not. What is to be removed goes to `worktrees`.
+    """Put the files of a commit at `place`, which goes to `worktrees`; if git does not, say why.
 
     The repository is that of the submodule in a folder, or None for the one that we are in.
     """
     worktrees.append((repository, place))
     for _attempt in range(_ATTEMPTS):
         with _ONE_AT_A_TIME:
-            made = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
-        if made.returncode == 0:
+            added = _git(*_NO_HOOKS, "worktree", "add", "--quiet", "--detach", str(place), commit, inside=repository)
+        if added.returncode == 0:
             return ""
-        if _HALF_MADE not in made.stderr:
+        if _HALF_MADE not in added.stderr:
             break
         time.sleep(_PATIENCE)
-    return made.stderr.strip()
+    return added.stderr.strip()
 
 
 def _add_submodules(
@@ -143,13 +142,13 @@ def _add_submodules(
 
 def _git(*arguments: str, inside: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run git, in English, in this directory or inside of the submodule in another."""
-    left_out = _OF_A_COMMIT if inside is None else (*_OF_A_COMMIT, "GIT_DIR", "GIT_WORK_TREE")
-    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    without = _OF_A_COMMIT if inside is None else (*_OF_A_COMMIT, "GIT_DIR", "GIT_WORK_TREE")
+    environment = {name: value for name, value in os.environ.items() if name not in without}
     try:
         return subprocess.run(
             ["git", *arguments],
             cwd=inside,
-            env={**kept, "LC_ALL": "C"},
+            env={**environment, "LC_ALL": "C"},
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import __version__
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of
-from memlint.commands.diff.environment import variables
+from memlint.commands.diff.environment import environment_of
 from memlint.compare.changes import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report
@@ -28,13 +28,12 @@ from memlint.workloads.find.target import SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from memlint.commands.diff.arguments import Arguments
     from memlint.compare.comparison import Comparison
 
 WORKING_TREE = "the working tree"
 _LAST_LINES = 20
 _ERROR = re.compile(r"^error: (?P<message>.*)\n(?:  help: (?P<help>.*))?", re.MULTILINE)
-"""What memlint says last where it gives up."""
+"""What memlint says last where it gives up, whichever version of it the other environment has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,23 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class Arguments:
+    """What the runs of `memlint check` are told."""
+
+    words: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    """Those of the words that are targets."""
+
+    def without(self, paths: Sequence[str]) -> Arguments:
+        """The same without some of the targets."""
+        words = list(self.words)
+        for path in paths:
+            del words[len(words) - 1 - words[::-1].index(path)]
+        return Arguments(tuple(words), tuple(path for path in self.paths if path not in paths))
+
+
+@dataclass(frozen=True, slots=True)
+class _Analysed:
     report: Report
     commit: str | None = None
     notes: tuple[str, ...] = ()
@@ -69,13 +84,15 @@ def diff(base: Side, head: Side, arguments: Arguments) -> Comparison:
         if side.text is not None and not Path(side.text).exists():
             commit_of(side.text)  # a mistake is told before anything is analysed
     sides = (base, head)
-    with terminations_raise(), ExitStack() as checkouts, ThreadPoolExecutor(2) as pool, _Runs() as runs:
+    with terminations_raise(), ExitStack() as checkouts, ThreadPoolExecutor(2) as pool, _Processes() as processes:
         places = list(pool.map(lambda side: checkouts.enter_context(_place(side)), sides))
-        orders = [
+        own = [
             arguments.without([path for path in arguments.paths if _has(there, path) and not _has(here, path)])
             for here, there in (places, reversed(places))
         ]
-        before, after = pool.map(_read, sides, places, orders, (bool(arguments.paths),) * 2, (runs,) * 2)
+        # Named targets that a side has none of leave nothing to analyse there.
+        words = [None if arguments.paths and not each.paths else each.words for each in own]
+        before, after = pool.map(_analysed, sides, places, words, [processes] * 2)
     comparison = compare(
         before.report,
         after.report,
@@ -89,44 +106,36 @@ def diff(base: Side, head: Side, arguments: Arguments) -> Comparison:
 
 def _place(side: Side) -> AbstractContextManager[Checkout | None]:
     """Where the files of a side are; None for a Report."""
-    if side.text is None:
-        return nullcontext(Checkout(Path()))
-    if Path(side.text).is_file():
-        return nullcontext(None)
-    if Path(side.text).is_dir():
-        return nullcontext(Checkout(Path(side.text)))
-    return checkout(side.text)
+    path = Path(side.text or "")
+    if path.is_dir():
+        return nullcontext(Checkout(path))
+    return nullcontext(None) if path.is_file() else checkout(str(side.text))
 
 
 def _has(place: Checkout | None, target: str) -> bool:
     return place is not None and (place.directory / target.partition(SEPARATOR)[0]).exists()
 
 
-def _read(side: Side, place: Checkout | None, arguments: Arguments, has_paths: bool, runs: _Runs) -> _Read:
-    """The Report of a side; an empty one where it has none of the targets that were named."""
+def _analysed(side: Side, place: Checkout | None, words: Sequence[str] | None, processes: _Processes) -> _Analysed:
+    """The Report of a side: the one that was named, or else what `memlint check` says in a process of its own."""
     if place is None:
-        return _Read(read_report(Path(side.label)))
-    if has_paths and not arguments.paths:
-        return _Read(Report(tool=f"memlint {__version__}"), place.commit)
-    report = _analysed(side, place, arguments.words, runs)
-    return _Read(report, place.commit, (*_strayed(side, place, report), *_without_submodules(side, place)))
-
-
-def _analysed(side: Side, place: Checkout, words: Sequence[str], runs: _Runs) -> Report:
-    """What `memlint check` says in a process of its own."""
+        return _Analysed(read_report(Path(side.label)))
+    if words is None:
+        return _Analysed(Report(tool=f"memlint {__version__}"), place.commit)
     python = [_program(side.python) if side.python else sys.executable, "-P"]
     with tempfile.TemporaryDirectory(prefix="memlint-diff-") as folder:
-        written = Path(folder) / "report.json"
-        command = [*python, "-m", "memlint", "check", "--output-format", "json", "-o", str(written), *words]
+        file = Path(folder) / "report.json"
+        command = [*python, "-m", "memlint", "check", "--output-format", "json", "-o", str(file), *words]
         try:
-            said = runs.run(command, place.directory, variables(python, place))
+            output = processes.run(command, place.directory, environment_of(python, place))
         except OSError as error:
             raise UsageError(
                 f"{side.python} cannot be run: {error.strerror}", "Give the python of an environment."
             ) from error
-        if written.is_file():
-            return read_report(written)
-    raise _unanalysed(side, said)
+        if not file.is_file():
+            raise _no_report(side, output)
+        report = read_report(file)
+    return _Analysed(report, place.commit, (*_strayed(side, place, report), *_without_submodules(side, place)))
 
 
 def _program(python: str) -> str:
@@ -134,12 +143,12 @@ def _program(python: str) -> str:
     return str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
 
 
-def _unanalysed(side: Side, said: str) -> TargetError:
-    """Why there is no Report, from what `memlint check` or Python said."""
-    errors = list(_ERROR.finditer(said))
+def _no_report(side: Side, output: str) -> TargetError:
+    """Why there is none, from what `memlint check` or Python wrote."""
+    errors = list(_ERROR.finditer(output))
     if errors:
         return TargetError(f"{side.label} cannot be analysed: {errors[-1]['message']}", errors[-1]["help"] or "")
-    lines = "\n".join(said.strip().splitlines()[-_LAST_LINES:])
+    lines = "\n".join(output.strip().splitlines()[-_LAST_LINES:])
     is_missing = side.python and "No module named" in lines
     return TargetError(
         f"{side.label} cannot be analysed: {lines or 'memlint check said nothing'}",
@@ -147,7 +156,7 @@ def _unanalysed(side: Side, said: str) -> TargetError:
     )
 
 
-class _Runs:
+class _Processes:
     """Processes that are ended when nobody waits for them any more."""
 
     def __init__(self) -> None:
@@ -188,24 +197,20 @@ def _without_submodules(side: Side, place: Checkout) -> Iterator[str]:
 
 def _strayed(side: Side, place: Checkout, report: Report) -> Iterator[str]:
     """What to say where a revision's code was not all its own."""
-    if place.original is None:
-        return
     outside = f"{place.original}{os.sep}"
-    foreign = sorted({path for path in _paths(report.model_dump()) if path.startswith(outside)})
-    if foreign:
+    foreign = [path for path in _paths(report.model_dump()) if path.startswith(outside)]
+    if place.original is not None and foreign:
         yield (
-            f"{side.label} was analysed with files of the working tree, such as {foreign[0]}, because they are "
+            f"{side.label} was analysed with files of the working tree, such as {min(foreign)}, because they are "
             "installed from there: give it an environment of its own with --base-python or --head-python"
         )
 
 
 def _paths(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        for key, item in value.items():
-            if key == "path" and isinstance(item, str):
-                yield item
-            else:
-                yield from _paths(item)
-    elif isinstance(value, list | tuple):
+        if isinstance(path := value.get("path"), str):
+            yield path
+        value = list(value.values())
+    if isinstance(value, list | tuple):
         for item in value:
             yield from _paths(item)

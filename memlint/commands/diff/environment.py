@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from memlint.commands.diff.checkouts import Checkout
 
-_ASK = """
+_IMPORT_PATHS = """
 import json, os, sys
 from importlib.metadata import distributions
 from urllib.parse import urlsplit
@@ -32,7 +32,7 @@ print(json.dumps([path for path in paths if not any(os.path.isdir(os.path.join(p
 """Asks an environment where it imports from: its path, and what `pip install -e` finds otherwise, but for memlint."""
 
 
-def variables(python: Sequence[str], place: Checkout) -> dict[str, str]:
+def environment_of(python: Sequence[str], place: Checkout) -> dict[str, str]:
     """The variables for a run in `place` of the `python` given with its options.
 
     What is imported from below the working tree comes from the same folder of the revision, and so does what the
@@ -41,18 +41,18 @@ def variables(python: Sequence[str], place: Checkout) -> dict[str, str]:
     if place.original is None or place.root is None:
         return dict(os.environ)
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    moved = [_moved(path, place.original, place.root) for path in (*known, *_imported_from(python))]
+    moved = (_moved(path, place.original, place.root) for path in (*known, *_import_paths(python)))
     own = dict.fromkeys([str(place.directory / "src"), *(str(path) for path in moved if path is not None)])
     paths = [*(path for path in own if Path(path).is_dir()), *filter(None, known)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)} if paths else dict(os.environ)
+    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
 
 
-def _imported_from(python: Sequence[str]) -> Iterator[str]:
+def _import_paths(python: Sequence[str]) -> list[str]:
     try:
-        asked = subprocess.run([*python, "-c", _ASK], capture_output=True, text=True, check=False)
-        yield from json.loads(asked.stdout) if asked.returncode == 0 else ()
+        asked = subprocess.run([*python, "-c", _IMPORT_PATHS], capture_output=True, text=True, check=False)
+        return list(json.loads(asked.stdout)) if asked.returncode == 0 else []
     except (OSError, ValueError):  # what is wrong with it, the run itself says
-        return
+        return []
 
 
 def _moved(path: str, original: Path, root: Path) -> Path | None:

@@ -1,8 +1,9 @@
 """The allocator with its default options over a whole sequence of events, for its peaks alone.
 
-`Allocator` takes requests one by one and shows what it does; this gives the same peaks in a fraction of the time, for
-whoever asks for many sizes of one program. Small and large blocks lie in segments of their own, so that neither depends
-on the others; and small ones, most of which belong to parameters, are often the same at many sizes.
+Its twin `memlint.cuda.allocator.reference` takes requests one by one and shows what it does; this gives the same peaks
+in a fraction of the time, for whoever asks for many sizes of one program. tests/cuda/test_replay.py holds one against
+the other. Small and large blocks lie in segments of their own, so that neither depends on the others; and small ones,
+most of which belong to parameters, are often the same at many sizes.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def _reserved_for_small(events: bytes, blocks: bytes) -> int:
     """The same for small blocks, no tails of which are left, with numbers as they stand in arrays of int64."""
     import numpy as np  # noqa: PLC0415
 
-    told = (np.frombuffer(each, dtype=np.int64).tolist() for each in (events, blocks))
-    return _reserved(*told, least=MIN_BLOCK)[0]
+    numbers = (np.frombuffer(each, dtype=np.int64).tolist() for each in (events, blocks))
+    return _reserved(*numbers, least=MIN_BLOCK)[0]
 
 
 @uncollected()

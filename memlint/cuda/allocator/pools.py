@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Block:
     """Consecutive bytes of a segment: in use, free, or (expandable segments only) with no memory behind them."""
 
-    __slots__ = (
-        "address",
-        "allocated",
-        "cached_at",
-        "expandable",
-        "mapped",
-        "next",
-        "pool",
-        "previous",
-        "requested",
-        "segment",
-        "size",
-        "stream",
-    )
+    segment: int
+    """Address of the segment it lies in."""
+    size: int
+    stream: int
+    pool: Pool
+    expandable: bool = False
+    address: int = 0
+    mapped: bool = True
+    allocated: bool = False
+    requested: int = 0
+    cached_at: int = 0
+    """How often its pool had been searched when the block came into it."""
+    previous: Block | None = None
+    next: Block | None = None
 
-    def __init__(self, segment: int, size: int, stream: int, pool: Pool, *, expandable: bool = False) -> None:
-        self.segment = segment
-        """Address of the segment it lies in."""
-        self.address = segment
-        self.size = size
-        self.stream = stream
-        self.pool = pool
-        self.expandable = expandable
-        self.mapped = not expandable
-        self.allocated = False
-        self.requested = 0
-        self.cached_at = 0
-        """How often its pool had been searched when the block came into it."""
-        self.previous: Block | None = None
-        self.next: Block | None = None
+    def __post_init__(self) -> None:
+        self.address = self.segment
+        self.mapped = not self.expandable
 
     def __repr__(self) -> str:
         state = "unmapped" if not self.mapped else "allocated" if self.allocated else "free"
@@ -47,6 +41,13 @@ class Block:
     def is_whole_segment(self) -> bool:
         """Whether nothing else lies in its segment."""
         return self.previous is None and self.next is None
+
+    def and_following(self) -> Iterator[Block]:
+        """Yield it and the blocks behind it in its segment."""
+        block: Block | None = self
+        while block is not None:
+            yield block
+            block = block.next
 
     @property
     def size_when_grown(self) -> int:
@@ -67,17 +68,15 @@ class Block:
         return rest
 
 
+@dataclass(slots=True, eq=False)
 class Pool:
     """The free blocks of one size class, by stream, each list in order of (size, address)."""
 
-    __slots__ = ("free", "is_small", "num_searches", "unmapped")
-
-    def __init__(self, *, is_small: bool) -> None:
-        self.is_small = is_small
-        self.num_searches = 0
-        self.free: dict[int, list[tuple[int, int, Block]]] = {}
-        # By address, for blocks of expandable segments.
-        self.unmapped: dict[int, list[tuple[int, Block]]] = {}
+    is_small: bool
+    num_searches: int = 0
+    free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)
+    unmapped: dict[int, list[tuple[int, Block]]] = field(default_factory=dict)
+    """By address, for blocks of expandable segments."""
 
     def add(self, block: Block) -> None:
         """Keep a block that is not in use."""

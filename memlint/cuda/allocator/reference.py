@@ -2,13 +2,15 @@
 
 The allocator asks the driver for segments and cuts them into blocks. Free blocks stay in one of two pools, small and
 large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda.memory_allocated` does; `reserved`
-counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for.
+counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for. Its fast twin for peaks
+under default settings is `memlint.cuda.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
 
 Not modelled, because they need stream events or a CUDA graph: frees deferred by `record_stream`, private pools.
 """
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
@@ -99,8 +101,7 @@ class Allocator:
         block.requested = nbytes
         self.requested += nbytes
         self.allocated += block.size
-        self.peak_requested = max(self.peak_requested, self.requested)
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        self._note_peaks()
         return block
 
     def free(self, block: Block) -> None:
@@ -139,13 +140,7 @@ class Allocator:
 
     def segments(self) -> Iterator[tuple[Block, ...]]:
         """Blocks of each segment in order of address, blocks without memory included."""
-        for first in self._segments.values():
-            blocks = []
-            block: Block | None = first
-            while block is not None:
-                blocks.append(block)
-                block = block.next
-            yield tuple(blocks)
+        return (tuple(first.and_following()) for first in self._segments.values())
 
     def adopt(
         self, address: int, stream: int, blocks: Iterable[tuple[int, int | None]], *, is_small: bool
@@ -171,10 +166,13 @@ class Allocator:
                 self.allocated += size
                 self.requested += requested
         self.driver.used += end - address
+        self._note_peaks()
+        return adopted
+
+    def _note_peaks(self) -> None:
         self.peak_requested = max(self.peak_requested, self.requested)
         self.peak_allocated = max(self.peak_allocated, self.allocated)
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        return adopted
 
     def _find_free(self, pool: Pool, size: int, stream: int) -> Block | None:
         """Smallest free block that fits, at the lowest address, taken out of its pool."""
@@ -196,9 +194,8 @@ class Allocator:
         block = blocks[index][2]
         limit = self._max_split_size
         if limit is not None:
-            if size < limit <= block.size:
-                return None
-            if size >= limit and block.size >= size + self.settings.max_non_split_rounding:
+            most = limit if size < limit else size + self.settings.max_non_split_rounding
+            if block.size >= most:
                 return None
         del blocks[index]
         return block
@@ -325,12 +322,8 @@ class Allocator:
         for _, unmapped in pool.unmapped.get(stream, ()):
             previous = unmapped.previous
             first = unmapped if previous is None or previous.allocated else previous
-            available = 0
-            block: Block | None = first
-            while available < size and block is not None and not block.allocated:
-                available += block.size
-                block = block.next
-            if available >= size:
+            growable = itertools.takewhile(lambda block: not block.allocated, first.and_following())
+            if any(available >= size for available in itertools.accumulate(block.size for block in growable)):
                 return first
         return None
 

@@ -22,29 +22,15 @@ _LOG2_FIRST_INTERVAL = 20
 
 _WITHOUT_EFFECT = frozenset({
     # Host memory, locks and CUDA graphs: no device bytes.
-    "graph_capture_record_stream_reuse",
-    "pinned_free_catch_all",
-    "pinned_max_cached_size_mb",
-    "pinned_max_round_threshold_mb",
-    "pinned_num_register_threads",
-    "pinned_reserve_segment_size_mb",
-    "pinned_use_background_threads",
-    "pinned_use_cuda_host_register",
-    "pinned_use_hip_host_register",
-    "release_lock_on_cudamalloc",
-    "release_lock_on_hipmalloc",
-    "throw_on_cudamalloc_oom",
+    "graph_capture_record_stream_reuse", "pinned_free_catch_all", "pinned_max_cached_size_mb",
+    "pinned_max_round_threshold_mb", "pinned_num_register_threads", "pinned_reserve_segment_size_mb",
+    "pinned_use_background_threads", "pinned_use_cuda_host_register", "pinned_use_hip_host_register",
+    "release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "throw_on_cudamalloc_oom",
 })  # fmt: skip
 _OPTIONS = _WITHOUT_EFFECT | {
-    "backend",
-    "expandable_segments",
-    "garbage_collection_threshold",
-    "large_segment_size_mb",
-    "max_non_split_rounding_mb",
-    "max_split_size_mb",
-    "per_process_memory_fraction",
-    "roundup_power2_divisions",
-}
+    "backend", "expandable_segments", "garbage_collection_threshold", "large_segment_size_mb",
+    "max_non_split_rounding_mb", "max_split_size_mb", "per_process_memory_fraction", "roundup_power2_divisions",
+}  # fmt: skip
 _OPTION = re.compile(r"([^:,\[\]]+):(\[[^\]]*\]|[^:,\[\]]*)(?:,|$)")
 _EXAMPLE = "Write options as in PYTORCH_ALLOC_CONF: max_split_size_mb:128,expandable_segments:True."
 

@@ -27,9 +27,6 @@ MAXIMUM = 2
 """The mode of an EmbeddingBag that takes the maximum."""
 
 
-# --- indexing ------------------------------------------------------------------------------------------------------
-
-
 @hidden("index", source="TensorAdvancedIndexing.cpp; recorded")
 def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
     """A copy on the device of each index that is in the host's memory."""
@@ -101,26 +98,14 @@ def _embedding_backward(
 
 
 @hidden("_embedding_bag_backward", source="EmbeddingBag.cu, EmbeddingBackwardKernel.cu")
-def _embedding_bag_backward(
-    grad: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    offset2bag: Tensor,
-    bag_size: Tensor,
-    maximum_indices: Tensor,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    *_: Any,
-) -> Steps:
+def _embedding_bag_backward(grad: Tensor, indices: Tensor, *rest: Any) -> Steps:
     """As an embedding's above 3,072 indices, however few there are; nothing where bags take their maximum."""
+    num_weights, by_frequency, mode = rest[4:7]
     count = indices.numel()
     if mode == MAXIMUM or not count:
         yield
         return
-    yield from _summed_by_row(
-        count, indices.element_size(), num_weights, grad, by_frequency=scale_grad_by_freq, bags=True
-    )
+    yield from _summed_by_row(count, indices.element_size(), num_weights, grad, by_frequency=by_frequency, bags=True)
 
 
 def _summed_by_row(count: int, index: int, num_weights: int, grad: Tensor, *, by_frequency: bool, bags: bool) -> Steps:
@@ -159,9 +144,6 @@ def _accumulates_at_once(segments: int, partials: int, width: int) -> bool:
         and partials > 4 * blocks
         and not torch.are_deterministic_algorithms_enabled()
     )
-
-
-# --- selection -----------------------------------------------------------------------------------------------------
 
 
 @hidden("nonzero", source="Nonzero.cu; recorded")

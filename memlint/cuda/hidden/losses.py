@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import allocate
+from memlint.accelerator.device import contiguous
 from memlint.accelerator.dispatch import check_devices
 from memlint.accelerator.inference import infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import kernel
 from memlint.cuda.hidden.reductions import stage
-from memlint.cuda.hidden.table import Steps, hidden, scratch
+from memlint.cuda.hidden.table import Steps, copy_of, hidden, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ NONE = 0
 """`at::Reduction::None`."""
 
 
-def _broadcast(x: Tensor, target: Tensor) -> Tensor:
+def _elements(x: Tensor, target: Tensor) -> Tensor:
     """What the loss of every element looks like, without memory."""
     shape = torch.broadcast_shapes(x.shape, target.shape)
     return torch.empty(shape, dtype=torch.promote_types(x.dtype, target.dtype), device="meta")
@@ -39,8 +39,8 @@ def _through_iterator(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) ->
     """The loss of every element, then staging of its mean."""
     yield
     if reduction != NONE:
-        elements = _broadcast(x, target)
-        taken = scratch(elements.numel() * elements.element_size())
+        elements = _elements(x, target)
+        taken = copy_of(elements)
         _reduce(elements, reduction)
         del taken
 
@@ -48,8 +48,8 @@ def _through_iterator(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) ->
 @hidden("huber_loss", source="Loss.cpp")
 def _huber_loss(x: Tensor, target: Tensor, reduction: int = 1, delta: float = 1.0) -> Steps:
     """The loss of every element, then staging of its mean."""
-    elements = _broadcast(x, target)
-    taken = scratch(elements.numel() * elements.element_size()) if reduction != NONE else None
+    elements = _elements(x, target)
+    taken = copy_of(elements) if reduction != NONE else None
     yield
     _reduce(elements, reduction)
     del taken
@@ -61,7 +61,7 @@ def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = Non
     yield
     if reduction != NONE:
         reduced = scratch(x.element_size())
-        _reduce(_broadcast(x, target), reduction)
+        _reduce(_elements(x, target), reduction)
         del reduced
 
 
@@ -74,10 +74,8 @@ def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
         reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
         if reduction == NONE:
             return materialize(infer(description, args, kwargs))
-        x, target = args[:2]
-        shape = torch.broadcast_shapes(x.shape, target.shape)
-        strides = torch.empty(shape, device="meta").stride()
-        return allocate(shape, strides, torch.promote_types(x.dtype, target.dtype)).as_strided((), ())
+        elements = _elements(*args[:2])
+        return contiguous(elements.shape, elements.dtype).as_strided((), ())
 
     return call
 

@@ -21,16 +21,9 @@ COLUMNS_PER_BLOCK = 32
 MAX_BLOCKS = 64 * 1024 // 2
 
 
-@hidden("native_layer_norm", "_fused_rms_norm", source="layer_norm_kernel.cu")
-def _layer_norm(x: Tensor, shape: Sequence[int], *_: Any) -> Steps:
-    """A copy of an input that is not contiguous."""
-    dense = contiguous(x)
-    yield
-    del dense
-
-
 @hidden("_softmax", "_log_softmax", source="SoftMax.cu (host_softmax)")
-def _softmax(x: Tensor, *_: Any) -> Steps:
+@hidden("native_layer_norm", "_fused_rms_norm", source="layer_norm_kernel.cu")
+def _dense_input(x: Tensor, *_: Any) -> Steps:
     """A copy of an input that is not contiguous."""
     dense = contiguous(x)
     yield
@@ -46,42 +39,34 @@ def _softmax_backward(grad: Tensor, output: Tensor, *_: Any) -> Steps:
 
 
 @hidden("native_layer_norm_backward", source="layer_norm_kernel.cu")
-def _layer_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    shape: Sequence[int],
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    wanted: Sequence[bool],
-) -> Steps:
+def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: Any) -> Steps:
     """Above 65,536 short rows: partial sums of the gradients of weight and bias, one row for every 32."""
+    _mean, _rstd, weight, bias, output_mask = rest
     copies = contiguous(grad), contiguous(x)
     yield
-    _partials(x, shape, weight, (weight is not None and wanted[1], bias is not None and wanted[2]))
+    _partials(x, shape, weight, (weight is not None and output_mask[1], bias is not None and output_mask[2]))
     del copies
 
 
 @hidden("_fused_rms_norm_backward", source="layer_norm_kernel.cu")
 def _rms_norm_backward(
-    grad: Tensor, x: Tensor, shape: Sequence[int], rstd: Tensor, weight: Tensor | None, wanted: Sequence[bool]
+    grad: Tensor, x: Tensor, shape: Sequence[int], rstd: Tensor, weight: Tensor | None, output_mask: Sequence[bool]
 ) -> Steps:
     """As layer norm's, without a bias."""
     copies = contiguous(grad), contiguous(x)
     yield
-    _partials(x, shape, weight, (weight is not None and wanted[1],))
+    _partials(x, shape, weight, (weight is not None and output_mask[1],))
     del copies
 
 
-def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, wanted: Sequence[bool]) -> None:
+def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, needed: Sequence[bool]) -> None:
     columns = math.prod(shape)
     rows = x.numel() // max(columns, 1)
     if weight is None or rows <= MANY_ROWS or columns // COLUMNS_PER_BLOCK >= simulated().device.num_sms // 2:
         return
     across = -(-columns // COLUMNS_PER_BLOCK)
     blocks = min(MAX_BLOCKS // across, -(-rows // ROWS_PER_BLOCK))
-    taken = [scratch(blocks * columns * weight.element_size()) for want in wanted if want]
+    taken = [scratch(blocks * columns * weight.element_size()) for is_needed in needed if is_needed]
     summed = torch.empty((blocks, columns), dtype=weight.dtype, device="meta")
     for _ in taken:
         sums = scratch(columns * weight.element_size())
@@ -91,29 +76,19 @@ def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, wanted: Se
 
 
 @hidden("native_group_norm_backward", source="group_norm_kernel.cu; measured on B200")
-def _group_norm_backward(
-    grad: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    n: int,
-    c: int,
-    hxw: int,
-    group: int,
-    wanted: Sequence[bool],
-) -> Steps:
+def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *rest: Any) -> Steps:
     """Sums over positions of the gradient and of its product with the input, [N, C] each in float32.
 
     For the gradient of the input two factors of [N, group], one of [N, C] with a weight; channels_last: sums over rows.
     """
+    weight, n, c, hxw, group, output_mask = rest
     wide = max(x.element_size(), 4)
     yield
     sums = scratch(wide * n * c), scratch(wide * n * c)
     if hxw > 1 and not x.is_contiguous():
         over_rows = scratch(wide * n * c * 2 * _closest_factor(hxw))
         del over_rows
-    if wanted[0]:
+    if output_mask[0]:
         factors = [scratch(wide * n * group), scratch(wide * n * group)]
         if weight is not None:
             factors.append(scratch(wide * n * c))

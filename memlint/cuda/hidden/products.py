@@ -27,57 +27,47 @@ def _matrix_copy(x: Tensor) -> Entry | None:
     return copy_of(x)
 
 
-@hidden("mm", source="Blas.cpp, cuBlasCommonArgs.h; recorded", versions="2.1 to 2.13")
-def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
-    """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
+def _product(*operands: Tensor, fused: bool = False) -> Steps:
     yield
-    copies = _matrix_copy(b), _matrix_copy(a)
-    simulated().workspaces.product()
+    copies = [_matrix_copy(x) for x in reversed(operands)]
+    workspaces = simulated().workspaces
+    (workspaces.product_with_bias if fused else workspaces.product)()
     del copies
 
 
 @hidden("bmm", source="Blas.cpp (prepare_batch_matrix_for_cublas); recorded", versions="2.1 to 2.13")
-def _bmm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
-    """As mm."""
-    return _mm(a, b)
+@hidden("mm", source="Blas.cpp, cuBlasCommonArgs.h; recorded", versions="2.1 to 2.13")
+def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
+    """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
+    return _product(a, b)
 
 
 @hidden("baddbmm", "baddbmm_", source="Blas.cpp", versions="2.1 to 2.13")
 def _baddbmm(c: Tensor, a: Tensor, b: Tensor, **_: Any) -> Steps:
     """As mm."""
-    return _mm(a, b)
+    return _product(a, b)
 
 
 @hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions="2.1 to 2.13")
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, **_: Any) -> Steps:
     """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
-    yield
-    copies = _matrix_copy(b), _matrix_copy(a)
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
-    if fused and bias.shape[0] == b.shape[1]:
-        simulated().workspaces.product_with_bias()
-    else:
-        simulated().workspaces.product()
-    del copies
+    return _product(a, b, fused=fused and bias.shape[0] == b.shape[1])
 
 
 @hidden("mv", source="Blas.cpp", versions="2.1 to 2.13")
 def _mv(a: Tensor, x: Tensor, **_: Any) -> Steps:
     """As mm."""
-    yield
-    copy = _matrix_copy(a)
-    simulated().workspaces.product()
-    del copy
+    return _product(a)
 
 
 @hidden("addmv", "addmv_", source="Blas.cpp", versions="2.1 to 2.13")
 def _addmv(c: Tensor, a: Tensor, x: Tensor, **_: Any) -> Steps:
     """As mm."""
-    return _mv(a, x)
+    return _product(a)
 
 
 @hidden("dot", "vdot", source="Blas.cpp", versions="2.1 to 2.13")
 def _dot(*_: Any) -> Steps:
     """The workspace of cuBLAS."""
-    yield
-    simulated().workspaces.product()
+    return _product()

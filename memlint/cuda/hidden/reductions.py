@@ -77,12 +77,13 @@ def _accumulate(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in HALF else dtype
 
 
-def _reduce_to(x: Tensor, dims: Dims, result: torch.dtype) -> None:
+def _reduce_to(x: Tensor, dims: Dims, result: torch.dtype, *, fused_vector: int | None = None) -> None:
     """A reduction that casts `x` to the dtype of the result first, unless it is a half reduced to float32."""
     fused = x.dtype in HALF and result is torch.float32
     if x.dtype is result or fused:
-        # 16-bit inputs are loaded eight at a time.
-        stage(x, dims, _accumulate(x.dtype).itemsize, (result.itemsize,), vector=8 if x.element_size() == 2 else 4)
+        # 16-bit inputs are loaded eight at a time where `fused_vector` does not say otherwise.
+        vector = fused_vector or (8 if x.element_size() == 2 else 4)
+        stage(x, dims, _accumulate(x.dtype).itemsize, (result.itemsize,), vector=vector)
     else:
         cast = copy_of(x, result.itemsize)
         stage(x, dims, _accumulate(result).itemsize, (result.itemsize,), item=result.itemsize)
@@ -95,6 +96,7 @@ def _sum_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
 
 
+@hidden("prod", source="ReduceSumProdKernel.cu")
 @hidden("sum", "nansum", source="ReduceSumProdKernel.cu, ReduceOps.cpp; recorded")
 def _sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
     """Input cast to the result's dtype (bool and small integers: int64), staging and semaphores."""
@@ -106,39 +108,17 @@ def _sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dty
 def _mean(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
     """Input cast to the dtype asked for, staging and semaphores."""
     yield
-    result = dtype or x.dtype
-    if x.dtype is result or (x.dtype in HALF and result is torch.float32):
-        stage(x, dim, _accumulate(x.dtype).itemsize, (result.itemsize,))
-    else:
-        _reduce_to(x, dim, result)
+    _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
 
 
-@hidden("prod", source="ReduceSumProdKernel.cu")
-def _prod(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
-    """Input cast to the result's dtype, staging and semaphores."""
-    yield
-    _reduce_to(x, dim, _sum_dtype(x, dtype))
-
-
+@hidden("norm", source="ReduceNormKernel.cu, ReduceOps.cpp")
 @hidden("linalg_vector_norm", source="ReduceNormKernel.cu, LinearAlgebra.cpp; recorded (no staging over short rows)")
 def _vector_norm(
     x: Tensor, order: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
 ) -> Steps:
     """Input cast to the dtype asked for, staging and semaphores."""
     yield
-    result = dtype or x.dtype
-    if x.dtype is result or (x.dtype in HALF and result is torch.float32):
-        stage(x, dim, _accumulate(x.dtype).itemsize, (result.itemsize,))
-    else:
-        _reduce_to(x, dim, result)
-
-
-@hidden("norm", source="ReduceNormKernel.cu, ReduceOps.cpp")
-def _norm(
-    x: Tensor, p: Any = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any
-) -> Steps:
-    """As linalg_vector_norm."""
-    return _vector_norm(x, 2, dim, keepdim, dtype=dtype)
+    _reduce_to(x, dim, dtype or x.dtype, fused_vector=4)
 
 
 @hidden("max", "min", source="ReduceMinValuesKernel.cu, ReduceMaxValuesKernel.cu; recorded")

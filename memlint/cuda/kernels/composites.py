@@ -29,9 +29,6 @@ def temporary(nbytes: int) -> Tensor:
     return allocate((nbytes,), (1,), torch.uint8)
 
 
-# --- softmax -------------------------------------------------------------------------------------------------------
-
-
 def _softmax_like(kernel: Any) -> Any:
     def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
         if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
@@ -44,9 +41,6 @@ def _softmax_like(kernel: Any) -> Any:
 
 composite("softmax.int")(_softmax_like(aten._softmax.default))
 composite("log_softmax.int")(_softmax_like(aten._log_softmax.default))
-
-
-# --- dropout -------------------------------------------------------------------------------------------------------
 
 
 @kernel("native_dropout")
@@ -65,9 +59,6 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:
     if state.current.cuda:
         return aten.native_dropout(x, p, True)[0]
     return x.mul(torch.empty_like(x).bernoulli_(1 - p).div_(1 - p))
-
-
-# --- normalisation -------------------------------------------------------------------------------------------------
 
 
 @composite("rms_norm")

@@ -32,7 +32,8 @@ def _layer(x: Tensor, embed_dim: int, num_heads: int, *rest: Any) -> Tensor:
 
     source = x
     x = normalised(x, 0) if norm_first else x
-    x = _attention(x, x, x, embed_dim, num_heads, *projections, mask, need_weights=False, mask_type=mask_type)[0]
+    arguments = (*projections, mask, False, True, mask_type)
+    x = _attention(x, x, x, embed_dim, num_heads, *arguments)[0]
     x.add_(source)
     x = x if norm_first else normalised(x, 0)
     before = x

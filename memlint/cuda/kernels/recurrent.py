@@ -1,4 +1,8 @@
-"""Recurrent layers: cuDNN's on a GPU, what they keep for backward, and the packed sequences that they take."""
+"""Recurrent layers: cuDNN's on a GPU, what they keep for backward, and the packed sequences that they take.
+
+What is packed, and how much of it, depends on lengths, which PyTorch's C++ reads on the host. Lengths are used where
+they are known; else every sequence is taken to be as long as all are padded to.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator import state
-from memlint.accelerator.device import allocate, contiguous, entry_of, like, strides
-from memlint.accelerator.registration import composite, kernel, overload
-from memlint.cuda.kernels.packed_sequences import readable
+from memlint.accelerator import state, values
+from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, like, real, strides
+from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
+from memlint.base.errors import TraceError
+from memlint.cuda.facade.placement import to_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +24,9 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 
 _CUDNN_MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
+_PACK = overload("_pack_padded_sequence")
+_PACK_BACKWARD = overload("_pack_padded_sequence_backward")
+_PAD = overload("_pad_packed_sequence")
 
 
 def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Sequence[Tensor], *rest: Any) -> Any:
@@ -130,3 +138,50 @@ def _cudnn_rnn_flatten_weight(weights: Sequence[Tensor], *_: Any) -> Tensor:
         with torch.no_grad():
             w.set_(buffer.untyped_storage(), offset, w.shape, strides(w.shape))
     return buffer
+
+
+def _pack(x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor]:
+    if is_virtual(lengths):
+        if state.current.cuda and not entry_of(lengths).host:
+            raise RuntimeError(
+                f"'lengths' argument should be a 1D CPU int64 tensor, but got {lengths.dim()}D cuda:0 Long tensor"
+            )
+        known = values.content(lengths)
+        if known is None:
+            state.assume("pack_padded_sequence() with lengths that are not known is taken to keep every step")
+            known = real.full(lengths.shape, x.shape[1 if batch_first else 0], dtype=lengths.dtype, device="cpu")
+        lengths = known
+    data, batch_sizes = _PACK._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, x, lengths, batch_first)
+    return data, _shown(batch_sizes)
+
+
+@composite("_pack_padded_sequence_backward")
+def _pack_backward(grad: Tensor, size: Sequence[int], batch_sizes: Tensor, batch_first: bool) -> Any:
+    return _PACK_BACKWARD.decompose(grad, size, readable(batch_sizes), batch_first)
+
+
+@composite("_pad_packed_sequence")
+def _pad(
+    data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: Any, total_length: int
+) -> tuple[Tensor, Tensor]:
+    padded, lengths = _PAD.decompose(data, readable(batch_sizes), batch_first, padding_value, total_length)
+    return padded, _shown(lengths)
+
+
+def readable(batch_sizes: Tensor) -> Tensor:
+    """`batch_sizes` as a CPU tensor with its values. Raises TraceError where they are not known."""
+    known = values.content(batch_sizes)
+    if known is None:
+        raise TraceError(
+            "the batch_sizes of a PackedSequence are not known",
+            "Make it with torch.nn.utils.rnn.pack_padded_sequence or pack_sequence.",
+        )
+    return known
+
+
+def _shown(counts: Tensor) -> Tensor:
+    """What the program gets: without a GPU the host's memory is what is counted, that of small tensors too."""
+    return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else to_host(counts)
+
+
+implement(_PACK, KEY, _pack)
