@@ -9,8 +9,8 @@ from memlint.accelerator import accumulation, backend, registration
 from memlint.accelerator.device import NAME
 from memlint.cuda import autocast
 from memlint.cuda.devices import device_named
-from memlint.cuda.hidden.table import torch_version
 from memlint.cuda.session import virtual_device
+from memlint.cuda.versions import torch_version
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 

@@ -105,6 +105,14 @@ def reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: int
     storage.entry = state.current.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
 
 
+def scratch(nbytes: int, bounds: tuple[int, int] | None = None) -> Entry:
+    """Take bytes of the GPU that no tensor has; dropping the result gives them back.
+
+    `bounds` are the least and the most that they may be where nobody can know exactly.
+    """
+    return state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False, doubt=bounds)
+
+
 def is_virtual(value: Any) -> bool:
     """Whether `value` is a tensor on the virtual device."""
     return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME

@@ -14,6 +14,7 @@ import torch
 from memlint.accelerator.device import NAME, real_device_of
 from memlint.accelerator.registration import everything, implement
 from memlint.accelerator.sparse import is_host
+from memlint.cuda.versions import torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +50,7 @@ _PROMOTE = """
 LOWER_PRECISION, FLOAT32 = _LOWER_PRECISION.split(), _FLOAT32.split()
 FLOAT32_OUTPUT, PROMOTE = _FLOAT32_OUTPUT.split(), _PROMOTE.split()
 BANNED = ("binary_cross_entropy",)
-if tuple(int(n) for n in torch.__version__.split(".")[:2]) >= (2, 12):
+if torch_version() >= (2, 12):
     FLOAT32.append("rms_norm")
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}

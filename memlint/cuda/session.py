@@ -13,9 +13,9 @@ from memlint.base.errors import TraceError
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.facade import factories, interchange, placement, queries, reading, serialization
-from memlint.cuda.hidden.workspaces import Workspaces
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
 from memlint.cuda.simulated import Simulated
+from memlint.cuda.workspaces import Workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

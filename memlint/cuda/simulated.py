@@ -10,7 +10,7 @@ from memlint.accelerator import state
 if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
-    from memlint.cuda.hidden.workspaces import Workspaces
+    from memlint.cuda.workspaces import Workspaces
 
 
 @dataclass(slots=True, kw_only=True)

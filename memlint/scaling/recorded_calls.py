@@ -16,8 +16,8 @@ import torch
 from memlint.accelerator import dispatch, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
-from memlint.cuda.hidden.workspaces import Workspaces
 from memlint.cuda.simulated import simulated
+from memlint.cuda.workspaces import Workspaces
 from memlint.scaling.forms import Places, form_of, is_unknown, maker
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
-    from memlint.cuda.hidden.workspaces import Workspaces
+    from memlint.cuda.workspaces import Workspaces
 
 Tensor = torch.Tensor
 

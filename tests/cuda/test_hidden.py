@@ -12,8 +12,8 @@ from memlint.cuda.devices import CATALOGUE, Device, device_named
 from memlint.cuda.hidden import ROWS, cub
 from memlint.cuda.hidden.iteration import walk
 from memlint.cuda.hidden.staging import Reduction, launches
-from memlint.cuda.hidden.table import simulated_torch, torch_version
 from memlint.cuda.session import virtual_device
+from memlint.cuda.versions import simulated_torch, torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable

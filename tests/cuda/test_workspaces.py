@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from memlint.cuda.devices import device_named
-from memlint.cuda.hidden.workspaces import configured_workspace, default_workspace
+from memlint.cuda.workspaces import configured_workspace, default_workspace
 from memlint.tracing.recorder import trace_program
 
 if TYPE_CHECKING:

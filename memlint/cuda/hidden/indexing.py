@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlint.accelerator.device import scratch
 from memlint.cuda.hidden import cub
-from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host, scratch, torch_version
+from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host
 from memlint.cuda.simulated import simulated
+from memlint.cuda.versions import torch_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

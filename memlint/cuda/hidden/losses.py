@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memlint.accelerator.device import contiguous
+from memlint.accelerator.device import contiguous, scratch
 from memlint.accelerator.dispatch import check_devices
 from memlint.accelerator.inference import infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import kernel
 from memlint.cuda.hidden.reductions import stage
-from memlint.cuda.hidden.table import Steps, copy_of, hidden, scratch
+from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlint.accelerator.device import scratch
 from memlint.cuda.hidden.reductions import stage
-from memlint.cuda.hidden.table import Steps, contiguous, hidden, scratch
+from memlint.cuda.hidden.table import Steps, contiguous, hidden
 from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:

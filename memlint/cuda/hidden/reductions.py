@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from memlint.accelerator.device import scratch
 from memlint.cuda.hidden.staging import MAX_THREADS, Reduction, launches
-from memlint.cuda.hidden.table import Steps, copy_of, hidden, scratch
+from memlint.cuda.hidden.table import Steps, copy_of, hidden
 from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from memlint.accelerator import state
-from memlint.accelerator.device import NAME, entry_of, real_device_of
+from memlint.accelerator.device import NAME, entry_of, real_device_of, scratch
 from memlint.accelerator.kernel import Temporaries, enter_temporaries
 
 if TYPE_CHECKING:
@@ -43,11 +41,6 @@ def hidden(*ops: str, source: str, versions: str = "2.10 to 2.13") -> Callable[[
     return enter
 
 
-def scratch(nbytes: int) -> Entry:
-    """Take bytes on the simulated GPU; dropping the result gives them back."""
-    return state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
-
-
 def copy_of(x: Tensor, itemsize: int | None = None) -> Entry:
     """A dense copy of `x`, in its own dtype unless `itemsize` says otherwise."""
     return scratch(x.numel() * (itemsize or x.element_size()))
@@ -65,28 +58,3 @@ def contiguous(x: Tensor) -> Entry | None:
 
 Steps = Iterator[None]
 """What a row is: a generator that yields once, where the kernel makes its outputs."""
-
-
-_major, _minor = torch.__version__.split(".")[:2]
-
-
-class _Simulated:
-    torch = (int(_major), int(_minor))
-
-
-def torch_version() -> tuple[int, int]:
-    """Major and minor version of the PyTorch simulated: the running one, or that of `simulated_torch`."""
-    return _Simulated.torch
-
-
-@contextmanager
-def simulated_torch(version: tuple[int, int]) -> Iterator[None]:
-    """Inside, hidden memory and workspaces are those of this major and minor version of PyTorch.
-
-    Which operators run, and what they save for backward, stays as in the running version.
-    """
-    before, _Simulated.torch = _Simulated.torch, version
-    try:
-        yield
-    finally:
-        _Simulated.torch = before

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, contiguous, strides
+from memlint.accelerator.device import allocate, contiguous, scratch, strides
 from memlint.accelerator.inference import Shape, infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
@@ -143,8 +143,7 @@ def _take(problem: Problem | None, direction: str) -> None:
     if problem is None:
         return
     low, estimate, high = workspace(problem, direction)
-    scratch = state.current.ledger.open(estimate, (estimate,), torch.uint8, host=False, doubt=(low, high))
-    del scratch
+    scratch(estimate, (low, high))
 
 
 def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Problem | None:

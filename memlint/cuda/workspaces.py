@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import torch
 
-from memlint.accelerator import state
-from memlint.cuda.hidden.table import scratch, torch_version
+from memlint.accelerator.device import scratch
+from memlint.cuda.versions import torch_version
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
@@ -88,7 +88,7 @@ class Workspaces:
         in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own
         nbytes = self._nbytes[library]
         if nbytes and (library, in_backward) not in self._open:
-            self._open[library, in_backward] = state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False)
+            self._open[library, in_backward] = scratch(nbytes)
 
     @property
     def numbers(self) -> frozenset[int]:
