@@ -218,16 +218,9 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
 
 
-_TENSOR_TYPES = {
-    "FloatTensor": torch.float32,
-    "DoubleTensor": torch.float64,
-    "HalfTensor": torch.float16,
-    "BFloat16Tensor": torch.bfloat16,
-    "LongTensor": torch.int64,
-    "IntTensor": torch.int32,
-    "BoolTensor": torch.bool,
-    "ByteTensor": torch.uint8,
-}
+_NUMBERS = "Float Double Half BFloat16 Long Int Bool"
+_TENSOR_TYPES = {f"{name}Tensor": getattr(torch, name.lower()) for name in _NUMBERS.split()}
+_TENSOR_TYPES["ByteTensor"] = torch.uint8
 
 
 def _legacy(name: str, dtype: torch.dtype) -> Callable[..., torch.Tensor]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
+from memlint.cuda.kernels.host import has_fastest_dimension
 from memlint.cuda.simulated import simulated
 
 if TYPE_CHECKING:
@@ -18,13 +19,8 @@ LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 def _matrix_copy(x: Tensor) -> Entry | None:
     """The copy of a matrix, or of matrices in a batch, of which neither dimension is the fastest; else None."""
-    rows, columns = x.shape[-2:]
-    by_row, by_column = x.stride()[-2:]
-    if (by_column == 1 and by_row >= max(1, columns)) or (by_row == 1 and by_column >= max(1, rows)):
-        return None
-    if x.is_contiguous() and (x.dim() == 2 or (by_row and by_column)):
-        return None
-    return copy_of(x)
+    is_dense = x.is_contiguous() and (x.dim() == 2 or all(x.stride()[-2:]))
+    return None if is_dense or has_fastest_dimension(x) else copy_of(x)
 
 
 def _product(*operands: Tensor, fused: bool = False) -> Steps:

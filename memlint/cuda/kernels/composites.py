@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,36 +66,27 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:
 def _rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Any:
+    if not hasattr(aten, "_fused_rms_norm"):
+        return overload("rms_norm").decompose(x, normalized_shape, weight, eps)
     fused = (
         state.current.cuda
-        and hasattr(aten, "_fused_rms_norm")
         and not x.is_complex()
         and (weight is None or weight.dtype is x.dtype)
         and suggested_format(x) is torch.contiguous_format
     )
-    if fused:
-        return aten._fused_rms_norm(x, normalized_shape, weight, eps)[0]
-    if hasattr(aten, "_fused_rms_norm"):
-        return overload("_fused_rms_norm").decompose(x, normalized_shape, weight, eps)[0]
-    return overload("rms_norm").decompose(x, normalized_shape, weight, eps)
+    carry_out = aten._fused_rms_norm if fused else overload("_fused_rms_norm").decompose
+    return carry_out(x, normalized_shape, weight, eps)[0]
 
 
 @composite("group_norm")
-def _group_norm(
-    x: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Any:
+def _group_norm(x: Tensor, *rest: Any) -> Any:
     """On CUDA of a contiguous copy, which is kept for backward.
 
     For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
     """
     if state.current.cuda and not is_host(x):
         x = x.contiguous()
-    return overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
+    return overload("group_norm").decompose(x, *rest)
 
 
 def suggested_format(x: Tensor) -> torch.memory_format:
@@ -107,17 +99,8 @@ def suggested_format(x: Tensor) -> torch.memory_format:
 
 
 @composite("batch_norm")
-def _batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Any:
+def _batch_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, *rest: Any) -> Any:
+    running_mean, running_var, training, _momentum, eps, cudnn_enabled = rest
     rows = x.numel() // max(x.shape[1], 1)
     on_cudnn = (
         state.current.cuda
@@ -134,14 +117,13 @@ def _batch_norm(
     )
     if on_cudnn:
         x = x.contiguous(memory_format=suggested_format(x))
-        return aten.cudnn_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
-    return aten.native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)[0]
+    carry_out = aten.cudnn_batch_norm if on_cudnn else aten.native_batch_norm
+    return carry_out(x, weight, bias, *rest[:5])[0]
 
 
 @kernel("cudnn_batch_norm")
-def _cudnn_batch_norm(
-    x: Tensor, weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, training: bool, momentum: float, eps: float
-) -> tuple[Tensor, ...]:
+def _cudnn_batch_norm(x: Tensor, weight: Tensor, *rest: Any) -> tuple[Tensor, ...]:
+    training = rest[3]
     # Recorded runs show no reserve for contiguous input; the buffer is there, empty.
     out = allocate(x.shape, x.stride(), x.dtype)
     channels = x.shape[1] if training else 0
@@ -179,29 +161,27 @@ def _group_norm_format(x: Tensor) -> torch.memory_format:
     return torch.contiguous_format if state.current.cuda else suggested_format(x)
 
 
-def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> Any:
     """The results of a normalisation's backward, that of its input in `layout`.
 
     PyTorch's meta kernels lay it out like the gradient they are given.
     """
     shapes = infer(kernel_of(op), args, {})
-    first = shapes[0]
-    if isinstance(first, Shape):
-        first = Shape(first.shape, strides(first.shape, layout), first.dtype)
-    results: tuple[Any, ...] = materialize([first, *shapes[1:]])
-    return results
+    if isinstance(shapes[0], Shape):
+        shapes = [replace(shapes[0], stride=strides(shapes[0].shape, layout)), *shapes[1:]]
+    return materialize(shapes)
 
 
 @kernel("native_layer_norm_backward")
-def _native_layer_norm_backward(*args: Any) -> tuple[Any, ...]:
+def _native_layer_norm_backward(*args: Any) -> Any:
     return _with_gradient_in(torch.contiguous_format, aten.native_layer_norm_backward.default, args)
 
 
 @kernel("native_group_norm_backward")
-def _native_group_norm_backward(*args: Any) -> tuple[Any, ...]:
+def _native_group_norm_backward(*args: Any) -> Any:
     return _with_gradient_in(_group_norm_format(args[1]), aten.native_group_norm_backward.default, args)
 
 
 @kernel("native_batch_norm_backward")
-def _native_batch_norm_backward(*args: Any) -> tuple[Any, ...]:
+def _native_batch_norm_backward(*args: Any) -> Any:
     return _with_gradient_in(suggested_format(args[1]), aten.native_batch_norm_backward.default, args)

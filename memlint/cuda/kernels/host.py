@@ -26,21 +26,16 @@ if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
-_PRODUCTS = {
-    "mm": 0,
-    "bmm": 0,
-    "mv": 0,
-    **dict.fromkeys(("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_"), 1),
-}
+_ADDED = ("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_")
+_PRODUCTS = dict.fromkeys(("mm", "bmm", "mv"), 0) | dict.fromkeys(_ADDED, 1)
 """Where the operands of a product begin."""
 _ADDS_UP = frozenset(("sum", "nansum", "prod", "cumsum", "cumprod"))
 """Reductions whose result of whole numbers is int64."""
 _REDUCTIONS = _ADDS_UP | {"mean", "linalg_vector_norm"}
 _TRUTHS = frozenset(("all", "any"))
 _MEAN_IN_FLOAT = (torch.float16, torch.bfloat16)
-_FLOATS = frozenset(
-    ("div", "div_", "exp", "log", "reciprocal", "rsqrt", "sigmoid", "sqrt", "tanh", "sin", "cos", "atan2")
-)
+_NAMES = "div div_ exp log reciprocal rsqrt sigmoid sqrt tanh sin cos atan2"
+_FLOATS = frozenset(_NAMES.split())
 """Elementwise kernels that compute whole numbers as floats."""
 _CASTS_NOTHING = frozenset(("copy", "copy_", "_to_copy", "fill", "fill_", "masked_fill", "masked_fill_"))
 """Elementwise kernels of operands that may differ in dtype."""
@@ -83,17 +78,12 @@ class HostScratch:
         return held if number is None else held + self._number(kernel, number, tensors[0], dtype, as_scalar, backward)
 
     def _number(
-        self, kernel: Kernel, number: Any, beside: torch.Tensor, dtype: torch.dtype, as_scalar: bool, backward: bool
+        self, kernel: Kernel, number: Any, operand: torch.Tensor, dtype: torch.dtype, as_scalar: bool, backward: bool
     ) -> list[Entry]:
         """A number as a tensor, and cast to `dtype`."""
         held = [_open(1 if isinstance(number, bool) else 8)]
-        if (
-            not as_scalar
-            and kernel.packet in _SAVES_NUMBER
-            and torch.is_grad_enabled()
-            and beside.requires_grad
-            and not backward
-        ):
+        saves = kernel.packet in _SAVES_NUMBER and not as_scalar and not backward
+        if saves and torch.is_grad_enabled() and operand.requires_grad:
             self._saved[_sequence() - 1] = held[0]
         if dtype not in (torch.float64, torch.int64):
             held.append(_open(dtype.itemsize))
@@ -113,11 +103,12 @@ def _copies(operands: tuple[Any, ...]) -> list[Entry]:
     return [
         _open(each.shape[-2] * each.shape[-1] * each.element_size())
         for each in operands[:2]
-        if each.dim() >= 2 and not _has_fastest_dimension(each)
+        if each.dim() >= 2 and not has_fastest_dimension(each)
     ]
 
 
-def _has_fastest_dimension(x: torch.Tensor) -> bool:
+def has_fastest_dimension(x: torch.Tensor) -> bool:
+    """Whether a product reads a matrix, or each of a batch, as it lies: by rows or by columns."""
     (rows, columns), (by_row, by_column) = x.shape[-2:], x.stride()[-2:]
     return (by_column == 1 and by_row >= max(1, columns)) or (by_row == 1 and by_column >= max(1, rows))
 
