@@ -12,7 +12,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, reshape_storage
 from memlint.accelerator.inference import Shape, describe, infer_described, materialize
-from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.propagation import follow
 from memlint.accelerator.values import refuse_out_of_range
 
@@ -75,8 +75,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
         for observer in now.observers:
             observer.failed()
         raise
-    outputs: list[Tensor] = []
-    _collect(kernel.written_of(args, kwargs) if kernel.written else result, outputs)
+    outputs = tensors_in(kernel.written_of(args, kwargs) if kernel.written else result)
     if outputs and real_device_of(outputs[0]).type == NAME and outputs[0].layout is torch.strided:
         now.last_host = entry_of(outputs[0]).host
     follow(kernel, args, kwargs, tensors, outputs)
@@ -181,11 +180,3 @@ def _write(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], shapes
     if kernel.num_returns == 0:
         return None
     return outputs[0] if kernel.num_returns == 1 else tuple(outputs)
-
-
-def _collect(value: Any, tensors: list[Tensor]) -> None:
-    if isinstance(value, Tensor):
-        tensors.append(value)
-    elif isinstance(value, (list, tuple)):
-        for v in value:
-            _collect(v, tensors)

@@ -70,6 +70,13 @@ def kernel_of(op: OpOverload) -> Kernel:
     return kernel
 
 
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors in arguments or results, those in lists included."""
+    if isinstance(value, (list, tuple)):
+        return [tensor for each in value for tensor in tensors_in(each)]
+    return [value] if isinstance(value, torch.Tensor) else []
+
+
 def enter_hand_written(name: str, function: Function) -> None:
     """Let `function` carry out the overload called `aten.nonzero.default`."""
     HAND_WRITTEN[name] = function

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import entry_of, real
+from memlint.accelerator.kernel import tensors_in
 from memlint.accelerator.routing import follow_routing
 from memlint.accelerator.values import (
     MAX_SHADOW,
@@ -65,8 +66,16 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
                 entry_of(t).nonzeros = None
         return
     partly = written and not covers_storage(made[0])
-    bound = _bound_after_part(made[0]) if partly else _bound_after(kernel, args, inputs, made[0])
-    _note_nonzeros(made[0], bound, written=written)
+    target = made[0]
+    if partly:
+        before = nonzero_bound(target)
+        bound = None if before is None else before + target.numel()
+    else:
+        bound = _bound_after(kernel, args, inputs, target)
+    if bound is not None and bound < target.untyped_storage().nbytes() // target.element_size():
+        entry_of(target).nonzeros = bound
+    elif written:
+        entry_of(target).nonzeros = None
     value = _shared_value(kernel, args, kwargs, inputs, made)
     if value is not None:
         if partly and value != uniform_value(made[0]):
@@ -94,9 +103,6 @@ def _spell_out(tensor: Tensor) -> None:
             filled = real.full((nbytes // dtype.itemsize,), entry.uniform, dtype=dtype, device="cpu")
             entry.shadow = filled.untyped_storage()
     entry.uniform = None
-
-
-# --- one value for all elements -------------------------------------------------------------------------------------
 
 
 def _shared_value(
@@ -147,9 +153,6 @@ def _evaluate(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], val
     except (RuntimeError, NotImplementedError):
         return None  # no CPU kernel for these operands
     return result.item() if isinstance(result, Tensor) and result.numel() == 1 else None
-
-
-# --- whole contents --------------------------------------------------------------------------------------------------
 
 
 class _UnknownError(Exception):
@@ -207,7 +210,7 @@ def _compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], made
         return False  # not known, no CPU kernel, or data that an earlier assumption made impossible
     if kernel.written and kernel.packet != "_copy_from":
         result = kernel.written_of(host_args, host_kwargs)
-    for t, value in zip(made, _flat(result), strict=False):
+    for t, value in zip(made, tensors_in(result), strict=False):
         if t.shape == value.shape:
             remember(t, value)
         else:
@@ -241,14 +244,6 @@ def _replaced(value: Any, real_of: Callable[[Tensor], Tensor]) -> Any:
         return [_replaced(v, real_of) for v in value]
     return torch.device("cpu") if isinstance(value, torch.device) else value
 
-
-def _flat(value: Any) -> list[Tensor]:
-    if isinstance(value, (list, tuple)):
-        return [t for v in value for t in _flat(v)]
-    return [value] if isinstance(value, Tensor) else []
-
-
-# --- sparsity --------------------------------------------------------------------------------------------------------
 
 _KEEPS_ZEROS = frozenset(("clone", "_to_copy", "neg", "div", "div_", "tril", "triu", "relu", "abs", "sqrt"))
 
@@ -286,24 +281,11 @@ def _bound_after(  # noqa: C901  (one case for each kind of op)
     return before + int(args[3].numel()) if packet in ("index_add", "index_add_", "index_copy", "index_copy_") else None
 
 
-def _note_nonzeros(target: Tensor, bound: int | None, *, written: bool) -> None:
-    if bound is not None and bound < target.untyped_storage().nbytes() // target.element_size():
-        entry_of(target).nonzeros = bound
-    elif written:
-        entry_of(target).nonzeros = None
-
-
-def _bound_after_part(target: Tensor) -> int | None:
-    """A bound on the nonzero elements of a storage after `target`, a part of it, is written."""
-    before = nonzero_bound(target)
-    return None if before is None else before + target.numel()
-
-
 def _indexed(target: Tensor, indices: list[Tensor | None]) -> int:
     """How many elements `target[indices] = ...` writes at most."""
-    given = [i for i in indices if i is not None]
-    if any(i.dtype in (torch.bool, torch.uint8) for i in given):
+    indexed = [i for i in indices if i is not None]
+    if any(i.dtype in (torch.bool, torch.uint8) for i in indexed):
         return target.numel()
-    elements: int = math.prod(torch.broadcast_shapes(*[i.shape for i in given]))
+    elements: int = math.prod(torch.broadcast_shapes(*[i.shape for i in indexed]))
     rest: list[int] = [n for d, n in enumerate(target.shape) if d >= len(indices) or indices[d] is None]
     return elements * math.prod(rest)

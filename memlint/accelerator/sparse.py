@@ -16,7 +16,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
-from memlint.accelerator.kernel import Kernel, kernel_of
+from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.registration import KEY, F, Function, everything, implement, overload
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload
 
 Tensor = torch.Tensor
-TensorBase = torch._C.TensorBase
 aten = torch.ops.aten
 DispatchKey = torch._C.DispatchKey
 
@@ -75,9 +74,6 @@ def sparse_kernel(family: Family, *names: str) -> Callable[[F], F]:
         return function
 
     return register
-
-
-# --- tensors and their parts
 
 
 def _getter(op: OpOverload, key: DispatchKey) -> Callable[[Tensor], Tensor]:
@@ -140,9 +136,6 @@ def become(tensor: Tensor, other: Tensor) -> Tensor:
     return aten.copy_.default(tensor, other)  # type: ignore[no-any-return]
 
 
-# --- kernels
-
-
 @contextlib.contextmanager
 def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Tensor]]:
     """Show the observers one kernel, the block, that reads `inputs`; its parts stand for a sparse tensor.
@@ -180,14 +173,6 @@ def _kernel_of(op: OpOverload) -> Kernel:
     return kernel
 
 
-def _tensors(args: Sequence[Any]) -> Iterator[Tensor]:
-    for a in args:
-        if isinstance(a, TensorBase):
-            yield a  # type: ignore[misc]
-        elif isinstance(a, (list, tuple)):
-            yield from _tensors(a)
-
-
 _MIXES_DEVICES = ("copy_", "copy_sparse_to_sparse_", "_sparse_coo_tensor_with_dims_and_tensors", "resize_as_sparse_")
 
 
@@ -195,7 +180,7 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
     """Results go where the operands are; operands of host and device do not meet."""
     first: bool | None = None
     mixed = False
-    for t in _tensors(args):
+    for t in tensors_in(args):
         host = is_host(t) if real_device_of(t).type == NAME else not t.dim() or None
         if host is None:
             mixed = mixed or state.current.cuda

@@ -67,18 +67,10 @@ def pattern(x: Tensor) -> Tensor | None:
     return made
 
 
-def _positions(x: Tensor) -> int:
-    """How many different indices a COO tensor can have."""
-    return math.prod(x.shape[: parts_of(x)[0].shape[0]])
-
-
 def _flatten(indices: Tensor) -> None:
     """The one number per element that stands for its indices; its making takes a product of the size of them all."""
     if indices.shape[0] > 1:
         contiguous(indices.shape, torch.int64)
-
-
-# --- coalesce
 
 
 @sparse_kernel(COO, "_coalesce")
@@ -90,7 +82,11 @@ def _coalesce(x: Tensor) -> Tensor:
         return aten._coalesced_.default(copy, True)  # type: ignore[no-any-return]
     known = values.content(indices)
     merged = _merge(x, known, values.content(elements))
-    kept = _kept(x, count) if merged is None else merged._nnz()
+    if merged is not None:
+        kept = merged._nnz()
+    else:
+        state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
+        kept = min(count, math.prod(x.shape[: indices.shape[0]]))  # as many different indices as there can be
     with launched(aten._coalesce.default, x) as made:
         _flatten(indices)
         flat, order, first = int64s(count), int64s(count), int64s(count)
@@ -117,17 +113,9 @@ def _merge(x: Tensor, indices: Tensor | None, elements: Tensor | None) -> Tensor
     return aten._sparse_coo_tensor_unsafe.default(indices, elements, size).coalesce()  # type: ignore[no-any-return]
 
 
-def _kept(x: Tensor, count: int) -> int:
-    state.assume(f"coalesce() of a sparse tensor of shape {list(x.shape)} is taken to find no index twice")
-    return min(count, _positions(x))
-
-
 def coalesced_form(x: Tensor) -> Tensor:
     """A COO tensor as it is if it is coalesced, else a new one."""
     return x if aten.is_coalesced.default(x) else _coalesce(x)
-
-
-# --- sums
 
 
 @sparse_kernel(COO, "add.out")
@@ -245,9 +233,6 @@ def _to_csc(x: Tensor, dense_dim: int | None = None) -> Tensor:
     return _turned(aten._to_sparse_csc.default, x, torch.sparse_csc)
 
 
-# --- products element by element
-
-
 @sparse_kernel(COO, "mul.out")
 def _mul(x: Any, y: Any, *, out: Tensor) -> Tensor:
     sparse = all(isinstance(t, Tensor) and t.layout is torch.sparse_coo for t in (x, y))
@@ -281,9 +266,6 @@ def _sparse_mask(x: Tensor, mask: Tensor) -> Tensor:
     with launched(aten.sparse_mask.default, x, mask) as made:
         copied = contiguous(indices.shape, torch.int64)
         return made(coo(copied, contiguous(elements.shape, chosen), x.shape, coalesced=aten.is_coalesced.default(mask)))
-
-
-# --- softmax, sums over dimensions, selection
 
 
 def _softmax(x: Tensor, dim: int) -> Tensor:

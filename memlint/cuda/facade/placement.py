@@ -136,10 +136,6 @@ def _cuda(tensor: Tensor, device: Any = None, non_blocking: bool = False, memory
     return move(tensor, on_host=False, memory_format=memory_format, non_blocking=non_blocking)
 
 
-def _cpu(tensor: Tensor, memory_format: Any = None) -> Any:
-    return move(tensor, on_host=state.current.cuda, memory_format=memory_format)
-
-
 def _type(tensor: Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
     if dtype is None:
         if not is_virtual(tensor):
@@ -194,7 +190,7 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (Tensor, "is_cuda", property(lambda t: device_of(t).type == "cuda")),
         (Tensor, "is_cpu", property(lambda t: device_of(t).type == "cpu")),
         (Tensor, "to", to),
-        (Tensor, "cpu", _cpu),
+        (Tensor, "cpu", lambda t, memory_format=None: move(t, on_host=state.current.cuda, memory_format=memory_format)),
         (Tensor, "type", _type),
         (Tensor, "get_device", lambda t: 0 if device_of(t).type == "cuda" else -1),
         (Tensor, "pin_memory", lambda t, *_: t),

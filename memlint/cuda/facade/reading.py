@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import entry_of, is_virtual, resize_storage
+from memlint.accelerator.device import is_virtual, resize_storage
 from memlint.cuda.facade.placement import device_of
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ _real_repr: Callable[..., str] = Tensor.__repr__
 _real_numpy = Tensor.numpy
 _real_tolist = Tensor.tolist
 _real_data_ptr: Callable[[Tensor], int] = Tensor.data_ptr
-_real_storage_data_ptr: Callable[[Any], int] = torch.UntypedStorage.data_ptr
+_real_storage_address: Callable[[Any], int] = torch.UntypedStorage.data_ptr
 _real_storage_resize = torch.UntypedStorage.resize_
 
 
@@ -38,19 +38,16 @@ def _repr(tensor: Tensor, **_: Any) -> str:
     return f"tensor({shown}, size={tuple(tensor.shape)}, dtype={tensor.dtype}, device='{device_of(tensor)}')"
 
 
-def _address(entry: Any) -> int:
+def _address(storage: Any) -> int:
     """An address nothing else has: programs compare them to find tensors that share memory."""
-    return (int(entry.number) + 1) << 44
+    return (int(storage.entry.number) + 1) << 44 if hasattr(storage, "entry") else _real_storage_address(storage)
 
 
 def _data_ptr(tensor: Tensor) -> int:
     if not is_virtual(tensor):
         return _real_data_ptr(tensor)
-    return _address(entry_of(tensor)) + int(tensor.storage_offset()) * tensor.element_size() if tensor.numel() else 0
-
-
-def _storage_data_ptr(storage: Any) -> int:
-    return _address(storage.entry) if hasattr(storage, "entry") else _real_storage_data_ptr(storage)
+    start = _address(tensor.untyped_storage())
+    return start + int(tensor.storage_offset()) * tensor.element_size() if tensor.numel() else 0
 
 
 def _storage_resize(storage: torch.UntypedStorage, nbytes: int) -> torch.UntypedStorage:
@@ -77,18 +74,14 @@ def _array(tensor: Tensor, dtype: Any = None, copy: Any = None) -> Any:
     return array if dtype is None else array.astype(dtype, copy=False)
 
 
-def _tolist(tensor: Tensor) -> Any:
-    return _real_tolist(read(tensor) if is_virtual(tensor) else tensor)
-
-
 def patches() -> list[tuple[Any, str, Any]]:
     """Everything replaced while a device is simulated: owner, name, replacement."""
     return [
         (Tensor, "numpy", _numpy),
         (Tensor, "__array__", _array),
-        (Tensor, "tolist", _tolist),
+        (Tensor, "tolist", lambda t: _real_tolist(read(t) if is_virtual(t) else t)),
         (Tensor, "__repr__", _repr),
         (Tensor, "data_ptr", _data_ptr),
-        (torch.UntypedStorage, "data_ptr", _storage_data_ptr),
+        (torch.UntypedStorage, "data_ptr", _address),
         (torch.UntypedStorage, "resize_", _storage_resize),
     ]

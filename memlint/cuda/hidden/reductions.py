@@ -91,18 +91,12 @@ def _reduce_to(x: Tensor, dims: Dims, result: torch.dtype, *, fused_vector: int 
         del cast
 
 
-def _sum_dtype(x: Tensor, dtype: torch.dtype | None) -> torch.dtype:
-    if dtype is not None:
-        return dtype
-    return x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64
-
-
 @hidden("prod", source="ReduceSumProdKernel.cu")
 @hidden("sum", "nansum", source="ReduceSumProdKernel.cu, ReduceOps.cpp; recorded")
 def _sum(x: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
     """Input cast to the result's dtype (bool and small integers: int64), staging and semaphores."""
     yield
-    _reduce_to(x, dim, _sum_dtype(x, dtype))
+    _reduce_to(x, dim, dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64))
 
 
 @hidden("mean", source="ReduceMomentKernel.cu; recorded")
