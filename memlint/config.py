@@ -68,7 +68,7 @@ class Budget(_Table):
 
 
 class Settings(_Table):
-    """What memlint is to do. None means that nobody said."""
+    """What memlint is to do; None where it is left to memlint."""
 
     batch: Count | None = None
     dtype: Dtype | None = None

@@ -48,6 +48,7 @@ def report(
 
     Exit status: 0 it is written, 2 something could not be read, analysed or written.
     """
+    from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.report import file_name, gather  # noqa: PLC0415
     from memlint.report.merge import of_workload  # noqa: PLC0415
 
@@ -58,16 +59,10 @@ def report(
             raise UsageError(f"{file} is there already", "Write over it with --force, or name another file with -o.")
     if form == GRAPH and file is not None and file.suffix not in GRAPH_ENDINGS:
         raise UsageError(f"{file} names no format of a graph", f"End it in {' or '.join(GRAPH_ENDINGS)}.")
+    has_timeline, has_graph = form in ("html", *EXPORTS), form == GRAPH
+    extent = CheckOptions(timeline=has_timeline, graph=has_graph, sweep=form not in (*EXPORTS, GRAPH))
     with progress() as show:
-        gathered = gather(
-            sources,
-            options,
-            timeline=form in ("html", *EXPORTS),
-            graph=form == GRAPH,
-            sweep=form not in (*EXPORTS, GRAPH),
-            stdin=sys.stdin.buffer.read,
-            on_wait=show,
-        )
+        gathered = gather(sources, options, extent, sys.stdin.buffer.read, show)
     shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
     if file is None or form not in SUFFIXES:
         _write_text(shown, form, file)

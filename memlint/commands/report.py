@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.commands.check import command as checking
-from memlint.commands.check.targets import CheckOptions
 from memlint.report.merge import merged
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
 from memlint.workloads.find.target import SEPARATOR
@@ -17,6 +16,7 @@ from memlint.workloads.find.target import SEPARATOR
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from memlint.commands.check.targets import CheckOptions
     from memlint.report.model import Report
 
 STDIN = "-"
@@ -29,30 +29,27 @@ class Gathered:
 
     report: Report
     has_failed: bool
-    """Whether a target that was analysed now has an error. Those in a Report that was read are told by it."""
+    """Whether a target that was analysed now has an error; errors in Reports that were read do not count."""
 
 
 def gather(
     sources: Sequence[str],
-    options: Mapping[str, object],
-    *,
-    timeline: bool,
-    graph: bool,
-    sweep: bool,
+    settings: Mapping[str, object],
+    options: CheckOptions,
     stdin: Callable[[int], bytes],
-    on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
+    on_wait: Callable[[str, float], None],
 ) -> Gathered:
     """Read the Reports among `sources`, analyse the targets, and put all of it into one Report.
 
-    `options`, `timeline`, `graph`, `sweep` and `on_wait` are those of `memlint check` for the targets; `stdin` reads so
-    many bytes where a source is `-`. Raises MemlintError for a source that cannot be read or found, and for options
-    where there is no target.
+    `settings`, `options` and `on_wait` are those of `memlint check` for the targets; `stdin` reads so many bytes where
+    a source is `-`. Raises MemlintError for a source that cannot be read or found, and for settings where there is no
+    target.
     """
     sources = tuple(dict.fromkeys(sources))
     targets = [source for source in sources if not _is_report(source)]
-    given = [name for name, value in options.items() if value not in (None, ())]
-    if given and not targets:
-        option = {"dimensions": "dim"}.get(given[0], given[0].replace("_", "-"))
+    changed = [name for name, value in settings.items() if value not in (None, ())]
+    if changed and not targets:
+        option = {"dimensions": "dim"}.get(changed[0], changed[0].replace("_", "-"))
         raise UsageError(
             f"--{option} changes nothing in a report that is written already",
             f"Give the target itself to memlint report, or --{option} to memlint check.",
@@ -65,8 +62,7 @@ def gather(
         elif source not in targets:
             reports.append(read_report(Path(source)))
         elif source == targets[0]:
-            how = CheckOptions(timeline=timeline, graph=graph, sweep=sweep)
-            report = checking.check(targets, options, how, on_wait).report
+            report = checking.check(targets, settings, options, on_wait).report
             has_failed = any(workload.error is not None for workload in report.workloads)
             reports.append(report)
     return Gathered(merged(reports), has_failed)

@@ -141,12 +141,12 @@ def _decorates(decorator: ast.expr, source: Source) -> bool:
 def distinct(targets: list[Targets]) -> Iterator[Targets]:
     """The same targets with what an earlier one covers left out."""
     files: set[Path] = set()
-    asked: set[tuple[str | None, str, str]] = set()
+    covered: set[tuple[str | None, str, str]] = set()
     for target in targets:
         fresh = tuple(file for file in target.files if file.resolve() not in files)
         files.update(file.resolve() for file in fresh)
-        requests = [r for r in target.requests if (r.path, r.module, r.qualname) not in asked]
-        asked.update((r.path, r.module, r.qualname) for r in requests)
+        requests = [r for r in target.requests if (r.path, r.module, r.qualname) not in covered]
+        covered.update((r.path, r.module, r.qualname) for r in requests)
         yield replace(target, files=fresh, requests=tuple(requests))
 
 
@@ -175,7 +175,7 @@ def _is_single(*targets: Targets) -> bool:
 
 
 def passed_over(targets: Iterable[Targets]) -> Iterator[Skipped]:
-    """What of that which was asked for is no target, one line for each reason."""
+    """Arguments and Workloads that are left out, one line for each reason."""
     excluded = [str(place) for target in targets for place in target.excluded]
     unaffected = [text for target in targets for text in target.unaffected]
     for reason, names in (("left out by `exclude`", excluded), ("not affected by these files", unaffected)):

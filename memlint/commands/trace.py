@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.commands.analyse.child import find_asked
+from memlint.commands.analyse.child import find_requested
 from memlint.commands.targets import resolve
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import device_named
@@ -50,7 +50,7 @@ def _is_text(target: object) -> bool:
 def _typed(text: str, options: Mapping[str, Any]) -> tuple[Workload, Path]:
     """The only Workload of what could be typed after `memlint check`, and the folder of its project."""
     requests = resolve(text, options).requests
-    workloads = [(workload, Path(request.root)) for request in requests for workload in find_asked(request).workloads]
+    workloads = [(each, Path(request.root)) for request in requests for each in find_requested(request).workloads]
     if len(workloads) != 1:
         names = ", ".join(workload.target for workload, _root in workloads)
         raise UsageError(

@@ -18,7 +18,7 @@ import memlint.commands.check.command
 from memlint import cli
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import find_asked
+from memlint.commands.analyse.child import find_requested
 from memlint.commands.check.command import Checked
 from memlint.config import Settings, override
 from memlint.report.model import Report
@@ -332,7 +332,7 @@ def test_the_declaration_written_out_gives_the_same_dimensions_and_bytes(write, 
 
 def asked(path: Path, **settings: Any) -> Workload:
     request = Request(target=str(path), path=str(path), root=str(path.parent), settings=Settings(**settings))
-    return find_asked(request).workloads[0]
+    return find_requested(request).workloads[0]
 
 
 def test_sizes_of_the_settings_are_added_to_those_declared(write):

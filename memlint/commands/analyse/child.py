@@ -38,7 +38,7 @@ _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")
 def analyse(request: Request) -> Result:
     """Analyse every Workload of the target. Raises MemlintError where there is none to analyse."""
     root, settings = Path(request.root), request.settings
-    found = find_asked(request)
+    found = find_requested(request)
     rules = project_rules(settings, root).chosen(settings)
     workloads: list[report.Workload] = []
     findings, declarations = [], []
@@ -76,7 +76,7 @@ def analyse(request: Request) -> Result:
     )
 
 
-def find_asked(request: Request) -> Found:
+def find_requested(request: Request) -> Found:
     """Load the target, and give its Workloads: in a file that nobody named only those that are declared.
 
     Raises MemlintError where it cannot be loaded.
@@ -90,8 +90,8 @@ def find_asked(request: Request) -> Found:
     if request.path and request.qualname:
         target += f"::{request.qualname}"
     found = find_workloads(target, root, configured, overrides)
-    asked = tuple(each for each in found.workloads if request.named or each.origin != "discovered")
-    return found._replace(workloads=asked)
+    workloads = tuple(each for each in found.workloads if request.named or each.origin != "discovered")
+    return found._replace(workloads=workloads)
 
 
 def _findings(analysis: Analysis, rules: tuple[Rule, ...], lenient: bool) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the workers said; without torch, or where no code may run, nothing."""
+    """What all answers hold together; without torch, or where no code may run, nothing."""
 
     executed: bool
     """Whether Workloads could be run."""
@@ -84,11 +84,11 @@ def answers_of_workers(
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
     extent = options.model_dump(include=set(Extent.model_fields))
-    asked = [request.model_copy(update=extent) for request, _ in requests]
-    around = [request.model_copy(update=_AROUND) for request in asked if options.sweep and request.settings.sweep]
-    all_answers = _answers([*asked, *around], on_wait, cache=options.cache)
-    answers = all_answers[: len(asked)]
-    sweeps = _sweeps(around, all_answers[len(asked) :])
+    own = [request.model_copy(update=extent) for request, _ in requests]
+    around = [request.model_copy(update=_AROUND) for request in own if options.sweep and request.settings.sweep]
+    all_answers = _answers([*own, *around], on_wait, cache=options.cache)
+    answers = all_answers[: len(own)]
+    sweeps = _sweeps(around, all_answers[len(own) :])
     torch = None
     traced: list[RunFinding] = []
     findings: list[RunFinding] = []
@@ -124,7 +124,7 @@ def answers_of_workers(
         empty=tuple(empty),
         skipped=tuple(skipped),
         declarations=tuple(declarations),
-        outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(asked, answers, strict=True)),
+        outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(own, answers, strict=True)),
     )
 
 
@@ -149,7 +149,7 @@ def _limits(request: Request) -> Limits:
 
 
 def _sweeps(requests: Iterable[Request], answers: Iterable[Answer]) -> dict[tuple[str, str], list[Sweep]]:
-    """By target as asked for and name of the Workload; what could not be made is left out."""
+    """By target as typed and name of the Workload; what could not be made is left out."""
     sweeps = defaultdict(list)
     for request, answer in zip(requests, answers, strict=True):
         result = answer.result or answer.partial

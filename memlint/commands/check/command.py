@@ -60,21 +60,21 @@ def check(
         from memlint.lint.baseline import Baseline  # noqa: PLC0415
 
         baseline = Baseline.read(options.baseline)
-    found = check_targets(arguments, settings, options)
-    chosen = choose_rules(found.targets, execute=options.execute)
-    for target in found.targets:
+    resolved = check_targets(arguments, settings, options)
+    chosen = choose_rules(resolved.targets, execute=options.execute)
+    for target in resolved.targets:
         device_named(target.settings.gpu or "cpu")
     source = source_findings(chosen, cache=options.cache)
-    answers = answers_of_workers(chosen, (*found.failures, *source.failures), options, on_wait)
+    answers = answers_of_workers(chosen, (*resolved.failures, *source.failures), options, on_wait)
     settled = settle(arguments, chosen, source, answers, baseline)
-    files = tuple(file for target in found.targets for file in target.files)
+    files = tuple(file for target in resolved.targets for file in target.files)
     report = Report(
         tool=f"memlint {__version__}",
         torch=answers.torch,
-        settings=_settings(found.targets[-1].settings, execute=options.execute) if found.targets else Settings(),
+        settings=_settings(resolved.targets[-1].settings, execute=options.execute) if resolved.targets else Settings(),
         workloads=list(settled.workloads),
         findings=list(settled.findings),
-        skipped=[*found.skipped, *settled.skipped],
+        skipped=[*resolved.skipped, *settled.skipped],
         baseline=settled.baseline,
         statistics=_statistics(settled.findings, chosen) if options.statistics else None,
     )

@@ -11,7 +11,7 @@ import torch
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import find_asked
+from memlint.commands.analyse.child import find_requested
 from memlint.commands.fit.fits import BatchParts, Fit, Way
 from memlint.commands.sweep.tables import row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
@@ -48,7 +48,7 @@ def fit(request: Request) -> Result:
     root = Path(request.root)
     gpu = request.detail.get("gpu")
     done: list[Fit] = []
-    for workload in find_asked(request).workloads:
+    for workload in find_requested(request).workloads:
         here: Any = replace(workload, gpu=gpu) if isinstance(gpu, str) else workload
         latest = _described(here)
         try:

@@ -12,7 +12,7 @@ import torch
 
 from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.analyse.child import find_asked
+from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
@@ -47,7 +47,7 @@ def sweep(request: Request) -> Result:
     """Sweeps of every Workload of the target, for all that the Order in `request.detail` asks for."""
     root, order = Path(request.root), Order.model_validate(request.detail)
     done: list[Sweep] = []
-    for workload in find_asked(request).workloads:
+    for workload in find_requested(request).workloads:
         for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,)):
             done += _last_of(_tables(replace(workload, dtype=dtype, gpu=gpu), root, order), done)  # type: ignore[arg-type]
     return _result(done)
@@ -57,7 +57,7 @@ def around(request: Request) -> Result:
     """Sweeps of every Workload of the target around its own batch size, with its dtype and with another."""
     root = Path(request.root)
     done: list[Sweep] = []
-    for workload in find_asked(request).workloads:
+    for workload in find_requested(request).workloads:
         if not device_named(workload.gpu).is_cuda:
             continue
         batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
