@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from memlint.base.version import __version__
 from memlint.compare import budgets
 from memlint.compare.comparison import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
-from memlint.compare.failures import failures, is_in, is_target, is_unreadable
 from memlint.compare.match import paired
 from memlint.compare.peak_growth import peak_growth
+from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import without_numbers
+from memlint.report.from_rules import failed_target
+from memlint.report.model import Error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
@@ -34,7 +36,7 @@ def compare(
 
     Where a target could not be loaded on one side, its error is that of each Workload that the other side found in it.
     """
-    lost_base, lost_head = failures(base) if base else [], failures(head)
+    lost_base, lost_head = _failures(base) if base else [], _failures(head)
     pairs = paired(
         _analysed(base) if base else [],
         _analysed(head),
@@ -86,7 +88,29 @@ def _analysed(report: Report) -> list[_Analysed]:
 def _of_others(report: Report, files: Collection[str]) -> list[Finding]:
     """What rules that read only the source found in other files than these, and which files could not be read."""
     findings = findings_by_workload(report).of_source
-    return [each for each in findings if each.path not in files or is_unreadable(each)]
+    return [each for each in findings if each.path not in files or _is_unreadable(each)]
+
+
+def _failures(report: Report) -> list[Workload]:
+    """The targets and files that could not be loaded, each as a Workload of their name with the error."""
+    targets = [workload for workload in report.workloads if _is_target(workload)]
+    files = (finding for finding in report.findings if _is_unreadable(finding))
+    return [*targets, *(failed_target(each.path, Error(kind="target", message=each.message)) for each in files)]
+
+
+def _is_target(workload: Workload) -> bool:
+    """Whether it is no Workload but stands in a Report for a target that could not be loaded."""
+    return workload.error is not None and workload.name == workload.target
+
+
+def _is_unreadable(finding: Finding) -> bool:
+    """Whether it says that its file could not be read: directories are searched for Workloads without such files."""
+    return finding.code == UnreadableFile.code
+
+
+def _is_in(workload: Workload, failure: Workload) -> bool:
+    """Whether the target that could not be loaded is that of the Workload, or its file."""
+    return failure.target in (workload.target, workload.file)
 
 
 def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: list[Workload]) -> Iterator[_Pair]:
@@ -103,16 +127,16 @@ def _explained(pairs: Sequence[_Pair], lost_base: list[Workload], lost_head: lis
 
 
 def _cause(analysed: _Analysed | None, lost: Iterable[Workload]) -> _Analysed | None:
-    return next((_Analysed(each, []) for each in lost if analysed and is_in(analysed.workload, each)), None)
+    return next((_Analysed(each, []) for each in lost if analysed and _is_in(analysed.workload, each)), None)
 
 
 def _is_cause(analysed: _Analysed | None, others: Iterable[Workload]) -> bool:
-    return analysed is not None and is_target(analysed.workload) and any(is_in(o, analysed.workload) for o in others)
+    return analysed is not None and _is_target(analysed.workload) and any(_is_in(o, analysed.workload) for o in others)
 
 
 def _change(pair: _Pair) -> WorkloadChange:
     before, after = (analysed.workload if analysed else None for analysed in pair)
-    named = before if before and (after is None or is_target(after)) else after
+    named = before if before and (after is None or _is_target(after)) else after
     assert named is not None
     base, head = _facts(before), _facts(after)
     is_known = not any(facts is not None and facts.error is not None for facts in (base, head))

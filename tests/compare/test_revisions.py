@@ -16,8 +16,7 @@ from click.testing import CliRunner
 import memlint
 from memlint.base.errors import UsageError
 from memlint.cli import main
-from memlint.commands.diff.checkouts import Checkout, checkout
-from memlint.commands.diff.environment import environment_of
+from memlint.commands.diff.checkouts import Checkout, checkout, environment_of
 
 IDENTITY = ("-c", "user.name=n", "-c", "user.email=n@example.com", "-c", "protocol.file.allow=always")
 LOOP = "import torch\n\n\ndef run(model, loader):\n    model.eval()\n    for x in loader:\n        print(model(x).sum().item())\n"

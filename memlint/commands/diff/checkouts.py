@@ -1,7 +1,8 @@
-"""The files of one side: where they are, or where git puts them for as long as they are looked at."""
+"""The files of one side: where they are, or where git puts them while they are analysed, and what is imported there."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import tempfile
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from memlint.base.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
 _OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")
@@ -25,6 +26,23 @@ _HALF_MADE, _ATTEMPTS, _PATIENCE = "commondir", 5, 0.2
 """git fails on a worktree that another process is just making, for a moment (seconds)."""
 _SUBMODULE = "160000"
 """How git marks the commit of a submodule among the files of a tree."""
+_IMPORT_PATHS = """
+import json, os, sys
+from importlib.metadata import distributions
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+paths = [path for path in sys.path if path]
+for each in distributions():
+    origin = json.loads(each.read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        folder = url2pathname(urlsplit(origin["url"]).path)
+        source = os.path.join(folder, "src")
+        paths.append(source if os.path.isdir(source) else folder)
+ours = ("memlint", "memlint_rules")
+print(json.dumps([path for path in paths if not any(os.path.isdir(os.path.join(path, name)) for name in ours)]))
+"""
+"""Asks an environment where it imports from: its path, and what `pip install -e` finds otherwise, but for memlint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +117,35 @@ def checkout(revision: str) -> Iterator[Checkout]:
         finally:
             for repository, worktree in reversed(worktrees):
                 _git("worktree", "remove", "--force", str(worktree), inside=repository)
+
+
+def environment_of(python: Sequence[str], place: Checkout) -> dict[str, str]:
+    """The variables for a run in `place` of the `python` given with its options.
+
+    What is imported from below the working tree comes from the same folder of the revision, and so does what the
+    revision has below `src`. Other folders with code memlint's workers put first themselves.
+    """
+    if place.original is None or place.root is None:
+        return dict(os.environ)
+    known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    moved = (_moved(path, place.original, place.root) for path in (*known, *_import_paths(python)))
+    own = dict.fromkeys([str(place.directory / "src"), *(str(path) for path in moved if path is not None)])
+    paths = [*(path for path in own if Path(path).is_dir()), *filter(None, known)]
+    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})}
+
+
+def _import_paths(python: Sequence[str]) -> list[str]:
+    try:
+        asked = subprocess.run([*python, "-c", _IMPORT_PATHS], capture_output=True, text=True, check=False)
+        return list(json.loads(asked.stdout)) if asked.returncode == 0 else []
+    except (OSError, ValueError):  # what is wrong with it, the run itself says
+        return []
+
+
+def _moved(path: str, original: Path, root: Path) -> Path | None:
+    """The folder of the revision that stands for one of the working tree; None for what is not in that."""
+    folder, real = Path(path).resolve(), original.resolve()
+    return root / folder.relative_to(real) if Path(path).is_absolute() and folder.is_relative_to(real) else None
 
 
 def _add(repository: Path | None, commit: str, place: Path, worktrees: list[tuple[Path | None, Path]]) -> str:

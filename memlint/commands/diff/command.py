@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import __version__
-from memlint.commands.diff.checkouts import Checkout, checkout, commit_of
-from memlint.commands.diff.environment import environment_of
+from memlint.commands.diff.checkouts import Checkout, checkout, commit_of, environment_of
 from memlint.compare.changes import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report

@@ -19,7 +19,7 @@ from memlint.cuda.devices import device_named
 from memlint.report.phrases import tensor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from memlint.cuda.allocator.reference import Block
     from memlint.report.exports.lifetimes import Lifetimes
@@ -30,9 +30,9 @@ _UNKNOWN = "unknown"
 _NO_MODULE = "(no submodule)"
 
 
-def render_memviz(drawn: Sequence[Lifetimes]) -> bytes:
+def render_memviz(workloads: Sequence[Lifetimes]) -> bytes:
     """One device for each Workload, in their order. Raises UsageError for one that was estimated for the host."""
-    replays = [_Replay(device, each) for device, each in enumerate(drawn)]
+    replays = [_Replay(device, each) for device, each in enumerate(workloads)]
     snapshot = {
         "segments": [segment for replay in replays for segment in replay.segments()],
         "device_traces": [replay.trace for replay in replays],
@@ -42,44 +42,19 @@ def render_memviz(drawn: Sequence[Lifetimes]) -> bytes:
     return pickle.dumps(snapshot, protocol=_PROTOCOL)
 
 
-class _Recorder(Driver):
-    """A driver that tells of the segments it hands out."""
+class _Replay(Driver):
+    """The events of one Workload, carried out by an Allocator; as its driver it sees the segments come and go."""
 
-    def __init__(self, tell: Callable[[str, int, int], None]) -> None:
-        super().__init__()
-        self._tell = tell
-
-    def malloc(self, nbytes: int, stream: int) -> int | None:
-        address = super().malloc(nbytes, stream)
-        assert address is not None, "there is no limit"
-        self._tell("segment_alloc", address, nbytes)
-        return address
-
-    def free(self, address: int, nbytes: int) -> None:
-        super().free(address, nbytes)
-        self._tell("segment_free", address, nbytes)
-
-    def map(self, address: int, nbytes: int) -> bool:
-        self._tell("segment_map", address, nbytes)
-        return super().map(address, nbytes)
-
-    def unmap(self, address: int, nbytes: int) -> None:
-        super().unmap(address, nbytes)
-        self._tell("segment_unmap", address, nbytes)
-
-
-class _Replay:
-    """The events of one Workload, carried out by an Allocator."""
-
-    def __init__(self, device: int, drawn: Lifetimes) -> None:
+    def __init__(self, device: int, lifetimes: Lifetimes) -> None:
         self.device = device
-        self.drawn = drawn
-        self.conf = drawn.workload.allocator
+        self.lifetimes = lifetimes
+        self.timeline = lifetimes.timeline
+        self.conf = lifetimes.workload.allocator
         settings = AllocatorSettings.parse(self.conf)
-        gpu = device_named(drawn.workload.gpu or "")
+        gpu = device_named(lifetimes.workload.gpu or "")
         if not gpu.is_cuda:
             raise UsageError(
-                f"{drawn.workload.name} was estimated for the host, which has no caching allocator",
+                f"{lifetimes.workload.name} was estimated for the host, which has no caching allocator",
                 "Estimate it for a GPU, as with --gpu a100-80gb, or take another --format.",
             )
         # As in the estimate: a share of the GPU counts unless it is too little for the step
@@ -92,58 +67,71 @@ class _Replay:
                 continue
 
     def _run(self, settings: AllocatorSettings, share: int | None) -> None:
+        super().__init__()
         self.trace: list[dict[str, Any]] = []
         self.live: dict[int, Block] = {}
-        self.allocator = Allocator(settings, driver=_Recorder(self._tell_segment), share=share)
+        self.allocator = Allocator(settings, driver=self, share=share)
         self._frames: dict[int, list[dict[str, Any]]] = {}
         self._metadata: dict[str, dict[str, str]] = {}
-        self._position = 0
-        for position, event in enumerate(self.drawn.timeline.events):
+        for position, event in enumerate(self.timeline.events):
             self._position = position
             buffer = event if event >= 0 else ~event
-            if self.drawn.timeline.nbytes[buffer] == 0:
-                continue  # PyTorch asks the allocator for nothing
-            if event >= 0:
-                self._open(buffer)
-            else:
-                self._close(buffer)
+            if self.timeline.nbytes[buffer]:  # for nothing PyTorch does not ask the allocator
+                (self._open if event >= 0 else self._close)(buffer)
 
     def _open(self, buffer: int) -> None:
-        block = self.live[buffer] = self.allocator.malloc(self.drawn.timeline.nbytes[buffer])
-        site = self.drawn.site(buffer)
-        part = self.drawn.part_of_step(self._position)
-        self._tell(
+        block = self.live[buffer] = self.allocator.malloc(self.timeline.nbytes[buffer])
+        part = self.lifetimes.part_of_step(self._position)
+        self._record(
             "alloc",
             block.address,
             block.requested,
             frames=self._frames_of(buffer),
-            category=site.category,
+            category=self.lifetimes.site(buffer).category,
             user_metadata=self._metadata.setdefault(part, {"made in": part}),
         )
 
     def _close(self, buffer: int) -> None:
         block = self.live.pop(buffer)
-        frames = [_frame(self.drawn.part_of_step(self._position), 0, "freed")]
+        frames = [_frame(self.lifetimes.part_of_step(self._position), 0, "freed")]
         for action in ("free_requested", "free_completed"):
-            self._tell(action, block.address, block.requested, frames=frames)
+            self._record(action, block.address, block.requested, frames=frames)
         self.allocator.free(block)
 
-    def _tell_segment(self, action: str, address: int, nbytes: int) -> None:
-        """Segments come and go while a Buffer opens."""
-        frames = self._frames_of(self.drawn.timeline.events[self._position])
-        self._tell(action, address, nbytes, frames=frames, category=_UNKNOWN)
+    def malloc(self, nbytes: int, stream: int) -> int | None:
+        address = super().malloc(nbytes, stream)
+        assert address is not None, "there is no limit"
+        self._record_segment("segment_alloc", address, nbytes)
+        return address
 
-    def _tell(self, action: str, address: int, nbytes: int, **facts: Any) -> None:
-        entry = {"action": action, "addr": address, "size": nbytes, "stream": 0, "time_us": self._position, **facts}
-        self.trace.append(entry)
+    def free(self, address: int, nbytes: int) -> None:
+        super().free(address, nbytes)
+        self._record_segment("segment_free", address, nbytes)
+
+    def map(self, address: int, nbytes: int) -> bool:
+        self._record_segment("segment_map", address, nbytes)
+        return super().map(address, nbytes)
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        super().unmap(address, nbytes)
+        self._record_segment("segment_unmap", address, nbytes)
+
+    def _record_segment(self, action: str, address: int, nbytes: int) -> None:
+        """Segments come and go while a Buffer opens."""
+        frames = self._frames_of(self.timeline.events[self._position])
+        self._record(action, address, nbytes, frames=frames, category=_UNKNOWN)
+
+    def _record(self, action: str, address: int, nbytes: int, **facts: Any) -> None:
+        event = {"action": action, "addr": address, "size": nbytes, "stream": 0, "time_us": self._position, **facts}
+        self.trace.append(event)
 
     def _frames_of(self, buffer: int) -> list[dict[str, Any]]:
         """What made the Buffer, innermost first: the kernel in its module with the tensor, then the user's line."""
-        number = self.drawn.timeline.buffer_sites[buffer]
+        number = self.timeline.buffer_sites[buffer]
         if number not in self._frames:
-            site = self.drawn.timeline.sites[number]
-            made = " ".join(part for part in (site.op, tensor_text(site.dtype, site.shape), site.name) if part)
-            frames = [_frame(site.module or _NO_MODULE, 0, made)]
+            site = self.timeline.sites[number]
+            tensor = " ".join(part for part in (site.op, tensor_text(site.dtype, site.shape), site.name) if part)
+            frames = [_frame(site.module or _NO_MODULE, 0, tensor)]
             if site.path is not None:
                 frames.append(_frame(site.path, site.line or 0, site.function))
             self._frames[number] = frames
