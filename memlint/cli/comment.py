@@ -94,7 +94,7 @@ def gitlab(**options: Any) -> None:
 def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, dry_run: bool, **options: Any) -> None:
     from memlint.commands.comment import command  # noqa: PLC0415
 
-    arguments = command.Options(repository=repo, dry_run=dry_run, **options)
+    arguments = command.CommentOptions(repository=repo, dry_run=dry_run, **options)
     try:
         result = command.comment(forge, arguments, os.environ, _wait)
     except ModuleNotFoundError as error:

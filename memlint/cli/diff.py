@@ -74,8 +74,8 @@ def diff(
     from memlint.compare.terminal import render_text  # noqa: PLC0415
 
     ctx = click.get_current_context()
-    sides = command.Side(base, pythons["base_python"]), command.Side(head, pythons["head_python"])
-    comparison = command.diff(*sides, command.Arguments(*ctx.meta[_FOR_CHECK]))
+    sides = command.TypedSide(base, pythons["base_python"]), command.TypedSide(head, pythons["head_python"])
+    comparison = command.diff(*sides, command.CheckArguments(*ctx.meta[_FOR_CHECK]))
     style = text_style_of(color, output_file, verbosity=int(verbose))
     if output_format == "json":
         text = comparison.model_dump_json(indent=2) + "\n"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memlint.base.version import __version__
 from memlint.compare import budgets
-from memlint.compare.comparison import BatchChange, Comparison, Facts, Largest, Side, State, WorkloadChange
+from memlint.compare.comparison import BatchChange, Comparison, Facts, LargestBatch, Side, State, WorkloadChange
 from memlint.compare.match import paired
 from memlint.compare.peak_growth import peak_growth
 from memlint.lint.diagnostics import UnreadableFile
@@ -198,7 +198,7 @@ def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
             yield f"{fact} {before} in base, {after} in head"
 
 
-def _largest(before: Workload | None, after: Workload | None) -> list[Largest]:
+def _largest(before: Workload | None, after: Workload | None) -> list[LargestBatch]:
     def key(sweep: Sweep) -> Hashable:
         return sweep.dtype, sweep.gpu, tuple(sorted(sweep.dimensions.items()))
 
@@ -207,7 +207,7 @@ def _largest(before: Workload | None, after: Workload | None) -> list[Largest]:
 
     pairs = paired(before.sweep if before else [], after.sweep if after else [], key)
     return [
-        Largest(dtype=sweep.dtype, gpu=sweep.gpu, gpu_title=sweep.gpu_title, base=batch(old), head=batch(new))
+        LargestBatch(dtype=sweep.dtype, gpu=sweep.gpu, gpu_title=sweep.gpu_title, base=batch(old), head=batch(new))
         for old, new in pairs
         if (sweep := new or old) is not None and (batch(old), batch(new)) != (None, None)
     ]

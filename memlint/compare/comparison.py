@@ -103,7 +103,7 @@ class BufferChange(_Record):
     num_head: int
 
 
-class Largest(_Record):
+class LargestBatch(_Record):
     """The largest batch that surely fits, by dtype; None where none is known."""
 
     dtype: str
@@ -150,7 +150,7 @@ class WorkloadChange(_Record):
     modules: list[ModuleChange] = []
     lines: list[LineChange] = []
     buffers: list[BufferChange] = []
-    largest: list[Largest] = []
+    largest: list[LargestBatch] = []
     """All, changed or not."""
     batches: list[BatchChange] = []
     """All batch sizes that either side knows, in order."""

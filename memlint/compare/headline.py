@@ -9,7 +9,7 @@ from memlint.base.units import format_count, format_nbytes
 from memlint.report.phrases import listed, signed
 
 if TYPE_CHECKING:
-    from memlint.compare.comparison import BudgetCheck, Comparison, Largest, WorkloadChange
+    from memlint.compare.comparison import BudgetCheck, Comparison, LargestBatch, WorkloadChange
 
 
 def headline(comparison: Comparison) -> str:
@@ -56,7 +56,7 @@ def only_side(change: WorkloadChange) -> str:
     return {"failed": "base", "recovered": "head"}.get(change.state, change.state)
 
 
-def largest_text(change: WorkloadChange, largest: Largest, unknown: str, to: str) -> str:
+def largest_text(change: WorkloadChange, largest: LargestBatch, unknown: str, to: str) -> str:
     """The largest batch that fits in base and in head, or on the only side that has one."""
     base, head = (unknown if batch is None else str(batch) for batch in (largest.base, largest.head))
     if only_side(change):

@@ -351,7 +351,7 @@ class Error(Record):
     """The user's own lines, outermost first, one `path:line in function` each."""
 
 
-class Row(Record):
+class SweepRow(Record):
     """The peaks at one batch size, as in an Estimate, or why there are none."""
 
     batch: NonNegativeInt
@@ -381,9 +381,9 @@ class Sweep(Record):
     gpu_title: str
     gpu_nbytes: NonNegativeInt
     """What a process can use; 0 for the host, of which memlint knows no limit."""
-    rows: Several[Row] = []
+    rows: Several[SweepRow] = []
     """By batch size."""
-    largest: Row | None = None
+    largest: SweepRow | None = None
     """The largest batch that surely fits, if one was found."""
     is_limit: bool = False
     """Whether it is known that no larger one surely fits."""

@@ -11,7 +11,7 @@ from memlint.report.text_style import OUTCOME_COLORS, table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.report.model import Row, Sweep
+    from memlint.report.model import Sweep, SweepRow
     from memlint.report.text_style import TextStyle
 
 _SUFFIXES = {"fits": "", "does not fit": ", too much", "uncertain": ", perhaps"}
@@ -34,7 +34,7 @@ def sweep_lines(sweeps: Sequence[Sweep], paint: TextStyle) -> Iterator[str]:
             yield f"  Batch sizes with {sweep.dtype}: {reason}." + (f" {sweep.hint}" if sweep.hint else "")
 
 
-def _cell(row: Row | None, paint: TextStyle) -> str:
+def _cell(row: SweepRow | None, paint: TextStyle) -> str:
     if row is None or row.device is None or row.outcome is None:
         return "rejected" if row is not None else ""
     color = None if row.outcome == "fits" else OUTCOME_COLORS[row.outcome]

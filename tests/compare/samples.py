@@ -14,8 +14,8 @@ from memlint.report.model import (
     ModuleBytes,
     Peak,
     Report,
-    Row,
     Sweep,
+    SweepRow,
     Workload,
 )
 from tests.report.sample import GIB, MIB, exactly
@@ -87,9 +87,9 @@ def lost(target: str = "gpt.py", message: str = "cannot be imported: ImportError
 def sweep(rows: dict[int, int], largest: int | None, dtype: str = "bf16-amp") -> Sweep:
     """Device bytes by batch."""
 
-    def row(batch: int) -> Row:
+    def row(batch: int) -> SweepRow:
         nbytes = exactly(rows.get(batch, 0))
-        return Row(batch=batch, requested=nbytes, allocated=nbytes, reserved=nbytes, device=nbytes)
+        return SweepRow(batch=batch, requested=nbytes, allocated=nbytes, reserved=nbytes, device=nbytes)
 
     return Sweep(
         name="gpt",

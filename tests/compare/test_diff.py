@@ -183,7 +183,7 @@ def test_code_of_the_working_tree_in_an_old_revision_is_said(reports, tmp_path, 
     from tests.compare.samples import line
 
     strayed = report(workload(lines=[line(GIB, 3, path=str(repository / "below" / "train.py"))]))
-    side = command.Side("HEAD~1")
+    side = command.TypedSide("HEAD~1")
     (told,) = command._strayed(side, Checkout(tmp_path, "c0ffee", repository), strayed)
     assert "HEAD~1 was analysed with files of the working tree" in told
     assert "--base-python" in told

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.config import Settings
-from memlint.report.model import Interval, Row, Sweep
+from memlint.report.model import Interval, Sweep, SweepRow
 from memlint.report.sweep_text import sweep_lines
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
@@ -96,16 +96,16 @@ def test_batches_stand_below_one_another_and_dtypes_side_by_side() -> None:
         name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="float32", gpu="t4",
         gpu_title="NVIDIA T4", gpu_nbytes=15 << 30,
         rows=[
-            Row(batch=4, device=interval(4 << 30), outcome="fits"),
-            Row(batch=8, device=interval(15 << 30), outcome="uncertain"),
-            Row(batch=16, error="no sixteen"),
+            SweepRow(batch=4, device=interval(4 << 30), outcome="fits"),
+            SweepRow(batch=8, device=interval(15 << 30), outcome="uncertain"),
+            SweepRow(batch=16, error="no sixteen"),
         ],
-        largest=Row(batch=7), is_limit=True,
+        largest=SweepRow(batch=7), is_limit=True,
     )  # fmt: skip
     other = sweep.model_copy(
         update={
             "dtype": "bf16-amp",
-            "rows": [Row(batch=4, device=interval(20 << 30), outcome="does not fit")],
+            "rows": [SweepRow(batch=4, device=interval(20 << 30), outcome="does not fit")],
             "largest": None,
             "note": "it is odd",
         }

@@ -12,7 +12,7 @@ from memlint.cli import main
 from memlint.commands.fit.fits import BatchParts, Fit, Fits, Way
 from memlint.commands.fit.fits_text import render
 from memlint.config import Settings
-from memlint.report.model import Interval, Row
+from memlint.report.model import Interval, SweepRow
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
@@ -166,7 +166,7 @@ def test_from_the_command_line(folder: Path) -> None:
     assert "normed has no dimension seq" in refused.stderr
 
 
-ROW = Row(batch=14, device=Interval(low=1, estimate=22 << 30, high=23 << 30), outcome="fits")
+ROW = SweepRow(batch=14, device=Interval(low=1, estimate=22 << 30, high=23 << 30), outcome="fits")
 FIT = Fit(
     name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="float32", batch=64, gpu="rtx4090",
     gpu_title="RTX", gpu_nbytes=24 << 30,

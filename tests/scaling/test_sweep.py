@@ -22,7 +22,7 @@ from memlint.commands.sweep.command import order_of, sizes_of
 from memlint.commands.sweep.tables import Order, Tables
 from memlint.commands.sweep.tables_text import render
 from memlint.config import Settings
-from memlint.report.model import Interval, Row, Sweep
+from memlint.report.model import Interval, Sweep, SweepRow
 from memlint.report.text_style import TextStyle
 from memlint.worker.protocol import Request
 
@@ -313,9 +313,9 @@ def test_a_broken_file_is_one_message(folder: Path) -> None:
 
 RANGE = Interval(low=3 << 30, estimate=4 << 30, high=5 << 30)
 ROWS = (
-    Row(batch=1, error="no single one"),
-    Row(batch=8, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="fits", evidence="computed"),
-    Row(batch=16, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="does not fit"),
+    SweepRow(batch=1, error="no single one"),
+    SweepRow(batch=8, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="fits", evidence="computed"),
+    SweepRow(batch=16, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="does not fit"),
 )
 SWEEP = Sweep(
     name="Net", target="net.py::Net", mode="train", optimizer="adamw", dtype="bf16-amp", gpu="t4", gpu_title="NVIDIA T4",

@@ -12,7 +12,7 @@ from memlint.commands.comment.body import render_body
 from memlint.commands.comment.ci import checked_repository, checked_url, github_context, gitlab_context
 from memlint.commands.comment.forge import ForgeError
 from memlint.commands.comment.marker import marker_of
-from memlint.commands.comment.posting import Draft, Outcome, post
+from memlint.commands.comment.posting import Draft, Posted, post
 from memlint.compare.changes import compare
 from memlint.report.merge import merged
 from memlint.report.reading import read_report
@@ -43,7 +43,7 @@ _ACTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CommentOptions:
     """What was typed."""
 
     head: tuple[str, ...]
@@ -78,7 +78,7 @@ class CommentResult:
 
 
 def comment(
-    forge: ForgeName, options: Options, environment: Mapping[str, str], wait: Callable[[float], None]
+    forge: ForgeName, options: CommentOptions, environment: Mapping[str, str], wait: Callable[[float], None]
 ) -> CommentResult:
     """Compare the Reports, and give the request its comment. `wait` waits that many seconds.
 
@@ -107,8 +107,8 @@ def comment(
 
 
 def _post(
-    name: ForgeName, options: Options, context: CiContext, draft: Draft, wait: Callable[[float], None]
-) -> Outcome | None:
+    name: ForgeName, options: CommentOptions, context: CiContext, draft: Draft, wait: Callable[[float], None]
+) -> Posted | None:
     """What was done; None without a request to comment on."""
     repository = checked_repository(options.repository or context.repository, forge=name)
     is_here = repository == context.repository  # the event is about no other repository

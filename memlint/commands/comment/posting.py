@@ -70,7 +70,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Posted:
     """What was done."""
 
     action: Action
@@ -80,7 +80,7 @@ class Outcome:
     """Why earlier comments could not be hidden or deleted."""
 
 
-def post(forge: Forge, draft: Draft, *, wait: Callable[[float], None]) -> Outcome:
+def post(forge: Forge, draft: Draft, *, wait: Callable[[float], None]) -> Posted:
     """Give the request its comment. `wait` waits that many seconds.
 
     Raises ForgeError when the forge refuses or goes on failing, UsageError for a behavior it does not have.
@@ -162,7 +162,7 @@ def _is_of_this_run(own: OwnComment, marker: Marker, known: frozenset[int]) -> b
     return says_it and (is_new or same_run)
 
 
-def _act(forge: Forge, draft: Draft, decision: Decision) -> Outcome:
+def _act(forge: Forge, draft: Draft, decision: Decision) -> Posted:
     comment = forge.create(draft.body) if decision.create else decision.edit or decision.keep
     if decision.edit is not None:
         _edit(forge, decision.edit, draft.body)
@@ -175,8 +175,8 @@ def _act(forge: Forge, draft: Draft, decision: Decision) -> Outcome:
                 if error.trouble in ("limited", "unavailable"):
                     raise
                 if error.trouble != "not found":  # what is gone needs nothing
-                    return Outcome(decision.action, url, left=error.message)
-    return Outcome(decision.action, url)
+                    return Posted(decision.action, url, left=error.message)
+    return Posted(decision.action, url)
 
 
 def _edit(forge: Forge, comment: Comment, body: str) -> None:

@@ -36,7 +36,7 @@ _ERROR = re.compile(r"^error: (?P<message>.*)\n(?:  help: (?P<help>.*))?", re.MU
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class TypedSide:
     """What was typed for one side."""
 
     text: str | None
@@ -51,19 +51,19 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CheckArguments:
     """What the runs of `memlint check` are told."""
 
     words: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     """Those of the words that are targets."""
 
-    def without(self, paths: Sequence[str]) -> Arguments:
+    def without(self, paths: Sequence[str]) -> CheckArguments:
         """The same without some of the targets."""
         words = list(self.words)
         for path in paths:
             del words[len(words) - 1 - words[::-1].index(path)]
-        return Arguments(tuple(words), tuple(path for path in self.paths if path not in paths))
+        return CheckArguments(tuple(words), tuple(path for path in self.paths if path not in paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Analysed:
     notes: tuple[str, ...] = ()
 
 
-def diff(base: Side, head: Side, arguments: Arguments) -> Comparison:
+def diff(base: TypedSide, head: TypedSide, arguments: CheckArguments) -> Comparison:
     """Compare two sides. Those that are no Report files are analysed, with these `arguments` of `memlint check`.
 
     A target that only one side has is new or gone. Raises MemlintError for a side that is not there or cannot be
@@ -103,7 +103,7 @@ def diff(base: Side, head: Side, arguments: Arguments) -> Comparison:
     return comparison.model_copy(update={"notes": [*before.notes, *after.notes, *comparison.notes]})
 
 
-def _place(side: Side) -> AbstractContextManager[Checkout | None]:
+def _place(side: TypedSide) -> AbstractContextManager[Checkout | None]:
     """Where the files of a side are; None for a Report."""
     path = Path(side.text or "")
     if path.is_dir():
@@ -115,7 +115,7 @@ def _has(place: Checkout | None, target: str) -> bool:
     return place is not None and (place.directory / target.partition(SEPARATOR)[0]).exists()
 
 
-def _analysed(side: Side, place: Checkout | None, words: Sequence[str] | None, processes: _Processes) -> _Analysed:
+def _analysed(side: TypedSide, place: Checkout | None, words: Sequence[str] | None, processes: _Processes) -> _Analysed:
     """The Report of a side: the one that was named, or else what `memlint check` says in a process of its own."""
     if place is None:
         return _Analysed(read_report(Path(side.label)))
@@ -142,7 +142,7 @@ def _program(python: str) -> str:
     return str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
 
 
-def _no_report(side: Side, output: str) -> TargetError:
+def _no_report(side: TypedSide, output: str) -> TargetError:
     """Why there is none, from what `memlint check` or Python wrote."""
     errors = list(_ERROR.finditer(output))
     if errors:
@@ -185,7 +185,7 @@ class _Processes:
         return stderr or stdout
 
 
-def _without_submodules(side: Side, place: Checkout) -> Iterator[str]:
+def _without_submodules(side: TypedSide, place: Checkout) -> Iterator[str]:
     """What to say where submodules of a revision are not on this machine."""
     if place.missing:
         yield (
@@ -194,7 +194,7 @@ def _without_submodules(side: Side, place: Checkout) -> Iterator[str]:
         )
 
 
-def _strayed(side: Side, place: Checkout, report: Report) -> Iterator[str]:
+def _strayed(side: TypedSide, place: Checkout, report: Report) -> Iterator[str]:
     """What to say where a revision's code was not all its own."""
     outside = f"{place.original}{os.sep}"
     foreign = [path for path in _paths(report.model_dump()) if path.startswith(outside)]

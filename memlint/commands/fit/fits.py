@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.report.model import Interval, Row
+from memlint.report.model import Interval, SweepRow
 
 
 class _Record(BaseModel):
@@ -31,7 +31,7 @@ class Way(_Record):
     """The strongest of theirs: every value stays what it was, or is rounded otherwise."""
     flops_change: float = 0.0
     """By how much a step computes more, as a share of what it computes as it is."""
-    largest: Row | None = None
+    largest: SweepRow | None = None
     """The largest batch that surely fits."""
     is_limit: bool = False
     """Whether it is known that no larger one surely fits."""

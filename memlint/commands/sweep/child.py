@@ -16,7 +16,7 @@ from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
-from memlint.report.model import Row, Sweep
+from memlint.report.model import Sweep, SweepRow
 from memlint.scaling.polynomials import NUM_SIZES
 from memlint.scaling.sizes import Sizes
 from memlint.worker.child import write_partial
@@ -114,16 +114,16 @@ def _table(
 ) -> Iterator[Sweep]:
     """Yield the table of one size of everything but the batch, row by row, the last time with the largest batch."""
 
-    def row(batch: int) -> Row:
+    def row(batch: int) -> SweepRow:
         return row_of(sizes.at((batch, *rest)), sizes.device)
 
-    def table(rows: list[Row], **others: Any) -> Sweep:
+    def table(rows: list[SweepRow], **others: Any) -> Sweep:
         traced = sorted(batch for batch, *dimensions in sizes.lives if tuple(dimensions) == rest)
         return _described(workload, note=note, rows=rows, traced=traced, **others)
 
     try:
         note = None if is_learned else sizes.learn(batches)
-        rows: list[Row] = []
+        rows: list[SweepRow] = []
         for batch in batches:
             rows = [*rows, row(batch)]
             yield table(rows, is_partial=True)

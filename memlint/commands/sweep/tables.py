@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from memlint.base.limits import outcome
 from memlint.cuda.devices import device_named
-from memlint.report.model import Interval, Row, Sweep
+from memlint.report.model import Interval, Sweep, SweepRow
 
 if TYPE_CHECKING:
     from memlint.cuda.devices import Device
@@ -52,11 +52,11 @@ def subject(workload: Workload) -> dict[str, Any]:
     }
 
 
-def row_of(size: SizePeaks, device: Device) -> Row:
+def row_of(size: SizePeaks, device: Device) -> SweepRow:
     """The peaks at one size as a Report says them, and whether they stay within the GPU."""
     if size.peaks is None:
-        return Row(batch=size.batch, error=size.error)
+        return SweepRow(batch=size.batch, error=size.error)
     ranges: dict[str, Any] = {name: Interval(**peak._asdict()) for name, peak in size.peaks._asdict().items()}
     low, _, high = size.peaks.device
     within = outcome(low, high, device.total_nbytes) if device.is_cuda else None
-    return Row(batch=size.batch, **ranges, evidence=size.evidence, outcome=within)
+    return SweepRow(batch=size.batch, **ranges, evidence=size.evidence, outcome=within)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from memlint.commands.sweep.tables import Tables
-    from memlint.report.model import Interval, Row, Sweep
+    from memlint.report.model import Interval, Sweep, SweepRow
     from memlint.report.text_style import TextStyle
 
 _BOUNDS = ("low", "estimate", "high")
@@ -139,7 +139,7 @@ def _largest(sweep: Sweep) -> str:
     return f"{batch}" if length is None else f"{batch} ({batch * length:,} tokens)"
 
 
-def _cells(row: Row, sweep: Sweep, paint: TextStyle, *, bars: bool) -> tuple[str, ...]:
+def _cells(row: SweepRow, sweep: Sweep, paint: TextStyle, *, bars: bool) -> tuple[str, ...]:
     if row.error is not None or row.device is None:
         return (str(row.batch), "", "", "", "", row.error or "")
     outcome = row.outcome or ""

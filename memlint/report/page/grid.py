@@ -10,7 +10,7 @@ from memlint.report.phrases import largest_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memlint.report.model import Row, Sweep, Verdict, Workload
+    from memlint.report.model import Sweep, SweepRow, Verdict, Workload
 
 _SHADES = 9
 
@@ -18,7 +18,7 @@ _SHADES = 9
 class Cell(NamedTuple):
     """One batch size with one dtype."""
 
-    row: Row | None
+    row: SweepRow | None
     """None where it was not asked for."""
     shade: int
     """From 0, next to nothing, to 9, all of the GPU; 10 is more than that."""
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     """The same of the budget."""
 
 
-class Grid(NamedTuple):
+class BatchGrid(NamedTuple):
     """Everything on one GPU with one size of each dimension but the batch."""
 
     gpu_title: str
@@ -44,7 +44,7 @@ class Grid(NamedTuple):
     """For each sweep the largest batch that fits."""
 
 
-def grids(workload: Workload) -> list[Grid]:
+def grids(workload: Workload) -> list[BatchGrid]:
     """The sweeps of a Workload, those that differ only in dtype side by side."""
 
     def place(sweep: Sweep) -> tuple[str, str]:
@@ -54,11 +54,11 @@ def grids(workload: Workload) -> list[Grid]:
     return [_grid(*key, list(sweeps), workload.budget) for key, sweeps in groupby(made, key=place)]
 
 
-def _grid(gpu_title: str, dimensions: str, sweeps: list[Sweep], budget: Verdict | None) -> Grid:
+def _grid(gpu_title: str, dimensions: str, sweeps: list[Sweep], budget: Verdict | None) -> BatchGrid:
     columns = [{row.batch: row for row in (*sweep.rows, *filter(None, [sweep.largest]))} for sweep in sweeps]
     batches = sorted({batch for column in columns for batch in column})
     cells = [_cells(sweep, column, batches, budget) for sweep, column in zip(sweeps, columns, strict=True)]
-    return Grid(
+    return BatchGrid(
         gpu_title=gpu_title,
         gpu_nbytes=sweeps[0].gpu_nbytes,
         dimensions=dimensions,
@@ -68,7 +68,7 @@ def _grid(gpu_title: str, dimensions: str, sweeps: list[Sweep], budget: Verdict 
     )
 
 
-def _cells(sweep: Sweep, rows: dict[int, Row], batches: Sequence[int], budget: Verdict | None) -> Iterator[Cell]:
+def _cells(sweep: Sweep, rows: dict[int, SweepRow], batches: Sequence[int], budget: Verdict | None) -> Iterator[Cell]:
     last_in_gpu = max((batch for batch, row in rows.items() if row.outcome == "fits"), default=None)
     last_in_budget = max((batch for batch, row in rows.items() if _is_within(row, budget)), default=None)
     for batch in batches:
@@ -82,12 +82,12 @@ def _cells(sweep: Sweep, rows: dict[int, Row], batches: Sequence[int], budget: V
         )
 
 
-def _is_within(row: Row, budget: Verdict | None) -> bool:
+def _is_within(row: SweepRow, budget: Verdict | None) -> bool:
     interval = getattr(row, budget.measure) if budget is not None else None
     return budget is not None and interval is not None and bool(interval.high <= budget.limit)
 
 
-def _shade(row: Row | None, limit: int) -> int:
+def _shade(row: SweepRow | None, limit: int) -> int:
     if row is None or row.device is None:
         return 0
     if row.outcome == "does not fit":

@@ -12,7 +12,7 @@ import pytest
 from memlint.commands.comment.forge import ForgeError
 from memlint.commands.comment.github import GitHub
 from memlint.commands.comment.marker import Order, marked, marker_of, read_marker
-from memlint.commands.comment.posting import Behavior, Draft, Outcome, post
+from memlint.commands.comment.posting import Behavior, Draft, Posted, post
 from tests.commands.comment.drafts import draft
 from tests.commands.comment.fake_github import ACTIONS, TOKEN, FakeGitHub, Fault
 
@@ -23,7 +23,7 @@ SECONDARY = "You have exceeded a secondary rate limit. Please wait a few minutes
 FORK = "Resource not accessible by integration"
 
 
-def give(fake: FakeGitHub, what: Draft, wait: Callable[[float], None] = lambda _seconds: None) -> Outcome:
+def give(fake: FakeGitHub, what: Draft, wait: Callable[[float], None] = lambda _seconds: None) -> Posted:
     forge = GitHub(fake.url, TOKEN, fake.repository, fake.number, between_writes=0.0)
     return post(forge, what, wait=wait)
 

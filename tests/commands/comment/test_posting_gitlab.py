@@ -11,7 +11,7 @@ from memlint.base.errors import UsageError
 from memlint.commands.comment.forge import ForgeError
 from memlint.commands.comment.gitlab import GitLab
 from memlint.commands.comment.marker import marked, marker_of
-from memlint.commands.comment.posting import Behavior, Draft, Outcome, post
+from memlint.commands.comment.posting import Behavior, Draft, Posted, post
 from tests.commands.comment.drafts import draft
 from tests.commands.comment.fake_github import Fault
 from tests.commands.comment.fake_gitlab import LIMIT, TOKEN, FakeGitLab
@@ -32,7 +32,7 @@ def gitlab(httpserver: HTTPServer) -> Iterator[FakeGitLab]:
 
 def give(
     fake: FakeGitLab, what: Draft, wait: Callable[[float], None] = lambda _seconds: None, project: str = "42"
-) -> Outcome:
+) -> Posted:
     return post(GitLab(fake.url, TOKEN, project, 7), what, wait=wait)
 
 

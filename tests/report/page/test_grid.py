@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from memlint.report.model import Outcome, Row, Sweep, Verdict, Workload
+from memlint.report.model import Outcome, Sweep, SweepRow, Verdict, Workload
 from memlint.report.page.grid import grids
 from tests.report.sample import GIB, exactly
 
 
-def row(batch: int, gib: int, outcome: Outcome = "fits") -> Row:
-    return Row(batch=batch, device=exactly(gib * GIB), outcome=outcome)
+def row(batch: int, gib: int, outcome: Outcome = "fits") -> SweepRow:
+    return SweepRow(batch=batch, device=exactly(gib * GIB), outcome=outcome)
 
 
-def sweep(dtype: str, rows: list[Row], largest: Row | None, gpu: str = "A100", *, is_limit: bool = True) -> Sweep:
+def sweep(dtype: str, rows: list[SweepRow], largest: SweepRow | None, gpu: str = "A100", *, is_limit: bool = True) -> Sweep:
     return Sweep(
         name="a", target="a.py", mode="train", optimizer="sgd", dtype=dtype, dimensions={"seq": 512}, gpu=gpu.lower(),
         gpu_title=gpu, gpu_nbytes=80 * GIB, rows=rows, largest=largest, is_limit=is_limit,
