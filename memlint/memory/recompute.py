@@ -7,8 +7,9 @@ value has two vertices. Its second lies on the sink's side if it must be at hand
 computed there. So the edge between them is cut where the value is kept, and the edge from the source to the first where
 it is computed again.
 
-As a minimum cut of AOTAutograd's partitioner does (https://arxiv.org/abs/2304.03338), but with repeated work in the
-price as in Checkmate (https://arxiv.org/abs/1910.02653). Pure: no torch, and sizes in bytes.
+AOTAutograd's partitioner takes a minimum cut of the bytes alone
+(https://dev-discuss.pytorch.org/t/min-cut-optimal-recomputation-i-e-activation-checkpointing-with-aotautograd/467);
+that repeated work has a price is as in Checkmate (https://arxiv.org/abs/1910.02653).
 """
 
 from __future__ import annotations
@@ -58,11 +59,6 @@ def trade_off(values: Sequence[Value]) -> tuple[Choice, ...]:
     if first is None or last is None:
         return ()
     return (first, *_between(values, first, last), *([last] if last.nbytes < first.nbytes else []))
-
-
-def within(values: Sequence[Value], nbytes: int) -> Choice | None:
-    """The corner of the trade-off with the fewest FLOPs that keeps no more than `nbytes`; None if all keep more."""
-    return next((choice for choice in trade_off(values) if choice.nbytes <= nbytes), None)
 
 
 def _between(values: Sequence[Value], low: Choice, high: Choice) -> tuple[Choice, ...]:

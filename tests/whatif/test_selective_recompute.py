@@ -120,17 +120,18 @@ def test_a_plan_with_fewer_operations_than_checkpointed_blocks_meets_the_same_li
     limit = whole.estimate.requested.estimate - whole.peak_change // 3
     workload = Workload("test", "test", batch=4, gpu="cpu")
     plan = Planner(workload, program.simulation, lambda *_: {}, limit, "requested", exact=True).plan()
-    (step,) = plan.steps
+    (planned,) = plan.steps
+    (change,) = planned.changes
     assert plan.met
-    assert isinstance(step.change, CheckpointSelectively)
-    assert step.after.recompute_flops < 0.8 * whole.recompute_flops
-    assert step.after.estimate.requested.estimate <= limit < before
+    assert isinstance(change, CheckpointSelectively)
+    assert planned.recompute_flops < 0.8 * whole.recompute_flops
+    assert planned.estimate.requested.estimate <= limit < before
 
-    code = step.change.snippet(program.names)
+    code = change.snippet(program.names)
     assert_equal(gradients(Pasted(program.make(), code)), gradients(program.make()))
     measured = measure_cpu_step(Pasted(program.make(), code)).peak_nbytes
-    states = GENERATOR_NBYTES * len(step.change.paths)
-    assert 0 <= measured - step.after.estimate.requested.estimate <= states
+    states = GENERATOR_NBYTES * len(change.paths)
+    assert 0 <= measured - planned.estimate.requested.estimate <= states
     assert measured <= limit + states < measure_cpu_step(program.make()).peak_nbytes
 
 

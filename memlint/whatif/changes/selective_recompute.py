@@ -18,7 +18,7 @@ import networkx as nx
 import torch
 
 from memlint.memory.recompute import Value, trade_off
-from memlint.tracing.records import Buffer, Category, Phase
+from memlint.tracing.records import Category, Phase
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops
 from memlint.whatif.repeated_blocks import selections
@@ -26,7 +26,7 @@ from memlint.whatif.repeated_blocks import selections
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memlint.tracing.records import Node, Trace
+    from memlint.tracing.records import Buffer, Geometry, Node, Trace
     from memlint.whatif.repeated_blocks import Blocks
 
 _NEGLIGIBLE = 0.002
@@ -119,14 +119,19 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
 
     def value_of(number: int) -> Value:
         nodes = [node for _, node in members[number]]
-        made = [(path, buffer) for path, node in members[number] for buffer in _made(trace, node)]
+        made = [
+            (path, buffer)
+            for path, node in members[number]
+            for buffer in _buffers(trace, node.outputs)
+            if buffer.node == node.index
+        ]
         nbytes = sum(
             buffer.nbytes
             for path, buffer in made
             # What the next module saves is there anyway.
             if buffer.category is not Category.ACTIVATION or all(_is_inside(each, path) for each in readers[buffer.id])
         )
-        makers = {trace.buffers[g.buffer].node for node in nodes for g in node.inputs if g.buffer >= 0}
+        makers = {buffer.node for node in nodes for buffer in _buffers(trace, node.inputs)}
         return Value(
             # What costs nothing to repeat need not be named, and of roles at the same price one comes first.
             nbytes=nbytes + 1 + number,
@@ -184,29 +189,26 @@ def _role_numbers(trace: Trace, calls: dict[str, list[Node]]) -> dict[int, int]:
 def _until_last_saved(nodes: Sequence[Node]) -> Sequence[Node]:
     """Without what comes after the last tensor that backward needs: there a checkpoint stops computing again."""
     end = len(nodes)
-    while end and _name(nodes[end - 1].op) in _SAVE_NOTHING:
+    while end and nodes[end - 1].op.split(".")[1] in _SAVE_NOTHING:
         end -= 1
-    if end and _name(nodes[end - 1].op) in _SAVE_INPUTS:
+    if end and nodes[end - 1].op.split(".")[1] in _SAVE_INPUTS:
         end -= 1
     return nodes[:end]
 
 
-def _made(trace: Trace, node: Node) -> list[Buffer]:
-    ids = dict.fromkeys(geometry.buffer for geometry in node.outputs if geometry.buffer >= 0)
-    return [buffer for each in ids if (buffer := trace.buffers[each]).node == node.index]
+def _buffers(trace: Trace, geometries: Iterable[Geometry]) -> list[Buffer]:
+    """The Buffers of tensors, each once."""
+    return [trace.buffers[each] for each in dict.fromkeys(geometry.buffer for geometry in geometries) if each >= 0]
 
 
 def _written(trace: Trace, node: Node) -> list[Buffer]:
     """Buffers that a Node writes in place."""
-    ids = dict.fromkeys(geometry.buffer for geometry in node.outputs if geometry.buffer >= 0)
-    return [buffer for each in ids if (buffer := trace.buffers[each]).node != node.index]
+    return [buffer for buffer in _buffers(trace, node.outputs) if buffer.node != node.index]
 
 
 def _updates_statistics(trace: Trace, node: Node) -> bool:
     """Whether running it twice would change what the model keeps."""
-    touched = _written(trace, node)
-    if "batch_norm" in node.op:
-        touched += [trace.buffers[geometry.buffer] for geometry in node.inputs if geometry.buffer >= 0]
+    touched = _written(trace, node) + (_buffers(trace, node.inputs) if "batch_norm" in node.op else [])
     return any(buffer.category is Category.BUFFER for buffer in touched)
 
 
@@ -216,13 +218,11 @@ def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
     if position is None or len(node.inputs) <= position or node.inputs[position].buffer < 0:
         return None
     buffer = trace.buffers[node.inputs[position].buffer]
-    sources = trace.nodes[buffer.node].inputs if buffer.node >= 0 and buffer.category is not Category.PARAMETER else ()
-    categories = {trace.buffers[each.buffer].category for each in sources if each.buffer >= 0} or {buffer.category}
-    return node.inputs[position].shape if categories == {Category.PARAMETER} else None
-
-
-def _name(op: str) -> str:
-    return op.removeprefix("aten.").rpartition(".")[0]
+    sources = [buffer]
+    if buffer.category is not Category.PARAMETER and buffer.node >= 0:
+        sources = _buffers(trace, trace.nodes[buffer.node].inputs)
+    is_parameter = {source.category for source in sources} == {Category.PARAMETER}
+    return node.inputs[position].shape if is_parameter else None
 
 
 @functools.cache
