@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar, TypeVar
 
 from memlint.memory.timeline import Timeline, live, without
-from memlint.tracing.records import Geometry, Node, Phase, Trace
+from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -77,6 +77,16 @@ class Flow:
     def is_read(self, node: Node) -> bool:
         """Whether another Node reads what `node` made."""
         return any(next(self.readers(buffer, node.index), None) for buffer in made(node))
+
+    def made_at(self, buffer: Buffer) -> Frame | None:
+        """The line that made the host tensor of which `buffer` is a copy, or else `buffer` itself."""
+        node = self.trace.nodes[buffer.node] if buffer.node >= 0 else None
+        while node is not None and node.op == "aten._to_copy.default" and node.inputs and node.inputs[0].buffer >= 0:
+            source = self.writer(node.inputs[0].buffer, node.index)
+            if source is None or source.step != node.step:
+                break
+            node = source
+        return node.frame if node is not None else None
 
 
 def numel(geometry: Geometry) -> int:

@@ -31,7 +31,7 @@ class Mlp(nn.Module):
 
     def forward(self, x):
         hidden = self.up(x)
-        {function}
+        {}
         return x + self.down(hidden)
 
 
@@ -77,40 +77,38 @@ class UnfusedComposite(TraceRule):
     severity = Severity.WARNING
     bad = (
         Case(
-            source=_MODEL.format(
-                function="inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)\n        "
+            _MODEL.format(
+                "inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)\n        "
                 "hidden = 0.5 * hidden * (1 + torch.tanh(inner))"
             ),
             line=18,
         ),
-        Case(_MODEL.format(function="hidden = hidden * torch.sigmoid(hidden)"), title="SiLU"),
-        Case(_MODEL.format(function="hidden = hidden * torch.tanh(F.softplus(hidden))"), title="Mish"),
+        Case(_MODEL.format("hidden = hidden * torch.sigmoid(hidden)"), title="SiLU"),
+        Case(_MODEL.format("hidden = hidden * torch.tanh(F.softplus(hidden))"), title="Mish"),
         Case(
+            _MODEL.format("hidden = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight"),
             title="RMS normalisation",
-            source=_MODEL.format(
-                function="hidden = hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6) * self.weight"
-            ),
         ),
         Case(
-            title="Layer normalisation",
-            source=_MODEL.format(
-                function="hidden = hidden - hidden.mean(-1, keepdim=True)\n        "
+            _MODEL.format(
+                "hidden = hidden - hidden.mean(-1, keepdim=True)\n        "
                 "hidden = hidden / torch.sqrt(hidden.pow(2).mean(-1, keepdim=True) + 1e-6)"
             ),
+            title="Layer normalisation",
         ),
     )
     good = (
-        Case(_MODEL.format(function='hidden = F.gelu(hidden, approximate="tanh")')),
-        Case(_MODEL.format(function="hidden = F.silu(hidden)"), title="SiLU"),
-        Case(_MODEL.format(function="hidden = F.mish(hidden)"), title="Mish"),
+        Case(_MODEL.format('hidden = F.gelu(hidden, approximate="tanh")')),
+        Case(_MODEL.format("hidden = F.silu(hidden)"), title="SiLU"),
+        Case(_MODEL.format("hidden = F.mish(hidden)"), title="Mish"),
         Case(
-            source=_MODEL.format(function="hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"),
+            _MODEL.format("hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"),
             title="RMS normalisation",
         ),
-        Case(_MODEL.format(function="hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
+        Case(_MODEL.format("hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
         Case(
+            _MODEL.format("hidden = hidden * torch.sigmoid(self.weight + hidden)"),
             title="A gate of another tensor is no SiLU",
-            source=_MODEL.format(function="hidden = hidden * torch.sigmoid(self.weight + hidden)"),
         ),
     )
 

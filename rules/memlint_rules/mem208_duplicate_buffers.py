@@ -8,7 +8,6 @@ from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, Tra
 from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, peak_change
-from memlint_rules.origins import made_at
 from memlint_rules.parameters import of_all_siblings
 
 _FILLING = frozenset(
@@ -120,7 +119,7 @@ class Model(nn.Module):
                 first = same[0]
                 yield self.finding(
                     context,
-                    made_at(flow, first),
+                    flow.made_at(first),
                     f"The {len(same)} buffers `{name}`, {' x '.join(map(str, first.shape))} {first.dtype}, come from "
                     f"the same line; all but one of them take {format_nbytes(redundant)}.",
                     nbytes=redundant,

@@ -8,7 +8,6 @@ from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 from memlint_rules.flow import Flow, made, most_alive, peak_change
-from memlint_rules.origins import made_at
 
 MIN_NUMEL = 2**20
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})
@@ -121,7 +120,7 @@ class Model(nn.Module):
         lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
         for buffer in wide:
             if _only_masks(flow, buffer, masks):
-                lines[made_at(flow, buffer)].append(buffer)
+                lines[flow.made_at(buffer)].append(buffer)
         for frame, buffers in lines.items():
             sizes = {buffer.id: prod(buffer.shape) for buffer in buffers}
             nbytes = most_alive(timeline, sizes)
