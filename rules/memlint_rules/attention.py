@@ -31,7 +31,9 @@ def match_attention(flow: Flow, softmax: Node) -> Attention | None:
         return None
     before = _upstream(flow, softmax, numel(scores))
     after, products = _downstream(flow, softmax, numel(scores))
-    if before is None or not products or any(_is_parameter(flow, product) for product in (before[-1], products[0])):
+    if before is None or not products:
+        return None
+    if any(map(flow.is_parameter, (*before[-1].inputs[-2:], *products[0].inputs[-2:]))):  # a layer and no attention
         return None
     chain = (*before, softmax, *after)
     if numel(scores) <= numel(products[0].outputs[0]):  # attention between channels: the output is no smaller
@@ -96,13 +98,6 @@ def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[
                     elementwise[reader.index] = reader
                     waiting.append(reader)
     return list(elementwise.values()), list(products.values())
-
-
-def _is_parameter(flow: Flow, product: Node) -> bool:
-    """Whether a factor of the product is a parameter: then it is a layer and no attention."""
-    return any(
-        g.buffer >= 0 and flow.trace.buffers[g.buffer].category is Category.PARAMETER for g in product.inputs[-2:]
-    )
 
 
 def _is_used_elsewhere(flow: Flow, node: Node, own: set[int]) -> bool:

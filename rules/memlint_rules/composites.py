@@ -53,10 +53,10 @@ def composite_around(flow: Flow, root: Node) -> Composite | None:
 def _activation(flow: Flow, root: Node) -> Composite | None:
     """`x` times the root, or half of `x` times one more than the root."""
     gate, plus_one = root, False
-    product = _only_reader(flow, root)
+    product = flow.only_reader(root)
     if product is not None and product.op == ADD and _one_operand(product):
         gate, plus_one = product, True
-        product = _only_reader(flow, product)
+        product = flow.only_reader(product)
     if product is None or product.op != MUL:
         return None
     other = next((g for g in product.inputs if g.buffer not in made(gate) and numel(g) == numel(root.outputs[0])), None)
@@ -64,7 +64,7 @@ def _activation(flow: Flow, root: Node) -> Composite | None:
         return None
     after = [node for node in (gate, product) if node is not root]
     if (cone := _cone(flow, root, other)) is not None:
-        half = _only_reader(flow, product)
+        half = flow.only_reader(product)
         if plus_one and half is not None and half.op == MUL and _one_operand(half):
             after.append(half)
         entry, before = other, cone
@@ -94,7 +94,7 @@ def _name_of_activation(root: Node, before: list[str], plus_one: bool) -> str:
 
 
 def _log_softmax(flow: Flow, softmax: Node) -> Composite | None:
-    log = _only_reader(flow, softmax)
+    log = flow.only_reader(softmax)
     if log is None or log.op != LOG or flow.trace.buffers[log.outputs[0].buffer].category is not Category.ACTIVATION:
         return None
     return Composite("torch.nn.functional.log_softmax(x, dim)", softmax.inputs[0], None, (softmax, log), log)
@@ -108,7 +108,7 @@ def _norm(flow: Flow, root: Node) -> Composite | None:
     if added is None or mean is None or square is None or not _is_square(square) or not _is_over_last(mean):
         return None
     squared = square.inputs[0]
-    product = _only_reader(flow, root)
+    product = flow.only_reader(root)
     if product is None or product.op not in (MUL, DIV):
         return None
     normalised = next((g for g in product.inputs if numel(g) == numel(squared)), None)
@@ -140,11 +140,11 @@ def _scaled_and_shifted(flow: Flow, node: Node, ops: tuple[str, ...] = (MUL, ADD
     affine: list[Node] = []
     passed: list[Node] = []
     for op in ops:
-        reader = _only_reader(flow, (passed or affine or [node])[-1])
+        reader = flow.only_reader((passed or affine or [node])[-1])
         while reader is not None and reader.op == CAST:
             passed.append(reader)
-            reader = _only_reader(flow, reader)
-        if reader is None or reader.op != op or not any(_is_parameter(flow, g) for g in reader.inputs):
+            reader = flow.only_reader(reader)
+        if reader is None or reader.op != op or not any(flow.is_parameter(g) for g in reader.inputs):
             break
         affine += [*passed, reader]
         passed = []
@@ -205,12 +205,6 @@ def _is_closed(flow: Flow, composite: Composite) -> bool:
     )
 
 
-def _only_reader(flow: Flow, node: Node) -> Node | None:
-    """The one forward kernel that reads the result of `node`."""
-    readers = [r for r in flow.readers(node.outputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
-    return readers[0] if len(readers) == 1 else None
-
-
 def _writer(flow: Flow, node: Node) -> Node | None:
     """What made the first operand of `node`."""
     return flow.writer(node.inputs[0].buffer, node.index) if node.inputs and node.inputs[0].buffer >= 0 else None
@@ -219,7 +213,3 @@ def _writer(flow: Flow, node: Node) -> Node | None:
 def _one_operand(node: Node) -> bool:
     """Whether the other operand is a number."""
     return len([g for g in node.inputs if g.buffer >= 0]) == 1
-
-
-def _is_parameter(flow: Flow, geometry: Geometry) -> bool:
-    return geometry.buffer >= 0 and flow.trace.buffers[geometry.buffer].category is Category.PARAMETER

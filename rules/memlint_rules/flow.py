@@ -9,7 +9,7 @@ from math import prod
 from typing import ClassVar, TypeVar
 
 from memlint.memory.timeline import Timeline, live, without
-from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
+from memlint.tracing.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -77,6 +77,15 @@ class Flow:
     def is_read(self, node: Node) -> bool:
         """Whether another Node reads what `node` made."""
         return any(next(self.readers(buffer, node.index), None) for buffer in made(node))
+
+    def only_reader(self, node: Node) -> Node | None:
+        """The one forward kernel that reads the first result of `node`; None where there are more, or none."""
+        readers = [r for r in self.readers(node.outputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
+        return readers[0] if len(readers) == 1 else None
+
+    def is_parameter(self, geometry: Geometry) -> bool:
+        """Whether it lies in the storage of a parameter."""
+        return geometry.buffer >= 0 and self.trace.buffers[geometry.buffer].category is Category.PARAMETER
 
     def made_at(self, buffer: Buffer) -> Frame | None:
         """The line that made the host tensor of which `buffer` is a copy, or else `buffer` itself."""

@@ -135,10 +135,9 @@ def _blows_up(node: Node) -> bool:
 def _reduced(flow: Flow, node: Node) -> _Blowup | None:
     nodes, size = [node], numel(node.outputs[0])
     while len(nodes) <= _MAX_BETWEEN + 1:
-        readers = [r for r in flow.readers(nodes[-1].outputs[0].buffer, nodes[-1].index) if r.phase is Phase.FORWARD]
-        if len(readers) != 1:
+        reader = flow.only_reader(nodes[-1])
+        if reader is None:
             return None
-        (reader,) = readers
         if reader.op in _REDUCTIONS:
             small = numel(reader.outputs[0]) * MIN_FACTOR <= size
             return _Blowup(tuple(nodes), reader) if small and _contracts(node, reader) else None

@@ -163,10 +163,9 @@ def _messages(flow: Flow, gather: Node) -> _Messages | None:
     chain, size = [gather], numel(gather.outputs[0])
     while flow.trace.buffers[chain[-1].outputs[0].buffer].category is not Category.ACTIVATION:
         message = chain[-1].outputs[0].buffer
-        readers = [r for r in flow.readers(message, chain[-1].index) if r.phase is Phase.FORWARD]
-        if len(readers) != 1:
+        reader = flow.only_reader(chain[-1])
+        if reader is None:
             return None
-        (reader,) = readers
         if reader.op in _SCATTERS:
             return _Messages(gather, tuple(chain), reader) if message not in made(reader) else None
         others = [g for g in reader.inputs if g.buffer != message]
