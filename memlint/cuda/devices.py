@@ -122,7 +122,8 @@ def device_named(name: str) -> Device:
 
     Raises UsageError for a name that is not in the catalogue.
     """
-    key = "-".join(name.lower().replace("_", " ").split()).removeprefix("nvidia-").replace("rtx-", "rtx")
+    key = "-".join(name.lower().replace("_", " ").split()).removeprefix("nvidia-")
+    key = key if key in CATALOGUE else key.replace("rtx-", "rtx")
     device = CATALOGUE.get(_ALIASES.get(key, key))
     if device is None:
         close = difflib.get_close_matches(key, [*CATALOGUE, *_ALIASES], n=1)

@@ -78,3 +78,8 @@ def test_nonsense_is_refused_with_the_list_of_gpus() -> None:
     with pytest.raises(UsageError) as error:
         device_named("quantum")
     assert all(name in error.value.hint for name in CATALOGUE)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_each_name_of_the_catalogue_finds_its_device(name: str) -> None:
+    assert device_named(name).name == name

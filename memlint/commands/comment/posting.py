@@ -25,10 +25,10 @@ Action = Literal["created", "updated", "unchanged", "outdated", "not due"]
 _ATTEMPTS = 6
 _PATIENCE = 300.0
 """Seconds to wait in all."""
-_LIMITED = 60.0
+_WAIT_WHEN_LIMITED = 60.0
 """Seconds to wait at first where a forge limits requests without saying for how long; doubled each time. GitHub's
 documentation asks for a minute at least."""
-_UNAVAILABLE = 2.0
+_WAIT_WHEN_UNAVAILABLE = 2.0
 """Seconds to wait at first where a forge fails or does not answer; doubled each time."""
 
 
@@ -190,7 +190,7 @@ def _edit(forge: Forge, comment: Comment, body: str) -> None:
 
 def _seconds(error: ForgeError, attempt: int) -> float | None:
     """How long to wait before the next attempt; None where waiting does not help."""
-    first = {"limited": _LIMITED, "unavailable": _UNAVAILABLE}.get(error.trouble)
+    first = {"limited": _WAIT_WHEN_LIMITED, "unavailable": _WAIT_WHEN_UNAVAILABLE}.get(error.trouble)
     if first is None or error.seconds is not None:
         return error.seconds
     return first * 2.0**attempt

@@ -41,7 +41,8 @@ def export(report: Report, form: str, ending: str = ".json") -> bytes:
             f"there is no estimate that {form} could show",
             "Name a model, as in model.py::build, or a report of one that could be analysed.",
         )
-    renderer: Callable[..., bytes] = getattr(import_module(f"{__name__}.{form}"), f"render_{form}")
+    name = form.replace("-", "_")
+    renderer: Callable[..., bytes] = getattr(import_module(f"{__name__}.{name}"), f"render_{name}")
     if form == GRAPH:
         return renderer(workloads, ending)
     return renderer([Lifetimes.of(workload, form) for workload in workloads])
