@@ -7,6 +7,7 @@ is exact where the indices are known, else an upper bound.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,7 +27,7 @@ from memlint.accelerator.sparse import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from torch._ops import OpOverload
 
@@ -61,10 +62,8 @@ def pattern(x: Tensor) -> Tensor | None:
     ones = real.full(parts_of(x)[-1].shape, 1.0, dtype=torch.float64, device="cpu")
     if x.layout is torch.sparse_coo:
         return aten._sparse_coo_tensor_unsafe.default(first, ones, x.shape)  # type: ignore[no-any-return]
-    made: Tensor = aten._sparse_compressed_tensor_unsafe.default(
-        first, last, ones, x.shape, dtype=ones.dtype, layout=x.layout
-    )
-    return made
+    make: Callable[..., Tensor] = aten._sparse_compressed_tensor_unsafe.default
+    return make(first, last, ones, x.shape, dtype=ones.dtype, layout=x.layout)
 
 
 def _flatten(indices: Tensor) -> None:
@@ -203,7 +202,7 @@ def compressed_of(like: Tensor, size: Sequence[int], count: int, dtype: torch.dt
     return compressed(like.layout, [contiguous(s, d) for s, d in zip(shapes, dtypes, strict=True)], size)
 
 
-def _turned(op: OpOverload, x: Tensor, layout: torch.layout) -> Tensor:
+def _turned(op: OpOverload, layout: torch.layout, x: Tensor, dense_dim: int | None = None) -> Tensor:
     """`x` compressed by the other dimension: its elements in another order."""
     first, second, elements = parts_of(x)
     if x.layout is layout:
@@ -223,14 +222,8 @@ def _turned(op: OpOverload, x: Tensor, layout: torch.layout) -> Tensor:
         return made(compressed(layout, parts, x.shape))
 
 
-@sparse_kernel(COMPRESSED, "_to_sparse_csr")
-def _to_csr(x: Tensor, dense_dim: int | None = None) -> Tensor:
-    return _turned(aten._to_sparse_csr.default, x, torch.sparse_csr)
-
-
-@sparse_kernel(COMPRESSED, "_to_sparse_csc")
-def _to_csc(x: Tensor, dense_dim: int | None = None) -> Tensor:
-    return _turned(aten._to_sparse_csc.default, x, torch.sparse_csc)
+sparse_kernel(COMPRESSED, "_to_sparse_csr")(partial(_turned, aten._to_sparse_csr.default, torch.sparse_csr))
+sparse_kernel(COMPRESSED, "_to_sparse_csc")(partial(_turned, aten._to_sparse_csc.default, torch.sparse_csc))
 
 
 @sparse_kernel(COO, "mul.out")

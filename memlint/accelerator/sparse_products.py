@@ -6,12 +6,14 @@ cuSPARSE asks for are not known.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous
+from memlint.accelerator.registration import overload
 from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launched, parts_of, sparse_kernel
 from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, num_elements, pattern, written
 
@@ -35,8 +37,11 @@ def _check_product(x: Tensor, y: Tensor) -> None:
         raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({_by(x)} and {_by(y)})")
 
 
-def _sparse_times_dense(op: OpOverload, added: Tensor, sparse: Tensor, dense: Tensor, out: Tensor | None) -> Tensor:
+def _sparse_times_dense(
+    op: OpOverload, added: Tensor, sparse: Tensor, dense: Tensor, *, out: Tensor | None = None, **_: Any
+) -> Tensor:
     """COO times dense: the indices go to cuSPARSE as CSR of int32, the product is made column by column."""
+    out = added if op is aten.addmm_.default else out
     if sparse.layout is not torch.sparse_coo or dense.layout is not torch.strided:
         raise RuntimeError(
             f"addmm: expected 'mat1' sparse and 'mat2' dense, but got {sparse.layout} and {dense.layout}"
@@ -67,19 +72,8 @@ def _sparse_times_dense(op: OpOverload, added: Tensor, sparse: Tensor, dense: Te
         return made(result)
 
 
-@sparse_kernel(COO, "addmm")
-def _addmm(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    return _sparse_times_dense(aten.addmm.default, added, sparse, dense, None)
-
-
-@sparse_kernel(COO, "addmm.out")
-def _addmm_out(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
-    return _sparse_times_dense(aten.addmm.out, added, sparse, dense, out)
-
-
-@sparse_kernel(COO, "addmm_")
-def _addmm_in_place(added: Tensor, sparse: Tensor, dense: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    return _sparse_times_dense(aten.addmm_.default, added, sparse, dense, added)
+for _name in ("addmm", "addmm.out", "addmm_"):
+    sparse_kernel(COO, _name)(partial(_sparse_times_dense, overload(_name)))
 
 
 @sparse_kernel(COO, "bmm")
@@ -130,7 +124,7 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
 
 
 @sparse_kernel(COMPRESSED, "addmm")
-def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, **_: Any) -> Any:
     if x.layout is torch.strided:
         return _addmm_compressed(x, a, b, out=contiguous((a.shape[0], b.shape[1]), x.dtype))
     _check_product(a, b)
@@ -141,7 +135,7 @@ def _addmm_compressed_new(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alp
 
 
 @sparse_kernel(COMPRESSED, "addmm.out")
-def _addmm_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
+def _addmm_compressed(x: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **_: Any) -> Tensor:
     if out.layout is not torch.strided:
         return become(out, _addmm_compressed_new(x, a, b))
     _check_product(a, b)
@@ -153,7 +147,7 @@ def _addmm_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: 
 
 
 @sparse_kernel(COMPRESSED, "addmv.out")
-def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1, out: Tensor) -> Tensor:
+def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, out: Tensor, **_: Any) -> Tensor:
     if a.dim() != 2 or b.dim() != 1 or a.shape[1] != b.shape[0]:
         raise RuntimeError(f"size mismatch, got input ({a.shape[0]}), mat ({_by(a)}), vec ({b.shape[0]})")
     if out is not x and out.shape != a.shape[:1]:
@@ -162,7 +156,7 @@ def _addmv_compressed(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: 
 
 
 @sparse_kernel(COMPRESSED, "sparse_sampled_addmm")
-def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+def _sampled_addmm(x: Tensor, a: Tensor, b: Tensor, **_: Any) -> Tensor:
     _check_product(a, b)
     _assume_workspace()
     with launched(aten.sparse_sampled_addmm.default, x, a, b) as made:

@@ -73,7 +73,8 @@ def workspace(problem: Problem, direction: str) -> Workspace:
     transposed = 0 if problem.channels_last else sum(problem.nbytes())
     if problem.dtype is torch.float32 and problem.is_product and direction == "forward":
         return Workspace(0, 0, max(transposed, problem.nbytes()[1]))
-    if problem.dtype in HALF or _takes_tf32(problem):
+    tf32 = simulated().device.capability >= (8, 0) and torch.backends.cudnn.allow_tf32
+    if problem.dtype in HALF or (problem.dtype is torch.float32 and tf32):
         # Tensor cores read channels_last: cuDNN transposes operands that are not. Without channels to fill them they
         # are not used.
         aligned = problem.groups == 1 and problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0
@@ -86,11 +87,6 @@ def workspace(problem: Problem, direction: str) -> Workspace:
     weights = problem.nbytes()[1]
     takes_weights = direction == "forward" or (direction == "weight" and weights >= 1 << 18)
     return Workspace(0, weights if takes_weights else 0, max(transposed, weights))
-
-
-def _takes_tf32(problem: Problem) -> bool:
-    capable: bool = simulated().device.capability >= (8, 0)
-    return problem.dtype is torch.float32 and capable and torch.backends.cudnn.allow_tf32
 
 
 def _winograd(problem: Problem, direction: str) -> int:
@@ -117,10 +113,6 @@ def _largest_winograd(problem: Problem) -> int:
     channels_out, channels_in = problem.weight[:2]
     tiles = problem.x[0] * math.ceil(problem.out[2] / 4) * math.ceil(problem.out[3] / 4)
     return 36 * 4 * (channels_in * channels_out + tiles * (channels_in + channels_out))
-
-
-def _is_depthwise(x: Tensor, weight: Tensor, groups: int) -> bool:
-    return groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
@@ -152,7 +144,8 @@ def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments
     channels_last = _layout(x, weight) is not torch.contiguous_format
     if not state.current.cuda or state.current.last_host or not x.numel():
         return None
-    if _is_depthwise(x, weight, groups) and not transposed and not channels_last:
+    is_depthwise = groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
+    if is_depthwise and not transposed and not channels_last:
         return None
     sizes = (tuple(out), tuple(x.shape)) if transposed else (tuple(x.shape), tuple(out))
     return Problem(
