@@ -109,14 +109,14 @@ class _SymbolicShapesStandIn(ModuleType):
         if answer is None:
             return getattr(_become_real(self), name)
 
-        def ask(*asked: Any, **options: Any) -> Any:
-            if not options and all(map(_is_plain, asked)):
-                return answer(*asked)
-            return getattr(_become_real(self), name)(*asked, **options)
+        def ask(*arguments: Any, **options: Any) -> Any:
+            if not options and all(map(_is_plain, arguments)):
+                return answer(*arguments)
+            return getattr(_become_real(self), name)(*arguments, **options)
 
-        def ask_about_one(asked: Any, *more: Any, **options: Any) -> Any:
-            kind = asked.__class__
-            return asked if (kind is bool or kind is int) and not (more or options) else ask(asked, *more, **options)
+        def ask_about_one(argument: Any, *more: Any, **options: Any) -> Any:
+            kind = argument.__class__
+            return argument if (kind is bool or kind is int) and not (more or options) else ask(argument, *more, **options)
 
         self.__dict__[name] = ask_about_one if answer is _itself else ask
         return self.__dict__[name]

@@ -121,16 +121,16 @@ def _shared_value(
     if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):
         return None
     reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
-    found = [uniform_value(t) for t in reads]
-    if not found or None in found:
+    shared = [uniform_value(t) for t in reads]
+    if not shared or None in shared:
         return None
     if packet in _MOVES_VALUES:
-        return found[0] if all(v == found[0] for v in found) else None
+        return shared[0] if all(v == shared[0] for v in shared) else None
     if packet == "sum":
-        return found[0] * (reads[0].numel() // max(made[0].numel(), 1))
+        return shared[0] * (reads[0].numel() // max(made[0].numel(), 1))
     if packet in _SUMMARIES:
-        return bool(found[0]) if made[0].dtype is torch.bool else found[0]
-    return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), found, strict=True)))
+        return bool(shared[0]) if made[0].dtype is torch.bool else shared[0]
+    return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), shared, strict=True)))
 
 
 def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:

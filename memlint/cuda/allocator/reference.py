@@ -234,28 +234,28 @@ class Allocator:
         """Release unsplittable free segments until `size` bytes are back; False if there are not as many."""
         if self._max_split_size is None:
             return False
-        wanted = max(size, self._max_split_size)
+        needed = max(size, self._max_split_size)
         blocks = [block for _, _, block in pool.free.get(stream, ())]
-        index = bisect_left(blocks, wanted, key=lambda block: block.size)
+        index = bisect_left(blocks, needed, key=lambda block: block.size)
         if index < len(blocks) and not blocks[index].expandable:
             self._release_segment(blocks[index])
             return True
         released = 0
         for block in reversed(blocks[:index]):
-            if released >= wanted or block.size < self._max_split_size:
+            if released >= needed or block.size < self._max_split_size:
                 break
             if not block.expandable:
                 released += block.size
                 self._release_segment(block)
-        return released >= wanted
+        return released >= needed
 
     def _collect_garbage(self) -> None:
         """Give free large segments back, those first that were free for as many searches as the average or more."""
         pool = self._large
-        wanted = self.reserved - self._collect_above
+        needed = self.reserved - self._collect_above
         ages = {b: pool.num_searches - b.cached_at for b in pool.in_order() if b.is_whole_segment and not b.expandable}
         released = 0
-        while released < wanted and ages:
+        while released < needed and ages:
             average = sum(ages.values()) / len(ages)
             for block in [block for block, age in ages.items() if age >= average]:
                 del ages[block]
@@ -331,8 +331,8 @@ class Allocator:
         """PyTorch reserves 9/8 of the GPU's memory, so that one range serves whatever the GPU can hold."""
         unit = self._unit(pool)
         capacity = self.driver.capacity
-        wanted = max(DEFAULT_ADDRESS_SPACE if capacity is None else capacity + capacity // 8, size)
-        nbytes = -(-wanted // unit) * unit
+        least = max(DEFAULT_ADDRESS_SPACE if capacity is None else capacity + capacity // 8, size)
+        nbytes = -(-least // unit) * unit
         address = self.driver.reserve_addresses(nbytes, stream)
         block = self._segments[address] = Block(address, nbytes, stream, pool, expandable=True)
         pool.add(block)

@@ -73,8 +73,8 @@ class AllocatorSettings:
             or large_segment_size,
             roundup_power2_divisions=_divisions(options.get("roundup_power2_divisions", "0")),
             large_segment_size=large_segment_size,
-            memory_fraction=_share(options, "per_process_memory_fraction") or 1.0,
-            garbage_collection_threshold=_share(options, "garbage_collection_threshold") or 0.0,
+            memory_fraction=_share(options, "per_process_memory_fraction", 1.0),
+            garbage_collection_threshold=_share(options, "garbage_collection_threshold", 0.0),
         )
 
     def divisions(self, nbytes: int) -> int:
@@ -111,9 +111,9 @@ def _flag(options: dict[str, str], name: str) -> bool:
     return value == "True"
 
 
-def _share(options: dict[str, str], name: str) -> float | None:
+def _share(options: dict[str, str], name: str, default: float) -> float:
     if name not in options:
-        return None
+        return default
     try:
         value = float(options[name])
     except ValueError:

@@ -64,8 +64,8 @@ def reduce_tensor(tensor: torch.Tensor, protocol: int) -> Any:
     )
 
 
-_wanted: list[Callable[[bool], bool]] = []
-"""The `torch.load` that runs now: from where a tensor was saved to where it is wanted, true for the host."""
+_placements: list[Callable[[bool], bool]] = []
+"""Of each `torch.load` that runs now: from where a tensor was saved to where it belongs, true for the host."""
 
 
 def rebuild(
@@ -78,7 +78,7 @@ def rebuild(
     uniform: Any,
 ) -> torch.Tensor:
     """A tensor as `reduce_tensor` has written it."""
-    with state.current.placed(on_host=_wanted[-1](host) if _wanted else host), torch._C.DisableTorchFunction():
+    with state.current.placed(on_host=_placements[-1](host) if _placements else host), torch._C.DisableTorchFunction():
         made = allocate(shape, stride, getattr(torch, dtype))
     if known is not None:
         values.remember(made, torch.tensor(known, dtype=made.dtype, device=_CPU))
@@ -97,26 +97,26 @@ def load(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
         return storage
 
     place = _placing(map_location)
-    _wanted.append(place)
+    _placements.append(place)
     try:
         with torch.serialization.safe_globals([rebuild]):
             loaded = _load(f, to_host, *args, **kwargs)
     finally:
-        _wanted.pop()
+        _placements.pop()
     if not seen_gpu:
         return loaded
     return tree_map(lambda x: x.to("cuda") if isinstance(x, torch.Tensor) and x.is_cpu else x, loaded)
 
 
 def _placing(map_location: Any) -> Callable[[bool], bool]:
-    """Whether a tensor saved on the host (true) or the GPU (false) is wanted on the host."""
+    """Whether a tensor saved on the host (true) or the GPU (false) belongs on the host."""
     if map_location is None:
         return lambda host: host
     if isinstance(map_location, dict):
         return lambda host: str(map_location.get(name := "cpu" if host else "cuda:0", name)).startswith("cpu")
     if callable(map_location):  # nearly always `lambda storage, location: storage`, the way to the host
         return lambda host: True
-    on_host = str(map_location).startswith("cpu") or str(map_location).startswith("meta")
+    on_host = str(map_location).startswith(("cpu", "meta"))
     return lambda host: on_host
 
 

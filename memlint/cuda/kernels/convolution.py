@@ -119,8 +119,8 @@ def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
     """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
     if x.dtype is torch.float64:
         return torch.contiguous_format
-    found = suggested_format(x)
-    return found if found is not torch.contiguous_format else suggested_format(weight)
+    layout = suggested_format(x)
+    return layout if layout is not torch.contiguous_format else suggested_format(weight)
 
 
 def _contiguous(x: Tensor, layout: torch.memory_format) -> Tensor | None:
