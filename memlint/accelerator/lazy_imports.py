@@ -115,8 +115,9 @@ class _SymbolicShapesStandIn(ModuleType):
             return getattr(_become_real(self), name)(*arguments, **options)
 
         def ask_about_one(argument: Any, *more: Any, **options: Any) -> Any:
-            kind = argument.__class__
-            return argument if (kind is bool or kind is int) and not (more or options) else ask(argument, *more, **options)
+            if argument.__class__ in (bool, int) and not (more or options):
+                return argument
+            return ask(argument, *more, **options)
 
         self.__dict__[name] = ask_about_one if answer is _itself else ask
         return self.__dict__[name]

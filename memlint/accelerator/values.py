@@ -87,8 +87,8 @@ def uniform_value(tensor: Tensor) -> Any:
     return shared
 
 
-def make_uniform(tensor: Tensor, value: Any) -> bool:
-    """All elements of `tensor` now equal `value`; false where that says nothing about the rest of its storage."""
+def make_uniform(tensor: Tensor, value: Any) -> None:
+    """All elements of `tensor` now equal `value`."""
     entry = entry_of(tensor)
     value = real.full((), value, dtype=tensor.dtype, device="cpu").item()  # rounded, or cut off
     if entry.shadow is not None:
@@ -97,9 +97,8 @@ def make_uniform(tensor: Tensor, value: Any) -> bool:
         shadow.fill_(value)
     if covers_storage(tensor) or _shared(tensor, entry) == value:
         entry.uniform, entry.uniform_dtype = value, tensor.dtype
-        return True
-    entry.uniform = None
-    return False
+    else:
+        entry.uniform = None
 
 
 def nonzero_bound(tensor: Tensor) -> int | None:

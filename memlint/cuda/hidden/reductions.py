@@ -31,10 +31,7 @@ def stage(
         return
     stride = tuple(x.stride()) if item is None else _dense_like(x)
     reduction = Reduction(
-        accumulator,
-        item or x.element_size(),
-        vector,
-        MAX_THREADS // 2 if x.dtype is torch.complex128 else MAX_THREADS,
+        accumulator, item or x.element_size(), vector, MAX_THREADS // 2 if x.dtype is torch.complex128 else MAX_THREADS
     )
     across, taken = launches(
         tuple(x.shape),
