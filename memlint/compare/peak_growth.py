@@ -62,11 +62,8 @@ def _lines(base: Estimate, head: Estimate) -> list[LineChange]:
     )
     return _changed(
         LineChange(
-            path=line.path,
-            line=line.line,
-            source=line.source,
+            **line.model_dump(include={"path", "line", "source", "why"}),
             module=pattern(line.module),
-            why=line.why,
             base=before.nbytes if before else 0,
             head=after.nbytes if after else 0,
         )
@@ -113,12 +110,7 @@ def _buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
     )
     return _changed(
         BufferChange(
-            category=buffer.category,
-            op=buffer.op,
-            dtype=buffer.dtype,
-            shape=buffer.shape,
-            path=buffer.path,
-            line=buffer.line,
+            **buffer.model_dump(include={"category", "op", "dtype", "shape", "path", "line"}),
             module=pattern(buffer.module),
             name=pattern(buffer.name),
             base=before.nbytes if before else 0,

@@ -89,12 +89,12 @@ class GitLab:
         """Keep the headers, which python-gitlab's errors lack, and the token with the server it is meant for."""
         self._headers = response.headers
         if response.is_redirect:
-            asked = urlsplit(response.url)
+            source = urlsplit(response.url)
             target = urlsplit(urljoin(response.url, response.headers["location"]))
-            if (target.scheme, target.netloc) != (asked.scheme, asked.netloc):
+            if (target.scheme, target.netloc) != (source.scheme, source.netloc):
                 raise ForgeError(
                     "invalid",
-                    f"{asked.scheme}://{asked.netloc} sends to {target.scheme}://{target.netloc}",
+                    f"{source.scheme}://{source.netloc} sends to {target.scheme}://{target.netloc}",
                     "Give the API's own address with --api-url.",
                 )
 

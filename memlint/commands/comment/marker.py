@@ -53,8 +53,8 @@ def marked(text: str, marker: Marker) -> str:
 
 def read_marker(body: str) -> Marker | None:
     """The marker in the last line of a comment, None without one."""
-    found = _MARKER.search(body)
-    if found is None or (found.start() and body[found.start() - 1] != "\n"):
+    match = _MARKER.search(body)
+    if match is None or (match.start() and body[match.start() - 1] != "\n"):
         return None
-    tag, run, attempt, digest = found.groups()
+    tag, run, attempt, digest = match.groups()
     return Marker(tag, digest, (int(run), int(attempt)) if run else None)

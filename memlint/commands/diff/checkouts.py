@@ -136,8 +136,8 @@ def environment_of(python: Sequence[str], place: Checkout) -> dict[str, str]:
 
 def _import_paths(python: Sequence[str]) -> list[str]:
     try:
-        asked = subprocess.run([*python, "-c", _IMPORT_PATHS], capture_output=True, text=True, check=False)
-        return list(json.loads(asked.stdout)) if asked.returncode == 0 else []
+        answer = subprocess.run([*python, "-c", _IMPORT_PATHS], capture_output=True, text=True, check=False)
+        return list(json.loads(answer.stdout)) if answer.returncode == 0 else []
     except (OSError, ValueError):  # what is wrong with it, the run itself says
         return []
 

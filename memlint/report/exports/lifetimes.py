@@ -61,9 +61,9 @@ class Lifetimes:
 
     def stretches(self) -> list[tuple[Stretch, int]]:
         """The stretches, each with the position at which the next one begins."""
-        found = self.timeline.stretches
-        firsts = [*(stretch.first for stretch in found), len(self.timeline.events)]
-        return list(zip(found, firsts[1:], strict=True))
+        stretches = self.timeline.stretches
+        ends = [*(stretch.first for stretch in stretches[1:]), len(self.timeline.events)]
+        return list(zip(stretches, ends, strict=False))
 
 
 def lacking(workload: Workload, part: str, drawn_as: str) -> TargetError:

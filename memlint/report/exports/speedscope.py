@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 _NO_MODULE = "(no submodule)"
 
 
-def render_speedscope(drawn: Sequence[Lifetimes]) -> bytes:
+def render_speedscope(workloads: Sequence[Lifetimes]) -> bytes:
     """One profile for each Workload: a sample for each Buffer that is alive at the peak, as heavy as its bytes."""
     frames: dict[tuple[tuple[str, str | int], ...], int] = {}
-    profiles = [_profile(each, frames) for each in drawn]
+    profiles = [_profile(each, frames) for each in workloads]
     document = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": f"memlint@{__version__}",
@@ -35,13 +35,13 @@ def render_speedscope(drawn: Sequence[Lifetimes]) -> bytes:
     return json.dumps(document).encode("ascii")
 
 
-def _profile(drawn: Lifetimes, frames: dict[tuple[tuple[str, str | int], ...], int]) -> dict[str, Any]:
-    alive = drawn.alive_at_peak()
-    weights = [drawn.timeline.nbytes[buffer] for buffer in alive]
-    samples = [[frames.setdefault(frame, len(frames)) for frame in _stack(drawn.site(buffer))] for buffer in alive]
+def _profile(lifetimes: Lifetimes, frames: dict[tuple[tuple[str, str | int], ...], int]) -> dict[str, Any]:
+    alive = lifetimes.alive_at_peak()
+    weights = [lifetimes.timeline.nbytes[buffer] for buffer in alive]
+    samples = [[frames.setdefault(frame, len(frames)) for frame in _stack(lifetimes.site(buffer))] for buffer in alive]
     return {
         "type": "sampled",
-        "name": f"{drawn.workload.name}: requested bytes at the peak",
+        "name": f"{lifetimes.workload.name}: requested bytes at the peak",
         "unit": "bytes",
         "startValue": 0,
         "endValue": sum(weights),

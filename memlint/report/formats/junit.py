@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memlint.report.escaping import one_line, visible
 from memlint.report.findings_by_workload import findings_by_workload
-from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, exceeded, failed, found, target_file
+from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, exceeded, failed, problem_of, target_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,7 +55,7 @@ def _add_limits(suite: ET.Element, workload: Workload) -> None:
 
 
 def _add_findings(suite: ET.Element, findings: Iterable[Finding], file: str) -> None:
-    for problem in (found(finding, file) for finding in findings):
+    for problem in (problem_of(finding, file) for finding in findings):
         line = f":{problem.line}" if problem.line is not None else ""
         _complain(_case(suite, problem.path, f"{problem.code} {problem.path}{line}"), problem)
 

@@ -70,7 +70,7 @@ def problems(report: Report) -> list[Problem]:
     files = [target_file(workload) for workload in report.workloads]
     return [
         *(each for n, workload in enumerate(report.workloads) for each in _of_workload(workload, n in over_budget)),
-        *(found(finding, "" if position is None else files[position]) for finding, position in findings),
+        *(problem_of(finding, "" if position is None else files[position]) for finding, position in findings),
     ]
 
 
@@ -113,21 +113,12 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
     )
 
 
-def found(finding: Finding, file: str) -> Problem:
+def problem_of(finding: Finding, file: str) -> Problem:
     """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
-    return Problem(
-        code=one_line(finding.code),
-        path=finding.path or file or finding.workload or ".",
-        line=finding.line if finding.path else None,
-        column=finding.column if finding.path else None,
-        message=one_line(finding.message),
-        severity=finding.severity,
-        fix=one_line(finding.fix),
-        workload=finding.workload,
-        confidence=finding.confidence,
-        nbytes=finding.nbytes,
-        peak_change=finding.peak_change,
-    )
+    place = ("path", "line", "column") if finding.path else ()
+    fields = finding.model_dump(include={*place, "severity", "workload", "confidence", "nbytes", "peak_change"})
+    texts = {name: one_line(getattr(finding, name)) for name in ("code", "message", "fix")}
+    return Problem(**{"path": file or finding.workload or ".", **fields, **texts})
 
 
 def target_file(workload: Workload) -> str:
