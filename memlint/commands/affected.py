@@ -17,8 +17,8 @@ from memlint.commands.targets import Targets, is_excluded, of_directory
 from memlint.config import find_settings, override
 from memlint.source.program_files import Project
 from memlint.worker import answer_cache as answers
-from memlint.workloads.find.target import SEPARATOR
 from memlint.workloads.pyproject import workloads_from_tables
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

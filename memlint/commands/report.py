@@ -11,7 +11,7 @@ from memlint.base.errors import UsageError
 from memlint.commands.check import command as checking
 from memlint.report.merge import merged
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
-from memlint.workloads.find.target import SEPARATOR
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,8 +17,8 @@ from memlint.source.files import Unreadable, python_files
 from memlint.source.text import Source
 from memlint.worker.protocol import Request
 from memlint.workloads.declare import FUNCTION
-from memlint.workloads.find.target import SEPARATOR, parse_target
 from memlint.workloads.pyproject import workloads_from_tables
+from memlint.workloads.target import SEPARATOR, parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

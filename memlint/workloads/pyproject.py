@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.workloads.find.target import parse_target
 from memlint.workloads.spec import CONSTANT, InputSpec, Workload
+from memlint.workloads.target import parse_target
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Assumption

@@ -10,7 +10,7 @@ from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
 from memlint.worker.protocol import Extent
-from memlint.workloads.find.target import SEPARATOR
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

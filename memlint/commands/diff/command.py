@@ -22,7 +22,7 @@ from memlint.compare.changes import compare
 from memlint.report.model import Report
 from memlint.report.reading import read_report
 from memlint.worker.signals import terminations_raise
-from memlint.workloads.find.target import SEPARATOR
+from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -26,7 +26,7 @@ from memlint.workloads.find.loading import load_object
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.spec import SEQUENCE
-from memlint.workloads.find.target import SEPARATOR, Target, parse_target
+from memlint.workloads.target import SEPARATOR, Target, parse_target
 from memlint.workloads.build.tensors import make_inputs
 
 if TYPE_CHECKING:

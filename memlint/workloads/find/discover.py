@@ -14,14 +14,14 @@ from memlint.base.errors import TargetError, WorkloadError
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.find.loading import load_file
-from memlint.workloads.find.target import parse_target
 from memlint.workloads.spec import Workload
+from memlint.workloads.target import parse_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import ModuleType
 
-    from memlint.workloads.find.target import Target
+    from memlint.workloads.target import Target
 
 __all__ = ["Found", "LeftOut", "build_program", "complete", "find_workloads"]
 

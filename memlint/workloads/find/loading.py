@@ -16,7 +16,7 @@ from memlint.workloads.find import torchvision_schemas
 from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:
-    from memlint.workloads.find.target import Target
+    from memlint.workloads.target import Target
 
 
 def prepare_imports() -> None:
