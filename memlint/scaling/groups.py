@@ -43,18 +43,18 @@ class Group:
         """Learn from one call at each point; `patterns` is what calls of this form were seen to do, by numbers."""
         alone = can_be_made_alone(calls[0])
         seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]
-        told = tuple(pattern for pattern, _inferred in seen)
+        made = tuple(pattern for pattern, _inferred in seen)
         kernel = calls[0].kernel
         plain = kernel.hand_written is None and kernel.temporaries is None
         constant = all(call.numbers == calls[0].numbers for call in calls)
-        structures = {(pattern.events, pattern.kept) for pattern in told if pattern is not None}
-        is_steady = None not in told and len(structures) == 1 and (plain or constant)
+        structures = {(pattern.events, pattern.kept) for pattern in made if pattern is not None}
+        is_steady = None not in made and len(structures) == 1 and (plain or constant)
         flat = [_flattened({} if is_steady else inferred) for _pattern, inferred in seen]
         alike = all(forms == flat[0][0] for forms, _numbers in flat)
         numbers = [[*call.numbers, *(more if alike else ())] for call, (_forms, more) in zip(calls, flat, strict=True)]
         return cls(
             calls[0],
-            told,
+            made,
             is_steady=is_steady,
             numbers=np.array(numbers, dtype=np.int64).reshape(len(calls), -1),
             inferred=flat[0][0] if alike else (),

@@ -179,18 +179,18 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
 def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]]) -> Pattern | None:
     """Events as a Pattern, None if they close what they do not open; `size` gives the fields of Born for a storage."""
     order: dict[int, int] = {}
-    told: list[int] = []
+    numbered: list[int] = []
     for event in events:
         if event >= 0:
             order[event] = len(order)
-            told.append(order[event])
+            numbered.append(order[event])
         elif ~event in order:
-            told.append(~order[~event])
+            numbered.append(~order[~event])
         else:
             return None
-    closed = {~event for event in told if event < 0}
+    closed = {~event for event in numbered if event < 0}
     kept = tuple(birth for birth in range(len(order)) if birth not in closed)
-    return Pattern(tuple(map(Born._make, map(size, order))), tuple(told), kept)
+    return Pattern(tuple(map(Born._make, map(size, order))), tuple(numbered), kept)
 
 
 class _Taken(Workspaces):

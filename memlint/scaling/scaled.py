@@ -134,16 +134,19 @@ class Scaled:
         for sample in others:
             _refuse_different_calls(first, sample)
         groups, group_of = _grouped(samples)
-        kinds = [
-            _kind(calls, samples, groups[group])
+        fitted = [
+            _is_fitted(calls, samples, groups[group])
             for group, *calls in zip(group_of, *(sample.calls for sample in samples), strict=True)
         ]
-        told = [_told(sample, kinds) for sample in samples]
-        for sample, (script, _slots) in zip(others, told[1:], strict=True):
-            if script != told[0][0]:
-                raise NotScalableError(_what_differs(first, told[0][0], sample, script))
-        slots = np.array([born for _script, born in told], dtype=np.int64).reshape(len(samples), -1, len(Born._fields))
-        scaled = cls(grid, tuple(samples), told[0][0], slots, groups, group_of)
+        script, born = _script_of(first, fitted)
+        slots = [born]
+        for sample in others:
+            other, born = _script_of(sample, fitted)
+            if other != script:
+                raise NotScalableError(_what_differs(first, script, sample, other))
+            slots.append(born)
+        rows = np.array(slots, dtype=np.int64).reshape(len(samples), -1, len(Born._fields))
+        scaled = cls(grid, tuple(samples), script, rows, groups, group_of)
         scaled._sort()
         return scaled
 
@@ -239,8 +242,8 @@ def lives_of(storages: Storages) -> Lives:
             writer.close(~event)
     doubts = {doubt.buffer: doubt for doubt in storages.doubts}
     sizes = [storages.sizes[buffer] for buffer in writer.rows]
-    found = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
-    known = [Doubt(n, doubt.low, doubt.high) for n, doubt in found if not doubt.low == sizes[n] == doubt.high]
+    doubtful = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
+    known = [Doubt(n, doubt.low, doubt.high) for n, doubt in doubtful if not doubt.low == sizes[n] == doubt.high]
     return Lives(integers(sizes), np.array(writer.events), known)
 
 
@@ -278,12 +281,6 @@ class _Writer:
                 self.close(name)
 
 
-class _Kind(NamedTuple):
-    alone: bool
-    """Whether the call does at other sizes what its Group does; else its storages are polynomials."""
-    fitted: bool
-
-
 def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     """The Groups of all calls, and the one of each."""
     patterns: defaultdict[object, dict[object, tuple[Pattern | None, Remembered]]] = defaultdict(dict)
@@ -305,19 +302,23 @@ def _grouped(samples: Sequence[Sample]) -> tuple[list[Group], list[int]]:
     return groups, group_of
 
 
-def _kind(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -> _Kind:
-    """Find out by making a call alone where it is known what it took."""
-    fitted = False
+def _is_fitted(calls: Sequence[Made], samples: Sequence[Sample], group: Group) -> bool | None:
+    """Whether the sizes of what a call leaves open depend on more than its arguments.
+
+    None where it does not do at other sizes what its Group does: then its storages are polynomials. Found out by making
+    a call alone where it is known what it took.
+    """
+    is_fitted = False
     for call, sample, alone in zip(calls, samples, group.patterns, strict=True):
         traced = _traced(call, sample) if alone is not None else None
         if alone is None or traced is None or alone.events != traced.events:
-            return _Kind(alone=False, fitted=False)
+            return None
         if alone.births != traced.births:
-            kept = set(alone.kept)
-            if any(a != b for n, (a, b) in enumerate(zip(alone.births, traced.births, strict=True)) if n not in kept):
-                return _Kind(alone=False, fitted=False)
-            fitted = True
-    return _Kind(alone=True, fitted=fitted)
+            pairs = enumerate(zip(alone.births, traced.births, strict=True))
+            if any(a != b for birth, (a, b) in pairs if birth not in alone.kept):
+                return None
+            is_fitted = True
+    return is_fitted
 
 
 def _traced(call: Made, sample: Sample) -> Pattern | None:
@@ -334,8 +335,8 @@ def _traced(call: Made, sample: Sample) -> Pattern | None:
 _NOTHING = Pattern((), (), ())
 
 
-def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Born]]:
-    """A trace as a script, and the storages of its slots."""
+def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Step], list[Born]]:
+    """A trace as a script, and the storages of its slots; `fitted` says of each call what `_is_fitted` does."""
     storages = sample.storages
     slots: dict[int, int] = {}
     born: list[Born] = []
@@ -351,20 +352,20 @@ def _told(sample: Sample, kinds: Sequence[_Kind]) -> tuple[list[_Step], list[Bor
             yield _Step(opens=(slot_of(event),)) if event >= 0 else _Step(closes=slots[~event])
 
     position = 0
-    for number, (call, kind) in enumerate(zip(sample.calls, kinds, strict=True)):
-        if not kind.alone:
+    for number, (call, is_fitted) in enumerate(zip(sample.calls, fitted, strict=True)):
+        if is_fitted is None:
             continue
         if position < call.first:
             script += by_themselves(position, call.first)
         position = call.end
         if call.first == call.end:
-            script.append(_Step(call=number, fitted=kind.fitted))
+            script.append(_Step(call=number, fitted=is_fitted))
             continue
         events = storages.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
         workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in storages.workspaces)
         kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
-        script.append(_Step(kept, call=number, fitted=kind.fitted, workspaces=workspaces))
+        script.append(_Step(kept, call=number, fitted=is_fitted, workspaces=workspaces))
     script += by_themselves(position, len(storages.events))
     return script, born
 

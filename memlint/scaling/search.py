@@ -33,10 +33,10 @@ def largest_within(limit: int, value: Callable[[int], int | None], low: int, hig
     known: dict[int, int] = {}
 
     def within(number: int) -> bool:
-        found = value(number)
-        if found is not None:
-            known[number] = found
-        return found is not None and found <= limit
+        at_number = value(number)
+        if at_number is not None:
+            known[number] = at_number
+        return at_number is not None and at_number <= limit
 
     if low < 1 or not within(low):
         return Largest(0, is_limit=high == 1)

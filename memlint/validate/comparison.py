@@ -44,8 +44,6 @@ class Prediction(_Record):
     """Every Buffer in the order of birth, where that is wanted."""
     error: str | None = None
     """Why there is no Estimate."""
-    skipped: str | None = None
-    """The reason, where it is this machine's and not the Workload's: a package is missing."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:

@@ -42,11 +42,11 @@ class Store:
         if not file.exists():
             return None
         try:
-            found = Measurement.read(file)
+            measurement = Measurement.read(file)
         except TargetError:  # of another version: made again
             return None
-        same = found.subject == subject and found.num_steps == num_steps
-        return found if same and (not history or bool(found.history)) else None
+        is_same = measurement.subject == subject and measurement.num_steps == num_steps
+        return measurement if is_same and (not history or bool(measurement.history)) else None
 
     def put(self, measurement: Measurement) -> Path:
         """Write it, all or nothing: a process killed meanwhile leaves no half file of that name."""

@@ -205,10 +205,10 @@ def find_subjects(
 
     Raises MemlintError for arguments and configuration that make no sense.
     """
-    found, wrong = [], []
+    subjects, outcomes = [], []
     allocator = next((text for name in ALLOCATOR_VARIABLES if (text := os.environ.get(name))), "")
     for targets in distinct([resolve(argument, options) for argument in arguments]):
-        wrong += [Outcome(name, error=error) for name, error in targets.lost]
+        outcomes += [Outcome(name, error=error) for name, error in targets.lost]
         for request in targets.requests:
             limits = Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit)
             answer = ask(
@@ -218,21 +218,21 @@ def find_subjects(
                 on_wait=lambda seconds, name=request.target: on_wait(name, seconds),  # type: ignore[misc]
             )
             if answer.error is not None:
-                wrong.append(Outcome(request.target, error=answer.error))
+                outcomes.append(Outcome(request.target, error=answer.error))
                 continue
             detail = _detail(answer)
             for value in detail["subjects"]:
                 subject = Subject.model_validate(value)
                 if allocator and not subject.allocator:
                     subject = subject.model_copy(update={"table": {**subject.table, "allocator": allocator}})
-                found.append((request, subject))
-            wrong += [
+                subjects.append((request, subject))
+            outcomes += [
                 Outcome(entry["name"], error=WorkerError(entry["message"], entry["hint"])) for entry in detail["failed"]
             ]
             if request.named and not detail["subjects"] and not detail["failed"]:
                 hint = "Name the class or function that gives the model, as in model.py::build."
-                wrong.append(Outcome(request.target, error=UsageError("no model found in it", hint)))
-    return found, wrong
+                outcomes.append(Outcome(request.target, error=UsageError("no model found in it", hint)))
+    return subjects, outcomes
 
 
 def _detail(answer: Answer) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from memlint.memory.timeline import Timeline, by_category, live, without
 from memlint.tracing.records import Phase
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.measurement import Allocation, Subject
-from memlint.validate.real_run import reason_to_skip, under
+from memlint.validate.real_run import under
 from memlint.worker.protocol import Request, Result
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _predicted(subject: Subject, root: Path, gpu: str, *, listed: bool) -> Predi
         with under(subject.conditions):
             analysis = Analysis.of(subject.workload(root, gpu), root)
     except MemlintError as error:
-        return Prediction(name=subject.name, error=error.message, skipped=reason_to_skip(error))
+        return Prediction(name=subject.name, error=error.message)
     peak = analysis.estimate
     return Prediction(
         name=subject.name,
