@@ -13,16 +13,14 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from memlint.base.ownership import OURS
 from memlint.base.version import __version__
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 NAME = ".memlint_cache"
 _TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# Made by memlint; see https://bford.info/cachedir/\n"

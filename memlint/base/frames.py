@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from memlint.base.ownership import is_users
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NUM_ENDS = 8
 """Lines shown of each end of a long stack, as of a recursion without an end."""

@@ -27,9 +27,7 @@ _OPTIONS = all_of(
         metavar="FILE",
         help="Report of the change: a file, or a pattern such as 'reports/*.json'. May be repeated.",
     ),
-    click.option(
-        "--base", multiple=True, metavar="FILE", help="Report of what it is compared with, in the same way."
-    ),
+    click.option("--base", multiple=True, metavar="FILE", help="Report of what it is compared with, in the same way."),
     click.option("--tag", default="default", show_default=True, help="Keeps comments of several jobs apart."),
     click.option(
         "--comment-on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +15,6 @@ from memlint.report.reading import MOST_NBYTES, parse_report, read_report
 from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from memlint.commands.check.targets import CheckOptions
     from memlint.report.model import Report
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ from memlint.base.errors import RuleError, UsageError
 from memlint.config import Settings
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.registry import Registry, load_rules, project_rules
-from memlint.lint.rule import TraceRule
+from memlint.lint.rule import Case, Rule, TraceRule
 from memlint.lint.runner import check_source
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
@@ -20,10 +21,7 @@ from memlint.worker.protocol import Limits, Request
 from memlint.worker.supervise import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from memlint.lint import rule as lint
-    from memlint.lint.rule import Case, Rule
     from memlint.report.model import RunFinding
 
 

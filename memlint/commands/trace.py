@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -24,8 +25,6 @@ from memlint.workloads.declare import declared_workloads
 from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from torch.fx import GraphModule
 
 _MODULE, _NAME = "memlint_traced", "target"

@@ -11,9 +11,10 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,9 +22,6 @@ from memlint.base.errors import UsageError
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.suppression import Located
 from memlint.source.files import Unreadable, decode, read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 NEVER_KNOWN = frozenset({UnreadableFile.code, BrokenRule.code})
 """Codes that no baseline holds: a run that left something out has to say so."""

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import TypeAdapter
 
 from memlint.base import cache as cachedir
-from memlint.lint.rule import Finding
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from memlint.lint.rule import Rule
+from memlint.lint.rule import Finding, Rule
 
 _KIND = "source"
 _FINDING = TypeAdapter(Finding)

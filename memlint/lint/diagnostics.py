@@ -10,13 +10,12 @@ import inspect
 import linecache
 import traceback
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from memlint.source.comments import Malformed, Suppression
     from memlint.source.files import Unreadable
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from memlint.lint.rule import Applicability, Correction, Edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.source.text import Source
 
 _PRIMARIES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)

@@ -11,19 +11,14 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
-from memlint.lint.rule import Applicability
+from memlint.lint.rule import Applicability, Correction, Edit, Finding
 from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from memlint.lint.rule import Correction, Edit, Finding
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _MAX_ROUNDS = 50

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.lint.registry import CODE, GROUP, load_rules
-from memlint.lint.rule import FROM_CASES, HEADINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from memlint.lint.rule import Case, Rule
+from memlint.lint.rule import FROM_CASES, HEADINGS, Case, Rule
 
 _SUPPRESSION = (
     "Suppress one finding with `# memlint: ignore[{code}] reason` on its line, or on the line of the function or class "

@@ -13,10 +13,12 @@ import pkgutil
 import re
 import sys
 import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -26,10 +28,6 @@ from memlint.lint.rule import FROM_CASES, HEADINGS, Finding, Rule, Severity, Sou
 from memlint.lint.selection import select_rules, unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from importlib.metadata import EntryPoint
-    from pathlib import Path
-
     from memlint.config import Settings
 
 GROUP = "memlint.rules"

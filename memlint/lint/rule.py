@@ -6,7 +6,7 @@ the page. A SourceRule reads the text of a file; a TraceRule asks the Context of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,6 @@ from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Collection, Mapping
 
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate

@@ -6,20 +6,18 @@ other rules run.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
-from memlint.lint.rule import Finding, Rule, SourceRule, TraceRule
+from memlint.lint.rule import Context, Finding, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled, unsuppressed
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
-
     from memlint.lint.cache import Cache
-    from memlint.lint.rule import Context
 
 _Subject = TypeVar("_Subject")
 

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from memlint.base.errors import UsageError
-from memlint.lint.registry import CODE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from memlint.lint.registry import Registry
+from memlint.lint.registry import CODE, Registry
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TEXT = '''\

@@ -5,6 +5,7 @@ As with ruff a code or the beginning of codes selects or ignores, and the longes
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from fnmatch import fnmatchcase
@@ -16,8 +17,6 @@ from memlint.config import code_prefix
 from memlint.lint.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from memlint.lint.rule import Rule
 
 OWN_LETTERS = "MEM"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppression, UnusedSuppression
 from memlint.lint.registry import load_rules
-from memlint.lint.rule import SourceRule
+from memlint.lint.rule import Finding, Rule, SourceRule
 from memlint.lint.selection import closest_code
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from memlint.lint.rule import Finding, Rule
     from memlint.source.comments import Suppression
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from memlint.tracing.records import Category
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Buffer, Frame, Phase, Trace
+from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
 """What the same storage has in common in every step, and in other traces of the program."""

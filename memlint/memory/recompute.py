@@ -14,10 +14,8 @@ that repeated work has a price is as in Checkmate (https://arxiv.org/abs/1910.02
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class Value(NamedTuple):

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING
 
-from memlint.memory.liveness import origin
-from memlint.memory.timeline import live
-from memlint.tracing.records import Category
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from memlint.memory.liveness import Origin
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer, Frame
+from memlint.memory.liveness import Origin, origin
+from memlint.memory.timeline import Timeline, live
+from memlint.tracing.records import Buffer, Category, Frame
 
 _OF_THE_PROGRAM = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
 

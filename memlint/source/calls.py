@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator
 
 from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
 
 _FACTORIES = frozenset({"empty", "ones", "rand", "randn", "zeros"})
 

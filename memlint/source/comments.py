@@ -5,14 +5,11 @@ from __future__ import annotations
 import io
 import re
 import tokenize
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from memlint.source.files import Unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _MARKS = re.compile(r"memlint\s*:|noqa\s*:", re.IGNORECASE)
 _OWN = re.compile(r"#\s*memlint\s*:\s*(?P<order>[^#]*)", re.IGNORECASE)

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from memlint.source.calls import called
-from memlint.source.scopes import position
-from memlint.source.taint import Values
+from memlint.source.scopes import Loop, Position, Scope, position
+from memlint.source.taint import Value, Values
 from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.source.scopes import Loop, Position, Scope
-    from memlint.source.taint import Value
 
 _PUTS = frozenset({"append", "extend", "appendleft"})
 _HARMLESS = frozenset({*_PUTS, "clear", "pop"})

@@ -10,13 +10,10 @@ import io
 import os
 import stat
 import tokenize
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 MAX_SOURCE_NBYTES = 8 * 2**20
 """Files above this are not parsed: a syntax tree takes about a hundred times the text, and nobody writes such files."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from memlint.base import cache
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
 from memlint.source.trees import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 _KIND = "imports"
 EVERYTHING = "*"

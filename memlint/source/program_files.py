@@ -11,19 +11,17 @@ import os
 import pkgutil
 import sys
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.errors import MemlintError
 from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.files import python_files
 from memlint.source.imports import EVERYTHING, Import, ImportReader, module_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 
 @dataclass(slots=True)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
 
 from memlint.source.calls import called
-from memlint.source.text import dotted_name
+from memlint.source.text import Source, dotted_name
 from memlint.source.trees import walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from memlint.source.text import Source
 
 Loop = ast.For | ast.AsyncFor | ast.While
 Position = tuple[int, int]

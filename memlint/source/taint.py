@@ -11,15 +11,10 @@ import re
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from memlint.source.calls import called, is_literal
-from memlint.source.scopes import position
-from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from memlint.source.scopes import Loop, Position, Scope
-    from memlint.source.text import Source
+from memlint.source.scopes import Loop, Position, Scope, position
+from memlint.source.text import Source, dotted_name
 
 _MODEL = re.compile(r"(.*_)?(model|net|network)", re.IGNORECASE)
 _CRITERION = re.compile(r"(.*_)?(criterion|loss_fn|loss_fct|loss_func|loss_function|cross_entropy)")

@@ -6,18 +6,15 @@ import ast
 import re
 import warnings
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from memlint.source.comments import Malformed, Suppression, marked_comments
 from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.trees import Index, comment_spans, statements
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 _WORD_BYTES = bytes(byte if re.match(rb"[A-Za-z0-9_]", bytes([byte])) else ord(" ") for byte in range(256))
 """For `bytes.translate`: everything but letters, digits and underscores of ASCII becomes a space."""

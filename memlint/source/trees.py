@@ -7,10 +7,8 @@ one of the few objects that say `Load` or `Add`; leaving those out makes a walk 
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, TypeVar, overload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar, overload
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _Other = TypeVar("_Other", bound=ast.AST)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Iterable, Sequence
+from typing import Any
 
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.accelerator.sparse import parts_of
 from memlint.tracing.records import Buffer, Category, Node, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
 
 Tensor = torch.Tensor
 

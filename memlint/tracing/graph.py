@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import fx
@@ -12,8 +13,6 @@ from torch import fx
 from memlint.tracing.data_flow import data_flow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memlint.tracing.records import Buffer, Trace
 
 HOST = "host"

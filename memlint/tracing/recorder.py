@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,8 +22,6 @@ from memlint.tracing.graph import build_graph
 from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from torch._ops import OpOverload
 
     from memlint.accelerator.kernel import Kernel

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.tracing.recorder import collected_between_steps
+from memlint.tracing.recorder import Program, collected_between_steps
 from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
-    from memlint.tracing.recorder import Program
 
 
 class Storages(NamedTuple):

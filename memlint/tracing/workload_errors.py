@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from memlint.accelerator.device import NAME
 from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import user_lines
-from memlint.tracing.recorder import trace_program
+from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.storages import Storages, storages_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
-    from memlint.tracing.recorder import Program
     from memlint.tracing.records import Trace
 
 

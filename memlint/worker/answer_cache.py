@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base import cache
 from memlint.worker.dependencies import child_environment, digest_of_file, digest_of_variable, mark_of
-from memlint.worker.protocol import answer_format
-
-if TYPE_CHECKING:
-    from memlint.worker.protocol import Answer, Dependencies, Request
+from memlint.worker.protocol import Answer, Dependencies, Request, answer_format
 
 _KIND = "workloads"
 _READ_BY_LIBRARIES = ("CUBLAS", "CUDA", "CUDNN", "MKL", "NETWORKX", "NVIDIA", "OMP", "PYTHON", "PYTORCH", "TORCH")

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,8 +21,6 @@ from memlint.worker.dependencies import Watch
 from memlint.worker.process_limits import die_with, limit_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic import BaseModel
 
     from memlint.worker.protocol import Failure, Reply, Request, Result

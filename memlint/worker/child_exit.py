@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -13,12 +14,7 @@ from memlint.base.errors import GUARD, MemlintError, WorkerError
 from memlint.base.frames import innermost_user_line
 from memlint.base.units import format_nbytes
 from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
-from memlint.worker.protocol import Answer, Reply, Result
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from memlint.worker.protocol import Failure, Limits
+from memlint.worker.protocol import Answer, Failure, Limits, Reply, Result
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 

@@ -7,16 +7,15 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.ownership import is_installed, is_memlint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
-
     from memlint.worker.protocol import Dependencies
 
 _CHILD_VARIABLES = {

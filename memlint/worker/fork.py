@@ -7,12 +7,9 @@ import signal
 import subprocess
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import psutil
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Fork:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import psutil
@@ -14,8 +15,6 @@ from memlint.worker.signals import terminations_raise
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     from memlint.worker.protocol import Answer, Task
 
 WORKER_NBYTES = 2**30

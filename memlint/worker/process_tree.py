@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import psutil
 
 from memlint.base.errors import WorkerError
+from memlint.worker.fork import Fork
 from memlint.worker.process_limits import adopt_orphans
 
-if TYPE_CHECKING:
-    import subprocess
-
-    from memlint.worker.fork import Fork
-
-    Child = subprocess.Popen[bytes] | Fork
+Child = subprocess.Popen[bytes] | Fork
 
 _PATIENCE = 10.0  # seconds for the kernel to remove killed processes
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, PlainSerializer, PlainValidator, TypeAdapter, model_validator
 
@@ -12,9 +13,6 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import RunFinding, Skipped, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from memlint.worker.dependencies import Watch
 from memlint.worker.process_limits import die_with
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:

@@ -9,24 +9,20 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.child_exit import unanswered
 from memlint.worker.process_tree import ProcessTree
-from memlint.worker.protocol import Answer
+from memlint.worker.protocol import Answer, Task
 from memlint.worker.signals import signals_wait, terminations_raise
 from memlint.worker.supervise import start_python
 from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from memlint.worker.protocol import Task
 
 IMPORT_SECONDS = 60.0
 """How long a server may take for its imports."""

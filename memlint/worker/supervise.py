@@ -8,24 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
-from memlint.worker.child_exit import interrupted, read_answer, stopped
+from memlint.worker.child_exit import Limit, interrupted, read_answer, stopped
 from memlint.worker.dependencies import child_environment
-from memlint.worker.process_tree import ProcessTree
-from memlint.worker.protocol import ANALYSE
+from memlint.worker.process_tree import Child, ProcessTree
+from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 from memlint.worker.signals import terminations_raise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from memlint.worker.child_exit import Limit
-    from memlint.worker.process_tree import Child
-    from memlint.worker.protocol import Answer, Limits, Request
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.workloads.spec import CONSTANT, InputSpec, Workload
+from memlint.workloads.spec import CONSTANT, InputSpec, Origin, Workload
 from memlint.workloads.target import parse_target
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Assumption
-    from memlint.workloads.spec import Origin
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),

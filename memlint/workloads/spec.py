@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.settings import AllocatorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BATCH = "batch"
 """The named dimension that stands for the batch size."""

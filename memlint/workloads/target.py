@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from memlint.base.errors import TargetError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEPARATOR = "::"
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TORCH = str(Path(torch.__file__).parent)
 

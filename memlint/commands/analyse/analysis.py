@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.accelerator import lazy_imports
@@ -13,7 +15,7 @@ from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.records import Assumption, Trace
 from memlint.tracing.workload_errors import trace_of_workload
-from memlint.whatif.change import ChangedProgram
+from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
@@ -21,11 +23,7 @@ from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from pathlib import Path
-
     from memlint.memory.retention import Holder, LongRun
-    from memlint.whatif.change import Change
     from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
 

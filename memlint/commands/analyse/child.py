@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -15,7 +15,7 @@ from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, identity, plan
 from memlint.lint.registry import project_rules
-from memlint.lint.rule import Severity
+from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import step_findings, trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
@@ -25,11 +25,6 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads.find import torchvision_schemas
 from memlint.workloads.find.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.lint.rule import Finding, Rule
 
 OVER_BUDGET = "MEM010"
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.limits import outcome
@@ -11,15 +12,12 @@ from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
-from memlint.tracing.records import Category
+from memlint.tracing.records import Buffer, Category
 from memlint.whatif.plan import Planner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from memlint.commands.analyse.analysis import Analysis
     from memlint.config import Budget
-    from memlint.tracing.records import Buffer
     from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200

@@ -11,6 +11,7 @@ import ast
 import re
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +21,6 @@ from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from memlint.report.model import Finding
     from memlint.source.comments import Suppression
 

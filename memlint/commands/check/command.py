@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.version import __version__
-from memlint.commands.check.answers import answers_of_workers
+from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.settled import settle
-from memlint.commands.check.source_findings import choose_rules, source_findings
-from memlint.commands.check.targets import check_targets
+from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
+from memlint.commands.check.targets import CheckOptions, check_targets
 from memlint.cuda.devices import device_named
-from memlint.report.model import CodeCount, Report, Settings
+from memlint.report.model import CodeCount, Finding, Report, Settings
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from memlint import config
-    from memlint.commands.check.answers import Output
-    from memlint.commands.check.source_findings import ChosenRules
-    from memlint.commands.check.targets import CheckOptions
     from memlint.lint.fixes import Fixed
     from memlint.lint.rule import Applicability
-    from memlint.report.model import Finding
 
 
 @dataclass(frozen=True, slots=True)

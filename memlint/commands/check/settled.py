@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -23,8 +24,6 @@ from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from memlint.commands.check.answers import Answers
     from memlint.commands.check.source_findings import ChosenRules, SourceFindings
     from memlint.lint.baseline import Baseline

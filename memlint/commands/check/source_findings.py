@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
@@ -19,9 +21,6 @@ from memlint.source.files import Unreadable
 from memlint.source.text import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
     from memlint.commands.targets import Targets
     from memlint.lint.rule import Applicability, Finding, Rule
     from memlint.lint.suppression import F

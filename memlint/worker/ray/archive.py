@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.base.exclusion import exclusion
 from memlint.base.units import format_nbytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 PACKED_NBYTES = 64 * 2**20
 """The most that is sent. A file counts in blocks of 4 KiB, so that the number of files is bounded as well."""

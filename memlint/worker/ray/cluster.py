@@ -14,21 +14,17 @@ import tempfile
 import textwrap
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from memlint.base.errors import UsageError, WorkerError
 from memlint.worker.child_exit import unanswered
-from memlint.worker.protocol import Answer
+from memlint.worker.protocol import Answer, Task
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack
 from memlint.worker.ray.messages import received, sent
 from memlint.worker.signals import terminations_raise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from memlint.worker.protocol import Task
 
 _INTERVAL = 0.1  # seconds between two calls of `on_wait`
 _RETRIES = 3

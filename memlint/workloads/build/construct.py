@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -25,12 +25,9 @@ from memlint.workloads.guess.inputs import Inferred, infer_inputs
 from memlint.workloads.find.loading import load_object
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
-from memlint.workloads.spec import SEQUENCE
+from memlint.workloads.spec import SEQUENCE, Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 from memlint.workloads.build.tensors import make_inputs
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
 
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."
 

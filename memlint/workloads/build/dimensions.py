@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -12,13 +14,10 @@ from torch import nn
 from memlint.base.errors import UsageError
 from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.build.huggingface import is_config
-from memlint.workloads.spec import BATCH, is_size
+from memlint.workloads.spec import BATCH, Workload, is_size
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
     from inspect import Parameter
-
-    from memlint.workloads.spec import Workload
 
 
 def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:

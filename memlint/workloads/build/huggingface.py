@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import copy
 import difflib
 import sys
@@ -12,9 +15,6 @@ from memlint.workloads.user_errors import reported
 from memlint.workloads.find.loading import prepare_imports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
     from torch import nn
 
 _HEADS = (

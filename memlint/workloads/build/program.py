@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
@@ -18,8 +18,6 @@ from memlint.tracing.records import Assumption
 from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memlint.workloads.build.optimizers import OptimizerFactory
     from memlint.workloads.spec import Workload
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.workloads.spec import CONSTANT, InputSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _STEP = re.compile(r"[^.\[\]]+|\[\]")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -15,13 +17,7 @@ from memlint.workloads.build.construct import build_object, build_program, compl
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.find.loading import load_file
 from memlint.workloads.spec import Workload
-from memlint.workloads.target import parse_target
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from types import ModuleType
-
-    from memlint.workloads.target import Target
+from memlint.workloads.target import Target, parse_target
 
 __all__ = ["Found", "LeftOut", "build_program", "complete", "find_workloads"]
 

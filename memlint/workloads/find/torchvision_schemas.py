@@ -10,16 +10,13 @@ Source of the schemas: the operator registrations of torchvision 0.15 to 0.29.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
 
 _POOLED = "float spatial_scale, SymInt pooled_height, SymInt pooled_width"
 _SIZE = "SymInt batch_size, SymInt channels, SymInt height, SymInt width"

@@ -6,18 +6,15 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.build.huggingface import is_config
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.spec import BATCH
+from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
 _MOST = 12

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, LONGEST
 from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 SAMPLES = 160_000
 """Speech recordings: ten seconds at 16 kHz."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
@@ -13,7 +14,6 @@ from memlint.workloads.spec import BATCH, InputSpec
 
 if TYPE_CHECKING:
     import inspect
-    from collections.abc import Mapping
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,6 @@ from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.workloads.guess.trial import Trial
 
 Specs = tuple[InputSpec, ...]

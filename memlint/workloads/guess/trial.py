@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,8 +15,6 @@ from memlint.workloads.build.tensors import make_inputs
 from memlint.workloads.guess.layers import ENTRIES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from memlint.workloads.spec import InputSpec
 
 TRIAL_BATCH = 2
