@@ -8,7 +8,7 @@ dense kernels, and run here as they are; the others are in `sparse_kernels`.
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -162,14 +162,10 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
         observer.finished(read, outputs)
 
 
-_sparse_kernels: dict[OpOverload, Kernel] = {}
-
-
+@functools.cache
 def _kernel_of(op: OpOverload) -> Kernel:
-    kernel = _sparse_kernels.get(op)
-    if kernel is None:
-        kernel = _sparse_kernels[op] = Kernel(op)
-        kernel.packet = f"sparse {kernel.packet}"  # not a kernel of cuBLAS
+    kernel = Kernel(op)
+    kernel.packet = f"sparse {kernel.packet}"  # not a kernel of cuBLAS
     return kernel
 
 
@@ -221,7 +217,7 @@ def _refuse(family: Family, op: OpOverload, *_: Any, **__: Any) -> NoReturn:
 def register() -> None:
     """Put every sparse kernel in PyTorch's dispatcher."""
     for family in (COO, COMPRESSED):
-        everything.fallback(partial(_refuse, family), family.key)
+        everything.fallback(functools.partial(_refuse, family), family.key)
         names = torch._C._dispatch_get_registrations_for_dispatch_key(family.like.name)
         for name in (n.removeprefix("aten::") for n in names if n.startswith("aten::")):
             op, packet = overload(name), name.partition(".")[0]
@@ -231,7 +227,7 @@ def register() -> None:
             elif packet in COMPOSED or packet.rstrip("_") in COMPOSED:
                 implement(op, family.key, _composed(op, family.like))
             else:
-                implement(op, family.key, partial(_refuse, family, op))
+                implement(op, family.key, functools.partial(_refuse, family, op))
     for name in FROM_DENSE:
         op = overload(name)
         implement(op, KEY, _composed(op, DispatchKey.CPU))

@@ -62,12 +62,10 @@ class Walk:
         yield from self._narrow(dim, first, self.shape[dim] - first).parts()
 
     def _dimension_to_split(self) -> int:
-        best, widest = 0, -1
-        for dim in reversed(range(len(self.shape))):
-            extent = max((self.shape[dim] - 1) * strides[dim] for strides in self.strides)
-            if extent > widest:
-                best, widest = dim, extent
-        return best
+        def extent(dim: int) -> int:
+            return max((self.shape[dim] - 1) * strides[dim] for strides in self.strides)
+
+        return max(reversed(range(len(self.shape))), key=extent, default=0)
 
     def _narrow(self, dim: int, start: int, length: int) -> Walk:
         shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])

@@ -99,7 +99,4 @@ def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *r
 
 def _closest_factor(n: int) -> int:
     """The largest divisor of `n` that is not above its square root."""
-    divisor = math.isqrt(n)
-    while n % divisor:
-        divisor -= 1
-    return divisor
+    return next(divisor for divisor in range(math.isqrt(n), 0, -1) if n % divisor == 0)

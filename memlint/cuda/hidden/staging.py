@@ -96,10 +96,7 @@ def _output_vector(walk: Walk, item: int) -> int:
     fastest = walk.num_reduced
     numbers = [walk.offset // item, walk.shape[fastest]]
     numbers += [s // item for d, s in enumerate(walk.strides[-1]) if d != fastest]
-    vector = 4
-    while any(n % vector for n in numbers):
-        vector //= 2
-    return vector
+    return next(vector for vector in (4, 2, 1) if not any(n % vector for n in numbers))
 
 
 @functools.lru_cache(maxsize=4096)
