@@ -190,21 +190,15 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
         state.current.last_host = first
 
 
-def _composed(op: OpOverload, key: DispatchKey) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        _enter(op, args)
-        return op._op_dk(key, *args, **kwargs)
-
-    return call
+def _composed(op: OpOverload, key: DispatchKey, *args: Any, **kwargs: Any) -> Any:
+    _enter(op, args)
+    return op._op_dk(key, *args, **kwargs)
 
 
-def _hand_written(op: OpOverload, function: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        _enter(op, args)
-        with torch._C.DisableTorchFunction():
-            return function(*args, **kwargs)
-
-    return call
+def _hand_written(op: OpOverload, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    _enter(op, args)
+    with torch._C.DisableTorchFunction():
+        return function(*args, **kwargs)
 
 
 def _refuse(family: Family, op: OpOverload, *_: Any, **__: Any) -> NoReturn:
@@ -223,14 +217,14 @@ def register() -> None:
             op, packet = overload(name), name.partition(".")[0]
             function = HAND_WRITTEN.get((family.key, name))
             if function is not None:
-                implement(op, family.key, _hand_written(op, function))
+                implement(op, family.key, functools.partial(_hand_written, op, function))
             elif packet in COMPOSED or packet.rstrip("_") in COMPOSED:
-                implement(op, family.key, _composed(op, family.like))
+                implement(op, family.key, functools.partial(_composed, op, family.like))
             else:
                 implement(op, family.key, functools.partial(_refuse, family, op))
     for name in FROM_DENSE:
         op = overload(name)
-        implement(op, KEY, _composed(op, DispatchKey.CPU))
+        implement(op, KEY, functools.partial(_composed, op, DispatchKey.CPU))
     implement(_BAG.op, KEY, _embedding_bag_backward)
 
 
@@ -240,4 +234,4 @@ _BAG = kernel_of(aten._embedding_bag_backward.default)
 def _embedding_bag_backward(*args: Any) -> Any:
     """PyTorch's meta kernel knows no sparse gradient; its kernel for devices composes one."""
     sparse = args[9]
-    return _composed(_BAG.op, DispatchKey.CPU)(*args) if sparse else run(_BAG, args, {})
+    return _composed(_BAG.op, DispatchKey.CPU, *args) if sparse else run(_BAG, args, {})

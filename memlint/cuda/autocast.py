@@ -7,7 +7,8 @@ Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.1
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -109,66 +110,53 @@ def _float32(value: Any) -> Any:
     return value.float() if _eligible(value) else value
 
 
-def _casting(op: OpOverload, cast: Callable[[Any], Any]) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(BELOW):
-            casts = [cast(a) for a in args]
-            result = op(*casts, **{k: cast(v) for k, v in kwargs.items()})
-            while casts:  # C++ drops them in this order, the last first
-                casts.pop()
-            return result
-
-    return kernel
+def _casting(op: OpOverload, cast: Callable[[Any], Any], *args: Any, **kwargs: Any) -> Any:
+    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+        casts = [cast(a) for a in args]
+        result = op(*casts, **{k: cast(v) for k, v in kwargs.items()})
+        while casts:  # C++ drops them in this order, the last first
+            casts.pop()
+        return result
 
 
-def _float32_output(op: OpOverload) -> Callable[..., Any]:
+def _float32_output(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     position = [a.name for a in op._schema.arguments].index("dtype")
-
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        with torch._C._ExcludeDispatchKeyGuard(BELOW):
-            dtype = args[position] if len(args) > position else kwargs.get("dtype")
-            if dtype is None and _eligible(args[0]):
-                args = args[:position]
-                kwargs["dtype"] = torch.float32
-            return op(*args, **kwargs)
-
-    return kernel
+    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+        dtype = args[position] if len(args) > position else kwargs.get("dtype")
+        if dtype is None and _eligible(args[0]):
+            args = args[:position]
+            kwargs["dtype"] = torch.float32
+        return op(*args, **kwargs)
 
 
-def _promoting(op: OpOverload) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        values = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else [a])]
-        any_wide = any(_eligible(t) and t.dtype is torch.float32 for t in values)
-        cast = _float32 if any_wide else lambda value: value
-        with torch._C._ExcludeDispatchKeyGuard(BELOW):
-            return op(*map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
-
-    return kernel
+def _promoting(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
+    values = [t for a in (*args, *kwargs.values()) for t in (a if isinstance(a, (list, tuple)) else [a])]
+    any_wide = any(_eligible(t) and t.dtype is torch.float32 for t in values)
+    cast = _float32 if any_wide else lambda value: value
+    with torch._C._ExcludeDispatchKeyGuard(BELOW):
+        return op(*map(cast, args), **{k: cast(v) for k, v in kwargs.items()})
 
 
-def _banned(op: OpOverload) -> Callable[..., Any]:
-    def kernel(*args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError(
-            f"torch.nn.functional.{op._schema.name.split('::')[-1]} and torch.nn.BCELoss are unsafe to autocast. "
-            "Use binary_cross_entropy_with_logits instead."
-        )
-
-    return kernel
+def _banned(op: OpOverload, *_: Any, **__: Any) -> NoReturn:
+    raise RuntimeError(
+        f"torch.nn.functional.{op._schema.name.split('::')[-1]} and torch.nn.BCELoss are unsafe to autocast. "
+        "Use binary_cross_entropy_with_logits instead."
+    )
 
 
 def _register() -> None:
-    for names, wrap in (
-        (LOWER_PRECISION, lambda op: _casting(op, lower)),
-        (FLOAT32, lambda op: _casting(op, _float32)),
-        (FLOAT32_OUTPUT, _float32_output),
-        (PROMOTE, _promoting),
-        (BANNED, _banned),
+    for names, kernel_of in (
+        (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
+        (FLOAT32, lambda op: partial(_casting, op, _float32)),
+        (FLOAT32_OUTPUT, lambda op: partial(_float32_output, op)),
+        (PROMOTE, lambda op: partial(_promoting, op)),
+        (BANNED, lambda op: partial(_banned, op)),
     ):
         for name in names:
             packet, _, rest = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet, None), rest or "default", None)
             if op is not None:
-                implement(op, KEY, wrap(op))
+                implement(op, KEY, kernel_of(op))
     everything.fallback(torch.library.fallthrough_kernel, KEY)
 
 

@@ -52,17 +52,8 @@ class Device:
         return self.capability > (0, 0)
 
 
-def _gpu(
-    name: str,
-    title: str,
-    total_nbytes: int,
-    capability: tuple[int, int],
-    num_sms: int,
-    threads_per_sm: int,
-    context_mib: tuple[int, int, int],
-) -> Device:
-    low, guess, high = (mib * _MIB for mib in context_mib)
-    return Device(name, title, total_nbytes, capability, num_sms, threads_per_sm, low, guess, high)
+def _mib(low: int, likely: int, high: int) -> tuple[int, int, int]:
+    return low * _MIB, likely * _MIB, high * _MIB
 
 
 def _gib(text: str) -> int:
@@ -72,33 +63,33 @@ def _gib(text: str) -> int:
 
 _DEVICES = (
     # Printed properties, Colab and Kaggle: 15095 MiB (14.74 GiB); older drivers 15102 and 15109.
-    _gpu("t4", "NVIDIA T4", 15_095 * _MIB, (7, 5), 40, 1024, (100, 160, 400)),
+    Device("t4", "NVIDIA T4", 15_095 * _MIB, (7, 5), 40, 1024, *_mib(100, 160, 400)),
     # Printed properties, Tesla V100-SXM2-16GB: 16160 MiB.
-    _gpu("v100-16gb", "NVIDIA V100 16 GB", 16_160 * _MIB, (7, 0), 80, 2048, (250, 320, 700)),
+    Device("v100-16gb", "NVIDIA V100 16 GB", 16_160 * _MIB, (7, 0), 80, 2048, *_mib(250, 320, 700)),
     # Out-of-memory messages: 31.73 GiB; printed properties of a Tesla V100-PCIE-32GB: 32510 MiB (31.75).
-    _gpu("v100-32gb", "NVIDIA V100 32 GB", _gib("31.73"), (7, 0), 80, 2048, (250, 320, 700)),
+    Device("v100-32gb", "NVIDIA V100 32 GB", _gib("31.73"), (7, 0), 80, 2048, *_mib(250, 320, 700)),
     # Printed properties in the TorchCodec documentation, torch 2.15 development build: 22587 MiB.
-    _gpu("a10g", "NVIDIA A10G", 22_587 * _MIB, (8, 6), 80, 1536, (200, 270, 600)),
+    Device("a10g", "NVIDIA A10G", 22_587 * _MIB, (8, 6), 80, 1536, *_mib(200, 270, 600)),
     # Out-of-memory messages: 39.49 and 39.50 GiB; others 39.38 to 39.59.
-    _gpu("a100-40gb", "NVIDIA A100 40 GB", _gib("39.49"), (8, 0), 108, 2048, (350, 430, 800)),
+    Device("a100-40gb", "NVIDIA A100 40 GB", _gib("39.49"), (8, 0), 108, 2048, *_mib(350, 430, 800)),
     # total_memory in bytes of an A100 80GB PCIe, driver 595 (3 MiB less after a reboot); messages: 79.25, older 79.15.
-    _gpu("a100-80gb", "NVIDIA A100 80 GB", 85_097_971_712, (8, 0), 108, 2048, (350, 430, 800)),
+    Device("a100-80gb", "NVIDIA A100 80 GB", 85_097_971_712, (8, 0), 108, 2048, *_mib(350, 430, 800)),
     # Out-of-memory messages, Google Cloud g2 machines and Colab: 22.03 GiB.
-    _gpu("l4", "NVIDIA L4", _gib("22.03"), (8, 9), 58, 1536, (200, 270, 600)),
+    Device("l4", "NVIDIA L4", _gib("22.03"), (8, 9), 58, 1536, *_mib(200, 270, 600)),
     # Out-of-memory messages: 44.39 and 44.40 GiB; printed properties of 2024: 45589 MiB (44.52).
-    _gpu("l40s", "NVIDIA L40S", _gib("44.39"), (8, 9), 142, 1536, (350, 430, 800)),
+    Device("l40s", "NVIDIA L40S", _gib("44.39"), (8, 9), 142, 1536, *_mib(350, 430, 800)),
     # Out-of-memory messages: 23.56 GiB; printed properties of older drivers: 24259 MiB (23.69).
-    _gpu("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, (200, 270, 600)),
+    Device("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, *_mib(200, 270, 600)),
     # Out-of-memory messages: 23.52 GiB (driver 595); older 23.64.
-    _gpu("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, (350, 430, 800)),
+    Device("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, *_mib(350, 430, 800)),
     # Out-of-memory messages: 31.36 GiB; others 31.34 to 31.39.
-    _gpu("rtx5090", "NVIDIA GeForce RTX 5090", _gib("31.36"), (12, 0), 170, 1536, (350, 480, 900)),
+    Device("rtx5090", "NVIDIA GeForce RTX 5090", _gib("31.36"), (12, 0), 170, 1536, *_mib(350, 480, 900)),
     # Printed properties, H100 80GB HBM3 with torch 2.7, CUDA 12.8: 81089 MiB (79.19 GiB in messages).
-    _gpu("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, (400, 520, 900)),
+    Device("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, *_mib(400, 520, 900)),
     # Printed properties: 143156 MiB; messages: 139.80 GiB.
-    _gpu("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, (400, 520, 900)),
+    Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_mib(400, 520, 900)),
     # Printed properties: 182631 MiB, another 182642; messages: 178.35 GiB.
-    _gpu("b200", "NVIDIA B200", 182_631 * _MIB, (10, 0), 148, 2048, (450, 600, 1000)),
+    Device("b200", "NVIDIA B200", 182_631 * _MIB, (10, 0), 148, 2048, *_mib(450, 600, 1000)),
     Device("cpu", "the host", 0, (0, 0), 0, 0, 0, 0, 0),
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,14 +11,13 @@ from memlint.accelerator.device import contiguous, scratch
 from memlint.accelerator.dispatch import check_devices
 from memlint.accelerator.inference import infer, materialize
 from memlint.accelerator.kernel import kernel_of
-from memlint.accelerator.registration import kernel
+from memlint.accelerator.registration import kernel, overload
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from torch._ops import OpOverload
 
-aten = torch.ops.aten
 Tensor = torch.Tensor
 NONE = 0
 """`at::Reduction::None`."""
@@ -65,20 +65,16 @@ def _binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = Non
         del reduced
 
 
-def _keeping_elements(op: Any, position: int) -> Callable[..., Tensor]:
-    """A kernel that shrinks the loss of every element to a scalar; the storage stays as large (on the CPU as well)."""
+def _keeping_elements(op: OpOverload, position: int, *args: Any, **kwargs: Any) -> Any:
+    """Shrink the loss of every element to a scalar; the storage stays as large (on the CPU as well)."""
     description = kernel_of(op)
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        check_devices(description, [a for a in args if isinstance(a, Tensor)])
-        reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
-        if reduction == NONE:
-            return materialize(infer(description, args, kwargs))
-        elements = _elements(*args[:2])
-        return contiguous(elements.shape, elements.dtype).as_strided((), ())
-
-    return call
+    check_devices(description, [a for a in args if isinstance(a, Tensor)])
+    reduction = args[position] if len(args) > position else kwargs.get("reduction", 1)
+    if reduction == NONE:
+        return materialize(infer(description, args, kwargs))
+    elements = _elements(*args[:2])
+    return contiguous(elements.shape, elements.dtype).as_strided((), ())
 
 
 for _name, _position in (("mse_loss", 2), ("smooth_l1_loss", 2), ("binary_cross_entropy", 3)):
-    kernel(_name)(_keeping_elements(getattr(aten, _name).default, _position))
+    kernel(_name)(partial(_keeping_elements, overload(_name), _position))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,18 +31,14 @@ def temporary(nbytes: int) -> Tensor:
     return allocate((nbytes,), (1,), torch.uint8)
 
 
-def _softmax_like(kernel: Any) -> Any:
-    def call(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
-        if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
-            fused: Tensor = kernel(x, dim, True)  # CUDA casts inside the kernel, for float16 only
-            return fused
-        return kernel(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
-
-    return call
+def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
+        return op(x, dim, True)  # CUDA casts inside the kernel, for float16 only
+    return op(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)
 
 
-composite("softmax.int")(_softmax_like(aten._softmax.default))
-composite("log_softmax.int")(_softmax_like(aten._log_softmax.default))
+composite("softmax.int")(partial(_softmax_like, aten._softmax.default))
+composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
 
 
 @kernel("native_dropout")

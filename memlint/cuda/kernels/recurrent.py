@@ -6,6 +6,7 @@ they are known; else every sequence is taken to be as long as all are padded to.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -48,34 +49,24 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
     return (out, hy, cy) if mode == "lstm" else (out, hy)
 
 
-def _recurrent(mode: str) -> Any:
-    op = overload(f"{mode}.input")
-
-    def call(x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> Any:
-        if state.current.cuda:
-            return _cudnn(mode, x, [], hx, params, *rest)
-        if mode == "lstm":
-            state.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
-        return op.decompose(x, hx, params, has_biases, *rest)
-
-    return call
+def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> Any:
+    if state.current.cuda:
+        return _cudnn(mode, x, [], hx, params, *rest)
+    if mode == "lstm":
+        state.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
+    return overload(f"{mode}.input").decompose(x, hx, params, has_biases, *rest)
 
 
-def _recurrent_packed(mode: str) -> Any:
-    op = overload(f"{mode}.data")
-
-    def call(data: Tensor, batch_sizes: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> Any:
-        sizes = readable(batch_sizes)
-        if state.current.cuda:
-            return _cudnn(mode, data, sizes.tolist(), hx, params, *rest, False)
-        return op.decompose(data, sizes, hx, params, has_biases, *rest)
-
-    return call
+def _recurrent_packed(mode: str, data: Tensor, batch_sizes: Tensor, hx: Any, params: Any, *rest: Any) -> Any:
+    sizes = readable(batch_sizes)
+    if state.current.cuda:
+        return _cudnn(mode, data, sizes.tolist(), hx, params, *rest[1:], False)
+    return overload(f"{mode}.data").decompose(data, sizes, hx, params, *rest)
 
 
 for _mode in _CUDNN_MODES:
-    composite(f"{_mode}.input")(_recurrent(_mode))
-    composite(f"{_mode}.data")(_recurrent_packed(_mode))
+    composite(f"{_mode}.input")(partial(_recurrent, _mode))
+    composite(f"{_mode}.data")(partial(_recurrent_packed, _mode))
 
 
 @kernel("_cudnn_rnn")
