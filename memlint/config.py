@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import tomllib
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, parse_nbytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Dtype = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Mode = Literal["train", "inference"]

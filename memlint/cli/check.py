@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Container
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +17,6 @@ from memlint.cli.printing import print_errors, print_outputs, progress, text_sty
 from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-    from pathlib import Path
-
     from memlint.commands.check.command import Checked
     from memlint.commands.check.targets import CheckOptions
     from memlint.lint.fixes import Fixed

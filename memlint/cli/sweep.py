@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from memlint.cli.options import FILE, MODES, step_options
 from memlint.cli.printing import progress, show_result
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command()

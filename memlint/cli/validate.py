@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
 from memlint.cli.options import EXISTING_FOLDER, FILE, FOLDER, step_options
 from memlint.cli.printing import print_error, progress, show_progress, text_style_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @click.command()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
 from memlint.accelerator.inference import Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Form: TypeAlias = "tuple[Any, ...]"
 """What a value is without its whole numbers. Can be hashed."""

@@ -8,19 +8,15 @@ again, and are handed to the kernel, as inferring them is most of the work.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from memlint.accelerator.inference import Remembered, remembering
-from memlint.scaling.forms import Places, form_of, maker
+from memlint.scaling.forms import Form, Make, Places, form_of, maker
 from memlint.scaling.recorded_calls import Born, Call, Pattern, can_be_made_alone, make_alone
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from memlint.scaling.forms import Form, Make
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,13 +19,10 @@ from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
 from memlint.cuda.simulated import simulated
 from memlint.cuda.workspaces import Workspaces
-from memlint.scaling.forms import Places, form_of, is_unknown, maker
+from memlint.scaling.forms import Form, Places, form_of, is_unknown, maker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from memlint.accelerator.kernel import Kernel
-    from memlint.scaling.forms import Form
 
 Tensor = torch.Tensor
 

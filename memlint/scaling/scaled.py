@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
@@ -20,15 +21,12 @@ import numpy as np
 
 from memlint.cuda.allocator.fast import integers
 from memlint.scaling.groups import Group
-from memlint.scaling.polynomials import size_name
+from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
 from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from memlint.accelerator.inference import Remembered
-    from memlint.scaling.polynomials import Grid, Point
     from memlint.tracing.storages import Storages
 
 

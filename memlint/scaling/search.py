@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 _PATIENCE = 3
 """Guesses until which the range should be half of what it was. Values may be anything: else it is halved."""

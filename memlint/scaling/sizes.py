@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -11,17 +12,14 @@ from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import Peaks, most_device, peaks
-from memlint.scaling.polynomials import Grid, size_name
+from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Largest, largest_within
 from memlint.tracing.workload_errors import storages_of_workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from memlint.cuda.devices import Device
-    from memlint.scaling.polynomials import Point
     from memlint.tracing.recorder import Program
     from memlint.workloads.spec import Workload
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -12,9 +13,6 @@ from memlint.base.units import format_nbytes
 from memlint.memory.estimate import Interval
 from memlint.report.model import CategoryName, PhaseName
 from memlint.validate.measurement import Allocation, Measurement
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 COMPARED: tuple[Measure, ...] = ("requested", "allocated", "reserved", "device")

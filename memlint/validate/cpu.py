@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,8 +16,6 @@ from memlint.base.garbage import uncollected
 from memlint.tracing.records import Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from torch._C._profiler import _ProfilerEvent
 
     from memlint.tracing.recorder import Program

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -17,8 +18,6 @@ from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memlint.tracing.recorder import Program
 
 _STATS = {

@@ -5,11 +5,9 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 _OPERATOR = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)")
 _AUTOGRAD_ENGINE = "torch::autograd::Engine::"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.cuda.devices import CATALOGUE, device_named
+from memlint.cuda.devices import CATALOGUE, Device, device_named
 from memlint.report.model import CategoryName, PhaseName
 from memlint.workloads.pyproject import workload_table
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from memlint.cuda.devices import Device
     from memlint.workloads.spec import Workload
 
 DeviceKind = Literal["cuda", "cpu"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -12,9 +13,6 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.frames import chain
 from memlint.tracing.records import Category, Phase
 from memlint.validate.measurement import Conditions, Flags
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 @contextmanager

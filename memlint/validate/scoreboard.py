@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.validate.comparison import COMPARED
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from memlint.validate.comparison import Comparison, Measure
+from memlint.validate.comparison import COMPARED, Comparison, Measure
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
 """Names of groups that are no families: everything, and the two halves of the suite."""

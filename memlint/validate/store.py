@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from memlint.base.errors import TargetError, UsageError
-from memlint.validate.measurement import Measurement
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from memlint.validate.measurement import Machine, Subject
+from memlint.validate.measurement import Machine, Measurement, Subject
 
 _VERSION = re.compile(r"\d+(\.\d+)+")
 """Of PyTorch: the name of the folder measurements lie in."""

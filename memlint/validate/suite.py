@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.validate.measurement import Subject, plain_table
 from memlint.workloads.pyproject import workload_from_table
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _OWN = ("family", "holdout", "cpu", "history")
 _CONDITIONS = {"matmul-precision": "matmul_precision", "cudnn-benchmark": "cudnn_benchmark"}

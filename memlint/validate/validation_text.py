@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.report.text_style import cut, table
-from memlint.validate.comparison import COMPARED, differences
-from memlint.validate.scoreboard import FITTED, HELD_OUT
+from memlint.report.text_style import TextStyle, cut, table
+from memlint.validate.comparison import COMPARED, Comparison, Figure, differences
+from memlint.validate.scoreboard import FITTED, HELD_OUT, GroupErrors, Score, Scoreboard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from memlint.report.text_style import TextStyle
-    from memlint.validate.comparison import Comparison, Figure
     from memlint.validate.measurement import Allocation, Measurement
-    from memlint.validate.scoreboard import GroupErrors, Score, Scoreboard
 
 _CLOSE = 0.01
 _LISTED = 40  # differences of allocations

@@ -8,6 +8,7 @@ the functions that make a Change import it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -16,18 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from memlint.base.errors import ProgramError
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Phase, Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from torch import nn
 
     from memlint.memory.estimate import Estimate
     from memlint.memory.liveness import Origin
     from memlint.memory.timeline import Timeline
     from memlint.tracing.recorder import Program as AnyProgram
-    from memlint.tracing.records import Trace
     from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
 

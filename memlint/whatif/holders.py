@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +20,6 @@ from memlint.tracing.recorder import Program, trace_program
 from memlint.whatif.variables import attributes_of, entries_of, frame_of_code, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
-
     import torch
 
     from memlint.accelerator.kernel import Kernel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -17,8 +18,6 @@ from memlint.tracing.records import Frame
 from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 

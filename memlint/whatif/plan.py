@@ -7,23 +7,20 @@ and keeps the one with the lowest new peak.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import MemlintError
-from memlint.memory.liveness import origin
-from memlint.whatif.change import MIN_SHARE, Effect, NotApplicableError, Situation
+from memlint.memory.liveness import Origin, origin
+from memlint.whatif.change import MIN_SHARE, Change, Effect, NotApplicableError, Situation
 from memlint.whatif.changes import CHANGES, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
-
-    from memlint.memory.liveness import Origin
     from memlint.memory.retention import Holder
     from memlint.tracing.records import Trace
-    from memlint.whatif.change import Change
     from memlint.whatif.simulation import Simulation, WhatIf
     from memlint.workloads.spec import Workload
 

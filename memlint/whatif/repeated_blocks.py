@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from memlint.tracing.records import Category, Phase
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
-
-    from memlint.tracing.records import Buffer, Trace
+from memlint.tracing.records import Buffer, Category, Phase, Trace
 
 MIN_BLOCKS = 3
 NEARLY = 0.8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,8 +15,6 @@ from memlint.accelerator.sparse import parts_of
 from memlint.tracing.records import Frame
 
 if TYPE_CHECKING:
-    from types import CodeType
-
     from memlint.accelerator.ledger import Entry
 
 _ITEMS = 1000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
-from memlint.whatif.change import ChangedProgram, Effect, Names, NotApplicableError
+from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
 from memlint.worker.child import write_partial
@@ -30,10 +31,7 @@ from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from memlint.tracing.records import Trace
-    from memlint.whatif.change import Change
     from memlint.whatif.simulation import WhatIf
     from memlint.workloads.spec import Workload
 

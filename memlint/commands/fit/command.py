@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
 
-from memlint.commands.fit.fits import Fits
+from memlint.commands.fit.fits import Fit, Fits
 from memlint.commands.sweep.command import gpus_of
-from memlint.commands.sweep.gather import gather
-from memlint.worker.protocol import Limits, Task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from memlint.commands.fit.fits import Fit
-    from memlint.commands.sweep.gather import Gathered
-    from memlint.worker.protocol import Request
+from memlint.commands.sweep.gather import Gathered, gather
+from memlint.worker.protocol import Limits, Request, Task
 
 _FIT = "memlint.commands.fit.child:fit"
 _PATIENCE = 10

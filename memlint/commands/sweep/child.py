@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
 from memlint.report.model import Sweep, SweepRow
-from memlint.scaling.polynomials import NUM_SIZES
+from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
@@ -25,9 +26,6 @@ from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from memlint.scaling.polynomials import Point
     from memlint.workloads.spec import Workload
 
 MOST_CALLS = MANY_NODES

@@ -6,23 +6,20 @@ import functools
 import itertools
 import math
 import re
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
-from memlint.commands.sweep.gather import gather
+from memlint.commands.sweep.gather import Executor, Gathered, gather
 from memlint.commands.sweep.tables import Order, Tables
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Limits, Task
+from memlint.worker.protocol import Limits, Request, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from memlint.commands.sweep.gather import Executor, Gathered
     from memlint.report.model import Sweep
-    from memlint.worker.protocol import Request
 
 DTYPES = get_args(Dtype)
 _SWEEP = "memlint.commands.sweep.child:sweep"

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from memlint.base.limits import outcome
-from memlint.cuda.devices import device_named
+from memlint.cuda.devices import Device, device_named
 from memlint.report.model import Interval, Sweep, SweepRow
 
 if TYPE_CHECKING:
-    from memlint.cuda.devices import Device
     from memlint.scaling.sizes import SizePeaks
     from memlint.workloads.spec import Workload
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
@@ -12,14 +13,11 @@ from tabulate import tabulate
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import for_log
 from memlint.report.phrases import MEASURES, bounds
-from memlint.report.text_style import OUTCOME_COLORS, table
+from memlint.report.text_style import OUTCOME_COLORS, TextStyle, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from memlint.commands.sweep.tables import Tables
     from memlint.report.model import Interval, Sweep, SweepRow
-    from memlint.report.text_style import TextStyle
 
 _BOUNDS = ("low", "estimate", "high")
 _LAST = ("outcome", "evidence", "largest", "error")

@@ -6,14 +6,14 @@ import platform
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.base.errors import MemlintError
 from memlint.tracing.records import Phase
-from memlint.validate.cpu import measure_cpu_step
-from memlint.validate.cuda import driver_version, limit_reserved, measure_cuda_step, require_cuda
+from memlint.validate.cpu import CpuMeasurement, measure_cpu_step
+from memlint.validate.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history
 from memlint.validate.measurement import (
     Allocation,
@@ -30,10 +30,6 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.find.discover import complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
-
-if TYPE_CHECKING:
-    from memlint.validate.cpu import CpuMeasurement
-    from memlint.validate.cuda import CudaMeasurement
 
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
 

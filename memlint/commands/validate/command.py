@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from memlint.base.errors import UsageError
+from memlint.base.errors import MemlintError, UsageError
 from memlint.commands.validate.measuring import (
     ALLOCATOR_VARIABLES,
     Outcome,
@@ -15,17 +16,13 @@ from memlint.commands.validate.measuring import (
     find_subjects,
     require_torch,
 )
-from memlint.config import find_settings, override
+from memlint.config import Settings, find_settings, override
 from memlint.validate.scoreboard import scoreboard
 from memlint.validate.store import Store, read_measurements
 from memlint.validate.suite import read_suite
 from memlint.validate.validation_text import render_accuracy, render_comparison, render_measurement, render_scoreboard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from memlint.base.errors import MemlintError
-    from memlint.config import Settings
     from memlint.report.text_style import TextStyle
     from memlint.validate.comparison import Comparison
     from memlint.validate.measurement import DeviceKind, Subject

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,14 +10,11 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.timeline import Timeline, by_category, live, without
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Category, Phase
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.measurement import Allocation, Subject
 from memlint.validate.real_run import under
 from memlint.worker.protocol import Request, Result
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Category
 
 
 def predict(request: Request) -> Result:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from torch import nn
 
 

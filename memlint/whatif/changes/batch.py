@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -9,8 +10,6 @@ from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Sit
 from memlint.workloads.spec import BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.tracing.records import Trace
     from memlint.workloads.build.program import Program
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -11,8 +12,6 @@ from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, is_inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     from memlint.memory.estimate import Estimate
     from memlint.tracing.records import Trace
 

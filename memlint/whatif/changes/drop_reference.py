@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from memlint.memory.liveness import held, origin
-from memlint.memory.timeline import end_at
-from memlint.tracing.records import Category
+from memlint.memory.liveness import Origin, held, origin
+from memlint.memory.timeline import Timeline, end_at
+from memlint.tracing.records import Buffer, Category, Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-
-    from memlint.memory.liveness import Origin
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer, Trace
 
 MIN_NBYTES = 2**20
 """Smaller Buffers that a variable holds are not worth a word."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of, modules_at
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
     from torch import nn
 

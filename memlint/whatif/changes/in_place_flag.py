@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, modules_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ACTIVATIONS = frozenset({"ReLU", "ReLU6", "LeakyReLU", "ELU", "SELU", "CELU", "SiLU", "Mish", "Hardswish"})
 

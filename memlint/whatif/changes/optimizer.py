@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import CodeType
-
     import torch
 
 _NEED_ALL_GRADIENTS = frozenset({"clip_grad_norm_", "clip_grad_norm", "clip_grad_value_", "unscale_", "GradScaler"})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, model_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.workloads.build.program import Program
 
 _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, model_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 WEIGHT_ARGUMENTS = {"aten.mm.default": 1, "aten.addmm.default": 2, "aten.convolution.default": 1}
 """Position of the weight among the arguments of operators that have one."""

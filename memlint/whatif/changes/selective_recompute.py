@@ -11,23 +11,18 @@ from __future__ import annotations
 import functools
 import operator
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import networkx as nx
 import torch
 
 from memlint.memory.recompute import Value, trade_off
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Buffer, Category, Geometry, Node, Phase, Trace
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops
-from memlint.whatif.repeated_blocks import selections
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from memlint.tracing.records import Buffer, Geometry, Node, Trace
-    from memlint.whatif.repeated_blocks import Blocks
+from memlint.whatif.repeated_blocks import Blocks, selections
 
 _NEGLIGIBLE = 0.002
 """Share of a step's FLOPs by which checkpoints must differ to be worth a trace each."""
