@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,8 +15,6 @@ from memlint.cli.printing import print_error, write
 from memlint.report.escaping import one_line
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from memlint.commands.comment.command import ForgeName
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 from click.core import ParameterSource
@@ -11,9 +12,6 @@ from memlint.base.errors import UsageError
 from memlint.cli.check import check
 from memlint.cli.options import FILE
 from memlint.cli.printing import print_error, text_style_of, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PYTHON = click.Path(dir_okay=False)
 _FOR_CHECK = "memlint.arguments-of-check"

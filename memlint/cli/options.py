@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ import click
 from memlint.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memlint.lint.registry import Registry
 
 DTYPES = ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -14,9 +16,6 @@ from memlint.base.errors import UsageError
 from memlint.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
     from memlint.commands.sweep.gather import Document, Gathered
     from memlint.report.model import Report
     from memlint.report.text_style import TextStyle

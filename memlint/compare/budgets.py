@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memlint.compare.comparison import BudgetCheck
+from memlint.compare.comparison import BudgetCheck, BudgetOutcome, BudgetRule, Facts
 
 if TYPE_CHECKING:
-    from memlint.compare.comparison import BudgetOutcome, BudgetRule, Facts
     from memlint.report.model import Budget, Measure
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
 
 from memlint.base.version import __version__
 from memlint.compare import budgets
@@ -13,12 +14,7 @@ from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import without_numbers
 from memlint.report.from_rules import failed_target
-from memlint.report.model import Error
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
-
-    from memlint.report.model import Finding, Report, Sweep, Workload
+from memlint.report.model import Error, Finding, Report, Sweep, Workload
 
 _COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu")
 

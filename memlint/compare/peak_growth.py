@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,8 +12,6 @@ from memlint.compare.comparison import BufferChange, CategoryChange, LineChange,
 from memlint.compare.match import paired
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from memlint.report.model import AliveBuffer, Estimate, LineBytes
 
 _BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # the 3 in h.3.attn

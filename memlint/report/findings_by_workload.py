@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
-from memlint.report.model import Finding
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Finding, Report
 
 F = TypeVar("F", bound=Finding)
 

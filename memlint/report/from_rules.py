@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from memlint.base import errors
 from memlint.report.model import Error, ErrorKind, RunFinding, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from memlint.base.errors import MemlintError
     from memlint.lint import rule
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from memlint.memory.timeline import live, peak_event
+from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
 from memlint.tracing.data_flow import data_flow
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
 from memlint.whatif.change import Names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     from memlint.memory.estimate import Estimate
     from memlint.memory.liveness import Origin
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer, Frame, Geometry, Node, Trace
     from memlint.whatif.plan import ChangePlan
     from memlint.whatif.simulation import WhatIf
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.report.findings_by_workload import findings_by_workload, moved
 from memlint.report.model import Report, Settings
 from memlint.report.phrases import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def merged(reports: Sequence[Report]) -> Report:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
 from memlint.report.phrases import cost, listed, signed
-from memlint.report.text_style import EFFECT_COLORS, table
+from memlint.report.text_style import EFFECT_COLORS, TextStyle, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.report.model import Change, Estimate, Plan
-    from memlint.report.text_style import TextStyle
 
 
 def plan_lines(plan: Plan, estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -12,7 +12,8 @@ import json
 import struct
 import zipfile
 import zlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -21,9 +22,6 @@ from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.model import Report
 from memlint.report.text_style import cut
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MOST_NBYTES = 32 * 2**20
 """Of a file, and of what a zip holds: timelines of 300,000 events, and 1 GiB of memory at worst."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.base.units import format_nbytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from memlint.report.model import Course, PhaseName
     from memlint.report.text_style import TextStyle
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
@@ -24,11 +25,9 @@ from memlint.report.phrases import (
 from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.sparkline import course_lines
 from memlint.report.sweep_text import sweep_lines
-from memlint.report.text_style import OUTCOME_COLORS, cut, table
+from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from memlint.report.model import (
         Baseline,
         Error,
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
         Verdict,
         Workload,
     )
-    from memlint.report.text_style import TextStyle
 
 _SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "cyan", "note": "bright_black"}
 _CATEGORY_COLORS = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 from tabulate import tabulate
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}

@@ -6,6 +6,7 @@ of a Report.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from memlint.report.formats.html_blocks import code, folded, joined, peak, step,
 from memlint.report.phrases import place_text, saving, spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from memlint.compare.comparison import BatchChange, Comparison, LineChange, WorkloadChange
     from memlint.report.model import Finding
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,6 @@ from urllib.parse import urlsplit
 from memlint.base.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from memlint.commands.comment.marker import Order
 
 _REPOSITORIES = {

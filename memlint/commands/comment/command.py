@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.commands.comment.body import render_body
-from memlint.commands.comment.ci import checked_repository, checked_url, github_context, gitlab_context
-from memlint.commands.comment.forge import ForgeError
+from memlint.commands.comment.ci import CiContext, checked_repository, checked_url, github_context, gitlab_context
+from memlint.commands.comment.forge import Forge, ForgeError
 from memlint.commands.comment.marker import marker_of
-from memlint.commands.comment.posting import Draft, Posted, post
+from memlint.commands.comment.posting import Behavior, Draft, Posted, post
 from memlint.compare.changes import compare
 from memlint.report.merge import merged
 from memlint.report.reading import read_report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from memlint.commands.comment.ci import CiContext
-    from memlint.commands.comment.forge import Forge
-    from memlint.commands.comment.posting import Behavior
     from memlint.compare.comparison import Comparison
     from memlint.report.model import Report
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from memlint.base.errors import MemlintError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Trouble = Literal["not allowed", "not found", "invalid", "limited", "unavailable"]
 """Why a forge did not do what it was asked: `limited` and `unavailable` pass with time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from github.GithubObject import GithubObject
 from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from github.IssueComment import IssueComment
 
     from memlint.commands.comment.ci import Head

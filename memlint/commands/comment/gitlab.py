@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -12,9 +13,6 @@ from gitlab import Gitlab
 from gitlab.exceptions import GitlabError
 
 from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _TIMEOUT = 20
 _ONCE: dict[str, Any] = {"obey_rate_limit": False}

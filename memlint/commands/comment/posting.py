@@ -6,18 +6,13 @@ therefore found, and nothing is posted twice.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from memlint.base.errors import UsageError
-from memlint.commands.comment.forge import ForgeError
-from memlint.commands.comment.marker import marked, read_marker
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from memlint.commands.comment.forge import Comment, Forge
-    from memlint.commands.comment.marker import Marker
+from memlint.commands.comment.forge import Comment, Forge, ForgeError
+from memlint.commands.comment.marker import Marker, marked, read_marker
 
 Behavior = Literal["update", "new", "hide-and-new", "delete-and-new"]
 Action = Literal["created", "updated", "unchanged", "outdated", "not due"]

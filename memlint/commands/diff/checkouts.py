@@ -8,15 +8,12 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _NO_HOOKS = ("-c", "core.hooksPath=/dev/null")  # a checkout for memlint is none of their business
 _OF_A_COMMIT = ("GIT_INDEX_FILE", "GIT_PREFIX")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -25,8 +26,6 @@ from memlint.worker.signals import terminations_raise
 from memlint.workloads.target import SEPARATOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from memlint.compare.comparison import Comparison
 
 WORKING_TREE = "the working tree"

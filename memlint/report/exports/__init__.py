@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from memlint.report.model import Report
 
 EXPORTS = ("memviz", "perfetto", "speedscope")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from memlint.report.model import Site, Stretch, Timeline, Workload
 
 

@@ -9,19 +9,17 @@ of a GPU. `time_us` counts events, because an estimate knows their order and not
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import UsageError
 from memlint.cuda.allocator.driver import Driver
-from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, OutOfMemory
+from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.cuda.devices import device_named
 from memlint.report.phrases import tensor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from memlint.cuda.allocator.reference import Block
     from memlint.report.exports.lifetimes import Lifetimes
 
 _PROTOCOL = 4

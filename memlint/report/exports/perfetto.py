@@ -7,6 +7,7 @@ allocator, one microsecond each, because an estimate knows their order and not t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,6 @@ from memlint.base.units import format_nbytes
 from memlint.report.phrases import place_text, tensor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from memlint.report.exports.lifetimes import Lifetimes
 
 SMALLEST = 2**20

@@ -6,14 +6,13 @@ The format is described by https://www.speedscope.app/file-format-schema.json.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.version import __version__
 from memlint.report.phrases import place_text, tensor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from memlint.report.exports.lifetimes import Lifetimes
     from memlint.report.model import Site
 

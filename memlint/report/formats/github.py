@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memlint.report.escaping import visible
-from memlint.report.formats.problems import problems
+from memlint.report.formats.problems import Problem, problems
 
 if TYPE_CHECKING:
-    from memlint.report.formats.problems import Problem
     from memlint.report.model import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice", "note": "notice"}

@@ -6,6 +6,7 @@ element, where GitHub and GitLab make no mentions and no links.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,6 @@ from memlint.report.phrases import bounds
 from memlint.report.text_style import cut
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from memlint.report.model import Interval
 
 ROWS = 100

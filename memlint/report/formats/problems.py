@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,6 @@ from memlint.report.findings_by_workload import workload_positions
 from memlint.report.phrases import saving
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
 
 NOT_ANALYSED = "not-analysed"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.model import Settings
+from memlint.report.model import Estimate, Report, Settings, Verdict, Workload
 from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, step_text
-
-if TYPE_CHECKING:
-    from memlint.report.model import Estimate, Report, Verdict, Workload
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
 """Outcomes as classes of the style."""

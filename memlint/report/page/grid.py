@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlint.report.phrases import largest_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from memlint.report.model import Sweep, SweepRow, Verdict, Workload
 
 _SHADES = 9

@@ -7,17 +7,13 @@ stands for some events in a row and shows the one of them with the most live byt
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
-from memlint.report.model import CategoryName
+from memlint.report.model import CategoryName, PhaseName, Timeline, Workload
 from memlint.report.page.timeline_columns import stretches
 from memlint.report.phrases import spaced
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from memlint.report.model import PhaseName, Timeline, Workload
 
 # From the bottom of the stack to its top: what lives long first.
 CATEGORIES: tuple[CategoryName, ...] = (

@@ -10,12 +10,13 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from memlint.base.units import format_count, format_nbytes
@@ -23,19 +24,13 @@ from memlint.report.escaping import visible
 from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.page import filters
 from memlint.report.page.grid import grids
-from memlint.report.page.picture import CATEGORIES, bar, picture
+from memlint.report.page.picture import CATEGORIES, Picture, bar, picture
 from memlint.report.page.timeline_columns import in_columns
-from memlint.report.page.treemap import by_line, by_module, rules, spoken
+from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
 from memlint.report.phrases import MEASURES, cost, place_text, share, signed, spaced, tensor_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from jinja2 import Template
-
     from memlint.report.model import Finding, Report, Workload
-    from memlint.report.page.picture import Picture
-    from memlint.report.page.treemap import Treemap
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
 _POLICY = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.report.escaping import one_line
-from memlint.report.model import Stretch
-
-if TYPE_CHECKING:
-    from memlint.report.model import Timeline
+from memlint.report.model import Stretch, Timeline
 
 _STRINGS = ("category", "op", "dtype", "path", "module", "name")
 

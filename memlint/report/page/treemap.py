@@ -7,6 +7,7 @@ attributes. Squarified as Bruls, Huizing and van Wijk describe (2000), so that r
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from memlint.base.units import format_nbytes
 from memlint.report.phrases import line_detail, spaced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from memlint.report.model import CategoryName, Estimate
 
 _WIDTH, _HEIGHT = 1100.0, 400.0
