@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -206,7 +204,11 @@ def mean_of(output: object) -> torch.Tensor:
             f"the model gives a {type(output).__name__} with no tensor that needs a gradient",
             'Declare a loss, or set mode = "inference".',
         )
-    return reduce(operator.add, [(tensor.abs() if tensor.is_complex() else tensor).mean() for tensor in tensors])
+    means = [(tensor.abs() if tensor.is_complex() else tensor).mean() for tensor in tensors]
+    total = means[0]
+    for mean in means[1:]:
+        total = total + mean
+    return total
 
 
 def _is_loss(value: object) -> bool:
