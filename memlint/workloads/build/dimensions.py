@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from memlint.base.errors import UsageError
-from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.build.huggingface import is_config
+from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 if TYPE_CHECKING:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import copy
 import difflib
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.user_errors import reported
 from memlint.workloads.find.loading import prepare_imports
+from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:
     from torch import nn

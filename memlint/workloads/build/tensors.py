@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch

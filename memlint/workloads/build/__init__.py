@@ -1,0 +1,1 @@
+"""From a Workload to a Program that takes a step of it."""
