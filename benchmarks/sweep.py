@@ -50,7 +50,7 @@ def measured(model: str, num_sizes: int) -> Measured:
     from memlint.scaling.sizes import Sizes
     from memlint.tracing.workload_errors import trace_of_workload
     from memlint.workloads.build.construct import completed_program
-    from memlint.workloads.find.discover import complete, find_workloads
+    from memlint.workloads.discover import complete, find_workloads
 
     (workload,) = find_workloads(str(ROOT / "fixtures" / "models" / f"{model}.py"), ROOT, [], {"gpu": GPU}).workloads
     completed, _assumptions = complete(workload, ROOT)

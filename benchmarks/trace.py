@@ -37,7 +37,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 
 from memlint.cuda.devices import DEFAULT_DEVICE, device_named
 from memlint.tracing.recorder import trace_program
-from memlint.workloads.find import torchvision_schemas
+from memlint.workloads import torchvision_schemas
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 

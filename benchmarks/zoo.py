@@ -44,7 +44,7 @@ HUGGINGFACE = [
 @click.option("--seed", type=int, default=0)
 @click.option("--only", default="", help="Only models whose name contains this.")
 def main(huggingface: bool, num_families: int, seed: int, only: str) -> None:
-    from memlint.workloads.find import torchvision_schemas
+    from memlint.workloads import torchvision_schemas
     from memlint.workloads.spec import Workload
 
     warnings.simplefilter("ignore")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -109,7 +110,8 @@ def _mapped(value: Any, function: Callable[[torch.Tensor, tuple[int, ...]], Any]
 
 def _samples() -> Iterator[tuple[Any, list[Any], dict[str, Any]]]:
     """Some operands and options for every op in OpInfo's database."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    with patch("torch.backends.disable_global_flags"):  # it forbids the tests that follow to set flags
+        from torch.testing._internal.common_methods_invocations import op_db
 
     for op in op_db:
         if op.dtypes:

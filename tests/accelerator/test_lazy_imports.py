@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 START = """
 import sys
-from memlint.workloads.find import torchvision_schemas
+from memlint.workloads import torchvision_schemas
 torchvision_schemas.install()
 from memlint.cuda import session
 loaded = lambda: "torch._dynamo.convert_frame" in sys.modules

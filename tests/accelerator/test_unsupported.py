@@ -11,7 +11,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path

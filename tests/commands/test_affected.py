@@ -156,7 +156,7 @@ LAYOUTS = {
 LOADED = """
 import json, sys
 from pathlib import Path
-from memlint.workloads.find.loading import load_file
+from memlint.workloads.loading import load_file
 answers = {}
 for root, file in json.load(sys.stdin):
     before, path = set(sys.modules), list(sys.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -15,7 +16,8 @@ from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 
 pytest.importorskip("expecttest")  # PyTorch's test lists import it
-from torch.testing._internal.autocast_test_lists import AutocastTestLists
+with patch("torch.backends.disable_global_flags"):  # it forbids the tests that follow to set flags
+    from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.commands.analyse.child import Analysis
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path

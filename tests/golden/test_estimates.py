@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from memlint.commands.analyse.analysis import Analysis
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "fixtures" / "golden" / "estimates.json"

@@ -12,7 +12,7 @@ from memlint.memory.liveness import least_peak
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Category
-from memlint.workloads.find.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, find_workloads
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace

@@ -14,7 +14,7 @@ from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.worker.protocol import Request
-from memlint.workloads.find.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, find_workloads
 
 SOURCE = """\
 import torch

@@ -20,7 +20,7 @@ from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, live
 from memlint.tracing.storages import Storages
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.workloads.build.construct import completed_program
-from memlint.workloads.find.discover import complete, find_workloads
+from memlint.workloads.discover import complete, find_workloads
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace

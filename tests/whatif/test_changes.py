@@ -26,7 +26,7 @@ from memlint.whatif.changes import (
     ParameterDtype,
     ZeroGradPlacement,
 )
-from memlint.workloads.find import torchvision_schemas
+from memlint.workloads import torchvision_schemas
 from tests.whatif.programs import events, mlp, peak, program, steps, traced, vectors
 
 torchvision_schemas.install()

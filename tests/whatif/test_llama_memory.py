@@ -12,7 +12,7 @@ from memlint.commands.analyse.analysis import Analysis
 from memlint.memory.liveness import origin
 from memlint.whatif.changes import CheckpointModules, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 ROOT = Path(__file__).parents[2]
 MIB = 2**20

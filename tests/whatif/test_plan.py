@@ -11,7 +11,7 @@ from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
 from memlint.worker.protocol import Request
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 
 if TYPE_CHECKING:
     from pathlib import Path

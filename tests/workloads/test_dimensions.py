@@ -25,7 +25,7 @@ from memlint.report.model import Report
 from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
 from memlint.workloads.build.dimensions import resized
-from memlint.workloads.find.discover import build_program, complete, find_workloads
+from memlint.workloads.discover import build_program, complete, find_workloads
 from memlint.workloads.pyproject import read_workloads, render_declaration
 
 if TYPE_CHECKING:

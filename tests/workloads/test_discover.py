@@ -7,7 +7,7 @@ import pytest
 
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.workloads.build.construct import build
-from memlint.workloads.find.discover import find_workloads
+from memlint.workloads.discover import find_workloads
 from memlint.workloads.pyproject import read_workloads
 
 LINEAR = """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.find.discover import complete, find_workloads
+from memlint.workloads.discover import complete, find_workloads
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 

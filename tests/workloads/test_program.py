@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError, WorkloadError
-from memlint.workloads.build.program import mean_of, own_loss
-from memlint.workloads.build.tensors import make_inputs
-from memlint.workloads.find.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.spec import InputSpec
+from memlint.workloads.tensors import make_inputs
 
 NET = """
 class Net(nn.Module):

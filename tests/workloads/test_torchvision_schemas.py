@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import sys
 import torch
-from memlint.workloads.find import torchvision_schemas
+from memlint.workloads import torchvision_schemas
 torchvision_schemas.install()
 assert "torchvision" not in sys.modules
 import torchvision

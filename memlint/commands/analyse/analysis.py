@@ -20,7 +20,7 @@ from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads.build.construct import completed_program
-from memlint.workloads.find.discover import complete
+from memlint.workloads.discover import complete
 
 if TYPE_CHECKING:
     from memlint.memory.retention import Holder, LongRun

@@ -22,8 +22,8 @@ from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.find import torchvision_schemas
-from memlint.workloads.find.discover import Found, find_workloads
+from memlint.workloads import torchvision_schemas
+from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 
 OVER_BUDGET = "MEM010"

@@ -28,7 +28,7 @@ from memlint.whatif.plan import Planner
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
-from memlint.workloads.find.discover import complete
+from memlint.workloads.discover import complete
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace

@@ -28,7 +28,7 @@ from memlint.validate.measurement import (
 from memlint.validate.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
-from memlint.workloads.find.discover import complete, find_workloads
+from memlint.workloads.discover import complete, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")

@@ -15,17 +15,17 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import device_named
 from memlint.tracing.records import Assumption
-from memlint.workloads.build import huggingface
+from memlint.workloads import huggingface
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
-from memlint.workloads.build.tensors import make_inputs
 from memlint.workloads.declare import Declaration
-from memlint.workloads.find.loading import load_object
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.loading import load_object
 from memlint.workloads.spec import SEQUENCE, Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
+from memlint.workloads.tensors import make_inputs
 from memlint.workloads.user_errors import reported
 
 _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.Declaration."

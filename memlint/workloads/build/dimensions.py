@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from memlint.base.errors import UsageError
-from memlint.workloads.build.huggingface import is_config
 from memlint.workloads.guess.arguments import parameters
+from memlint.workloads.huggingface import is_config
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 if TYPE_CHECKING:

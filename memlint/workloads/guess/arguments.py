@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.build.huggingface import is_config
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
+from memlint.workloads.huggingface import is_config
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe
 

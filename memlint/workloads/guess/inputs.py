@@ -17,14 +17,14 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import TraceError, WorkloadError
 from memlint.tracing.records import Assumption
-from memlint.workloads.build import huggingface
-from memlint.workloads.build.program import own_loss
+from memlint.workloads import huggingface
 from memlint.workloads.guess import huggingface_inputs
 from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
+from memlint.workloads.loss import own_loss
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from memlint.workloads.build.tensors import make_inputs
 from memlint.workloads.guess.layers import ENTRIES
+from memlint.workloads.tensors import make_inputs
 
 if TYPE_CHECKING:
     from memlint.workloads.spec import InputSpec

@@ -58,7 +58,7 @@ def gpt2() -> tuple[Trace, Workload]:
     from memlint.cuda.devices import device_named
     from memlint.tracing.recorder import trace_program
     from memlint.whatif.flops import node_flops
-    from memlint.workloads.find.discover import build_program, find_workloads
+    from memlint.workloads.discover import build_program, find_workloads
 
     (found,) = find_workloads(str(MODELS / "gpt2.py"), MODELS, overrides={"batch": 2}).workloads
     trace = trace_program(build_program(found, MODELS), device_named("a100-80gb")).trace

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.source.imports import module_name
-from memlint.workloads.find import torchvision_schemas
+from memlint.workloads import torchvision_schemas
 from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.find.loading import prepare_imports
+from memlint.workloads.loading import prepare_imports
 from memlint.workloads.user_errors import reported
 
 if TYPE_CHECKING:

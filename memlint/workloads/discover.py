@@ -15,7 +15,7 @@ from torch import nn
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
-from memlint.workloads.find.loading import load_file
+from memlint.workloads.loading import load_file
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import Target, parse_target
 

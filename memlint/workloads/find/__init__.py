@@ -1,1 +1,0 @@
-"""From what a user typed to Workloads."""
