@@ -84,23 +84,27 @@ def like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor
     return contiguous(tensor.shape, dtype or tensor.dtype)
 
 
-def reshape_storage(tensor: torch.Tensor, shape: Sequence[int], stride: Sequence[int]) -> None:
-    """Give `tensor` a new geometry; if its storage has to grow, that is a death and a birth."""
-    storage = tensor.untyped_storage()
-    before, offset = storage.nbytes(), tensor.storage_offset()
+def set_storage(
+    tensor: torch.Tensor, storage: Any, offset: Any, shape: Sequence[int], stride: Sequence[int] = ()
+) -> None:
+    """Let `tensor` read `storage` in this geometry; where that has to grow, it is a death and a birth."""
     set_geometry(META_KEYS, tensor, storage, offset, shape, stride)
-    if storage.nbytes() != before:
-        reopen(storage, tuple(shape), tensor.dtype, storage.nbytes())
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    nbytes = (offset + last + 1) * tensor.element_size() if tensor.numel() else 0
+    if nbytes > storage.entry.nbytes:
+        _reopen(storage, tuple(shape), tensor.dtype, nbytes)
 
 
-def resize_storage(storage: torch.UntypedStorage, nbytes: int) -> None:
+def resize_storage(storage: Any, nbytes: int) -> None:
     """Change the size of a storage in place, as `UntypedStorage.resize_` does."""
-    if nbytes > storage.nbytes():
+    entry = storage.entry
+    if nbytes > entry.nbytes:
         set_geometry(META_KEYS, _create_empty((0,), torch.uint8), storage, 0, (nbytes,), (1,))
-    reopen(storage, (nbytes,), torch.uint8, nbytes)
+    dtype = entry.ledger.births[entry.number].dtype
+    _reopen(storage, (nbytes // dtype.itemsize,), dtype, nbytes)
 
 
-def reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> None:
+def _reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: int) -> None:
     """Begin the life of a storage's new bytes, then end that of its old ones, as a copying resize does."""
     storage.entry = state.current.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, reshape_storage
+from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, set_storage
 from memlint.accelerator.inference import Shape, describe, infer_described, materialize
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.propagation import follow
@@ -176,7 +176,7 @@ def _write(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], shapes
         if isinstance(shape, Shape) and output.shape != shape.shape:
             if real_device_of(output).type != NAME:  # as of a result that PyTorch makes where a host operand is
                 refuse_mixed_devices(kernel.packet)
-            reshape_storage(output, shape.shape, shape.stride)
+            set_storage(output, output.untyped_storage(), output.storage_offset(), shape.shape, shape.stride)
     if kernel.num_returns == 0:
         return None
     return outputs[0] if kernel.num_returns == 1 else tuple(outputs)

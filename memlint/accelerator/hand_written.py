@@ -12,14 +12,12 @@ import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import (
-    META_KEYS,
     NAME,
     allocate,
     contiguous,
     like,
     real_device_of,
-    reshape_storage,
-    set_geometry,
+    set_storage,
     strides,
 )
 from memlint.accelerator.inference import infer_anew, materialize
@@ -150,7 +148,9 @@ def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> T
 def _resize(x: Tensor, size: list[int], memory_format: torch.memory_format | None = None) -> Tensor:
     if memory_format is None and tuple(size) == x.shape:
         return x  # with the strides it has
-    reshape_storage(x, size, strides(size, memory_format or torch.contiguous_format))
+    set_storage(
+        x, x.untyped_storage(), x.storage_offset(), size, strides(size, memory_format or torch.contiguous_format)
+    )
     return x
 
 
@@ -173,7 +173,7 @@ def _multinomial(x: Tensor, num_samples: int, *_: Any, **__: Any) -> Tensor:
 
 @kernel("set_.source_Storage_storage_offset")
 def _set(x: Tensor, storage: torch.UntypedStorage, offset: Any, size: Any, stride: Any = ()) -> Tensor:
-    set_geometry(META_KEYS, x, storage, offset, size, stride)
+    set_storage(x, storage, offset, size, stride)
     return x
 
 
@@ -183,8 +183,8 @@ def _set_tensor(x: Tensor, source: Tensor) -> Tensor:
 
 
 @kernel("set_.source_Storage")
-def _set_storage(x: Tensor, storage: torch.UntypedStorage) -> Tensor:
-    return _set(x, storage, 0, (storage.nbytes() // x.element_size(),), (1,))
+def _set_storage(x: Tensor, storage: Any) -> Tensor:
+    return _set(x, storage, 0, (storage.entry.nbytes // x.element_size(),), (1,))
 
 
 @kernel("set_")

@@ -44,7 +44,7 @@ class Ledger:
         if counted:
             self.events.append(number)
             self.event_nodes.append(self.node)
-        return Entry(self, number, host, counted)
+        return Entry(self, number, nbytes, host, counted)
 
     def size(self, number: int) -> tuple[int, int, int]:
         """Bytes of a storage, and the least and the most that they may be."""
@@ -74,6 +74,8 @@ class Entry:
 
     ledger: Ledger
     number: int
+    nbytes: int
+    """Of the storage. What C++ says of one that was freed stays what it was: it cannot shrink a storage."""
     host: bool
     counted: bool
     """Whether its birth is an event."""

@@ -72,7 +72,7 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
         bound = None if before is None else before + target.numel()
     else:
         bound = _bound_after(kernel, args, inputs, target)
-    if bound is not None and bound < target.untyped_storage().nbytes() // target.element_size():
+    if bound is not None and bound < entry_of(target).nbytes // target.element_size():
         entry_of(target).nonzeros = bound
     elif written:
         entry_of(target).nonzeros = None
@@ -98,7 +98,7 @@ def _spell_out(tensor: Tensor) -> None:
     """Before a write that differs from element to element: one shared value becomes a shadow, or is forgotten."""
     entry = entry_of(tensor)
     if entry.uniform is not None and entry.shadow is None:
-        nbytes, dtype = tensor.untyped_storage().nbytes(), entry.uniform_dtype
+        nbytes, dtype = entry.nbytes, entry.uniform_dtype
         if nbytes <= MAX_SHADOW:
             filled = real.full((nbytes // dtype.itemsize,), entry.uniform, dtype=dtype, device="cpu")
             entry.shadow = filled.untyped_storage()
@@ -165,7 +165,7 @@ def _may_compute(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return (
         all(index in blank or _may_be_known(value) for index, value in enumerate(args))
         and all(name in blank or _may_be_known(value) for name, value in kwargs.items())
-        and all(t.untyped_storage().nbytes() <= MAX_SHADOW for t in made)
+        and all(entry_of(t).nbytes <= MAX_SHADOW for t in made)
     )
 
 

@@ -64,7 +64,7 @@ def count_true(mask: Tensor, what: str) -> int:
     entry = entry_of(mask)
     if entry.uniform is not None:
         return mask.numel() if entry.uniform else 0
-    total = mask.untyped_storage().nbytes() // mask.element_size()
+    total = entry.nbytes // mask.element_size()
     shape = list(mask.shape)
     if entry.num_true is not None:
         count = min(-(-entry.num_true * mask.numel() // max(total, 1)), mask.numel())

@@ -29,7 +29,7 @@ def is_known_kind(tensor: Tensor) -> bool:
 
 def covers_storage(tensor: Tensor) -> bool:
     """Whether `tensor` has as many bytes as its storage."""
-    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+    return tensor.numel() * tensor.element_size() == entry_of(tensor).nbytes
 
 
 def content(tensor: Tensor) -> Tensor | None:
@@ -60,7 +60,7 @@ def remember(tensor: Tensor, value: Tensor) -> None:
     """
     entry = entry_of(tensor)
     if entry.shadow is None:
-        nbytes = tensor.untyped_storage().nbytes()
+        nbytes = entry.nbytes
         if nbytes > MAX_SHADOW or not covers_storage(tensor):
             return
         entry.shadow = torch.UntypedStorage(nbytes, device="cpu")

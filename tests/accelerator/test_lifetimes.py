@@ -182,6 +182,31 @@ def test_a_storage_resized_to_nothing_frees_its_bytes_and_comes_back(gpu: Ledger
     assert (x + 1).shape == (512,)
 
 
+def test_a_storage_says_whether_it_is_freed_and_taking_it_back_takes_bytes(gpu: Ledger) -> None:
+    x = kib(2)
+    for _ in range(2):
+        if x.untyped_storage().size():
+            x.untyped_storage().resize_(0)
+        if x.untyped_storage().size() != x.nbytes:
+            x.untyped_storage().resize_(x.nbytes)
+    assert sizes(gpu) == [2 * KIB]
+    assert [gpu.births[e].nbytes if e >= 0 else -gpu.births[~e].nbytes for e in gpu.events] == [
+        *(2 * KIB, -2 * KIB),
+        *(2 * KIB, -2 * KIB),
+        2 * KIB,
+    ]
+    assert gpu.births[-1][1:3] == ((512,), torch.float32)
+
+
+def test_a_tensor_that_outgrows_the_storage_it_is_set_to_lets_it_grow(gpu: Ledger) -> None:
+    x, y = kib(1), kib(2)
+    x.set_(y.untyped_storage(), 0, (1024,), (1,))
+    assert sizes(gpu) == [4 * KIB]
+    y.untyped_storage().resize_(0)
+    y.resize_(16, 32)
+    assert sizes(gpu) == [2 * KIB]
+
+
 def test_set_moves_a_tensor_to_another_storage(gpu: Ledger) -> None:
     x, y = kib(1), kib(2)
     x.set_(y)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.fsdp._fully_shard._fsdp_param import alloc_storage, free_storage
+from torch.distributed.utils import _alloc_storage, _free_storage
 
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, alive_at, live, peak_event
@@ -209,6 +211,70 @@ def test_copies_of_operands_in_another_dtype_are_equal_to_the_byte(name: str) ->
 
     measured = measure_cpu_step(make()).peak_nbytes
     assert max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace))) == measured
+
+
+class Storages:
+    """A program without a model: what it does to the storage of a tensor of 4,096 bytes."""
+
+    def __init__(self, change: Callable[[Tensor], object]) -> None:
+        self.change = change
+        self.results: list[object] = []
+
+    def setup(self) -> None:
+        self.x = torch.empty(1024)
+
+    def step(self) -> None:
+        storage = self.x.untyped_storage()
+        self.results.append(self.change(self.x))
+        self.results.append((storage.size(), storage.nbytes(), len(storage), self.x.shape))
+
+
+def resized(*sizes: int) -> Callable[[Tensor], object]:
+    return lambda x: [x.untyped_storage().resize_(nbytes).size() for nbytes in sizes]
+
+
+def set_to(*geometry: Any) -> Tensor:
+    return torch.empty(0).set_(*geometry)
+
+
+def freed_by_fsdp(x: Tensor) -> None:
+    for _ in range(2):
+        _free_storage(x)
+        _free_storage(x)
+        _alloc_storage(x, x.shape)
+        _alloc_storage(x, x.shape)
+
+
+def freed_by_fsdp2(x: Tensor) -> None:
+    for _ in range(2):
+        free_storage(x)
+        free_storage(x)
+        alloc_storage(x)
+        alloc_storage(x)
+
+
+STORAGES: Mapping[str, Callable[[Tensor], object]] = {
+    "freed and taken back": resized(0, 4096, 0, 4096),
+    "smaller and larger": resized(1024, 2048, 8192, 4096),
+    "freed by FSDP": freed_by_fsdp,
+    "freed by FSDP2": freed_by_fsdp2,
+    "freed, taken back by the tensor": lambda x: (len(x.untyped_storage().resize_(0)), x.resize_(32, 32).shape),
+    "freed, taken back by another tensor": lambda x: set_to(x.untyped_storage().resize_(0), 256, (512,)).shape,
+    "freed, taken back as a typed storage": lambda x: (x._typed_storage()._resize_(0), x._typed_storage()._resize_(9)),
+    "grown by another tensor": lambda x: set_to(x.untyped_storage(), 0, (2048,), (1,)).shape,
+    "read by another tensor": lambda x: set_to(x.untyped_storage().resize_(2048)).shape,
+    "freed and cloned": lambda x: x.untyped_storage().resize_(16).clone().size(),
+}
+
+
+@pytest.mark.parametrize("name", STORAGES)
+def test_storages_that_are_freed_and_taken_back_are_equal_to_the_byte(name: str) -> None:
+    real, ours = Storages(STORAGES[name]), Storages(STORAGES[name])
+    measured = measure_cpu_step(real, num_steps=1)
+    trace = trace_program(ours, device_named("cpu"), num_steps=1).trace
+    sizes = [trace.buffers[e].nbytes if e >= 0 else -trace.buffers[~e].nbytes for e in trace.events]
+    assert sizes == [event.nbytes for event in measured.events]
+    assert repr(ours.results) == repr(real.results)
 
 
 CONVOLUTIONS = [

@@ -20,6 +20,7 @@ _real_tolist = Tensor.tolist
 _real_data_ptr: Callable[[Tensor], int] = Tensor.data_ptr
 _real_storage_address: Callable[[Any], int] = torch.UntypedStorage.data_ptr
 _real_storage_resize = torch.UntypedStorage.resize_
+_real_storage_nbytes = torch.UntypedStorage.nbytes
 
 
 def read(tensor: Tensor) -> Tensor:
@@ -56,6 +57,10 @@ def _storage_resize(storage: torch.UntypedStorage, nbytes: int) -> torch.Untyped
     return storage
 
 
+def _storage_nbytes(storage: Any) -> int:
+    return int(storage.entry.nbytes) if hasattr(storage, "entry") else _real_storage_nbytes(storage)
+
+
 def _numpy(tensor: Tensor, **kwargs: Any) -> Any:
     if not is_virtual(tensor):
         return _real_numpy(tensor, **kwargs)
@@ -84,4 +89,6 @@ def patches() -> list[tuple[Any, str, Any]]:
         (Tensor, "data_ptr", _data_ptr),
         (torch.UntypedStorage, "data_ptr", _address),
         (torch.UntypedStorage, "resize_", _storage_resize),
+        (torch.UntypedStorage, "nbytes", _storage_nbytes),
+        (torch.UntypedStorage, "__len__", _storage_nbytes),
     ]

@@ -30,7 +30,7 @@ def clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     if entry is None:
         return _clone(storage)
     with state.current.placed(on_host=entry.host):
-        made: Any = allocate((storage.nbytes(),), (1,), torch.uint8).untyped_storage()
+        made: Any = allocate((entry.nbytes,), (1,), torch.uint8).untyped_storage()
     made.entry.shadow = entry.shadow.clone() if entry.shadow is not None else None
     for name in ("uniform", "uniform_dtype", "nonzeros"):
         setattr(made.entry, name, getattr(entry, name))
