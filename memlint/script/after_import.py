@@ -1,0 +1,72 @@
+"""Changes to modules of other packages, made when the program imports them and not before."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+    from importlib.machinery import ModuleSpec
+
+_patches: dict[str, list[Callable[[ModuleType], None]]] = {}
+"""What waits for the import of a module, by the module's name."""
+
+
+def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
+    """Call `patch` with the module `name` as soon as its import is over; at once if it is imported already.
+
+    It is called before the statement that imports the module goes on. A module that is never imported is never patched.
+    """
+    module = sys.modules.get(name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        patch(module)
+        return
+    if _Finder not in sys.meta_path:
+        sys.meta_path.insert(0, _Finder)
+    _patches.setdefault(name, []).append(patch)
+
+
+class _Finder:
+    """Finds the modules that patches wait for where they would be found without it."""
+
+    @staticmethod
+    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """Find the module and let its patches follow its execution."""
+        patches = _patches.pop(name, None)
+        if patches is None:
+            return None
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = cast("Loader", _PatchingLoader(spec.loader, patches))
+        else:
+            _patches[name] = patches  # it may be imported where it is found later
+        return spec
+
+
+class _PatchingLoader:
+    """Another loader, but for what follows the execution of the module."""
+
+    def __init__(self, loader: Loader, patches: list[Callable[[ModuleType], None]]) -> None:
+        self._loader = loader
+        self._patches = patches
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute the module with its own loader, then call the patches."""
+        name = module.__name__
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            _patches.setdefault(name, []).extend(self._patches)  # a program may try again
+            raise
+        for patch in self._patches:
+            patch(sys.modules.get(name, module))  # some modules put another object in their place
