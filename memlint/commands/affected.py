@@ -11,18 +11,15 @@ import importlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.commands.targets import Targets, is_excluded, of_directory
 from memlint.config import Settings, find_settings, override
 from memlint.source.program_files import Project
 from memlint.worker import answer_cache as answers
+from memlint.worker.protocol import Request
 from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.target import SEPARATOR
-
-if TYPE_CHECKING:
-    from memlint.worker.protocol import Request
 
 _CONFIGURATION = ("memlint.toml", "pyproject.toml")
 

@@ -6,17 +6,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import UsageError
 from memlint.commands.check import command as checking
+from memlint.commands.check.targets import CheckOptions
 from memlint.report.merge import merged
+from memlint.report.model import Report
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
 from memlint.workloads.target import SEPARATOR
-
-if TYPE_CHECKING:
-    from memlint.commands.check.targets import CheckOptions
-    from memlint.report.model import Report
 
 STDIN = "-"
 _NO_NAME = "memlint"

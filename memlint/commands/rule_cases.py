@@ -7,22 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.config import Settings
+from memlint.lint import rule as lint
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
 from memlint.lint.registry import Registry, load_rules, project_rules
 from memlint.lint.rule import Case, Rule, TraceRule
 from memlint.lint.runner import check_source
+from memlint.report.model import RunFinding
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
 from memlint.worker.protocol import Limits, Request
 from memlint.worker.supervise import ask
-
-if TYPE_CHECKING:
-    from memlint.lint import rule as lint
-    from memlint.report.model import RunFinding
 
 
 @dataclass(frozen=True, slots=True)

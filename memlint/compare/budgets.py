@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlint.compare.comparison import BudgetCheck, BudgetOutcome, BudgetRule, Facts
-
-if TYPE_CHECKING:
-    from memlint.report.model import Budget, Measure
+from memlint.report.model import Budget, Measure
 
 
 def checks(budget: Budget | None, base: Facts | None, head: Facts | None, measure: Measure) -> list[BudgetCheck]:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.compare.comparison import BudgetCheck, Comparison, LargestBatch, WorkloadChange
 from memlint.report.phrases import listed, signed
-
-if TYPE_CHECKING:
-    from memlint.compare.comparison import BudgetCheck, Comparison, LargestBatch, WorkloadChange
 
 
 def headline(comparison: Comparison) -> str:

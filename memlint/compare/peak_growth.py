@@ -6,13 +6,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from memlint.compare.comparison import BufferChange, CategoryChange, LineChange, ModuleChange
 from memlint.compare.match import paired
-
-if TYPE_CHECKING:
-    from memlint.report.model import AliveBuffer, Estimate, LineBytes
+from memlint.report.model import AliveBuffer, Estimate, LineBytes
 
 _BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # the 3 in h.3.attn
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.compare.comparison import BudgetCheck, Comparison, Facts, Side, WorkloadChange
 from memlint.compare.headline import check_text, difference, headline, largest_text, only_side, percent
 from memlint.report.escaping import for_log
+from memlint.report.model import Finding, Measure
 from memlint.report.phrases import MEASURES, place_text, spaced, step_text, tensor_text
 from memlint.report.text_style import TextStyle, cut, table
-
-if TYPE_CHECKING:
-    from memlint.compare.comparison import BudgetCheck, Comparison, Facts, Side, WorkloadChange
-    from memlint.report.model import Finding, Measure
 
 _FEW = 3
 """Of the kinds of Buffers and modules without -v: lines say most."""

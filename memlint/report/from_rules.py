@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from memlint.base import errors
+from memlint.base.errors import MemlintError
+from memlint.lint import rule
 from memlint.report.model import Error, ErrorKind, RunFinding, Workload
-
-if TYPE_CHECKING:
-    from memlint.base.errors import MemlintError
-    from memlint.lint import rule
 
 _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.UsageError: "usage",

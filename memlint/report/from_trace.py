@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memlint.memory.estimate import Estimate
+from memlint.memory.liveness import Origin
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
 from memlint.tracing.data_flow import data_flow
 from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
 from memlint.whatif.change import Names
-
-if TYPE_CHECKING:
-    from memlint.memory.estimate import Estimate
-    from memlint.memory.liveness import Origin
-    from memlint.whatif.plan import ChangePlan
-    from memlint.whatif.simulation import WhatIf
+from memlint.whatif.plan import ChangePlan
+from memlint.whatif.simulation import WhatIf
 
 NUM_STRETCHES = 72
 """Of a Course: what fits on a line of a terminal."""

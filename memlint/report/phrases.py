@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from memlint.base.limits import Outcome
 from memlint.base.units import format_count, format_nbytes
-
-if TYPE_CHECKING:
-    from memlint.base.limits import Outcome
-    from memlint.report.model import Change, Interval, LineBytes, Measure, Severity, Sweep
+from memlint.report.model import Change, Interval, LineBytes, Measure, Severity, Sweep
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
+from memlint.report.model import Change, Estimate, Plan
 from memlint.report.phrases import cost, listed, signed
 from memlint.report.text_style import EFFECT_COLORS, TextStyle, table
-
-if TYPE_CHECKING:
-    from memlint.report.model import Change, Estimate, Plan
 
 
 def plan_lines(plan: Plan, estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-
-if TYPE_CHECKING:
-    from memlint.report.model import Course, PhaseName
-    from memlint.report.text_style import TextStyle
+from memlint.report.model import Course, PhaseName
+from memlint.report.text_style import TextStyle
 
 _BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _ASCII = ".:-=+*%#"

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
+from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import largest_batch
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, table
-
-if TYPE_CHECKING:
-    from memlint.report.model import Sweep, SweepRow
 
 _SUFFIXES = {"fits": "", "does not fit": ", too much", "uncertain": ", perhaps"}
 

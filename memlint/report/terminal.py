@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
 from memlint.report.escaping import for_log
+from memlint.report.model import (
+    Baseline,
+    Error,
+    Estimate,
+    Finding,
+    Report,
+    Skipped,
+    Verdict,
+    Workload,
+)
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
     MEASURES,
@@ -26,18 +35,6 @@ from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.sparkline import course_lines
 from memlint.report.sweep_text import sweep_lines
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
-
-if TYPE_CHECKING:
-    from memlint.report.model import (
-        Baseline,
-        Error,
-        Estimate,
-        Finding,
-        Report,
-        Skipped,
-        Verdict,
-        Workload,
-    )
 
 _SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "cyan", "note": "bright_black"}
 _CATEGORY_COLORS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -13,9 +13,7 @@ from memlint.base.errors import TargetError, UsageError
 from memlint.cuda.devices import CATALOGUE, Device, device_named
 from memlint.report.model import CategoryName, PhaseName
 from memlint.workloads.pyproject import workload_table
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 DeviceKind = Literal["cuda", "cpu"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
 from memlint.report.text_style import TextStyle, cut, table
 from memlint.validate.comparison import COMPARED, Comparison, Figure, differences
+from memlint.validate.measurement import Allocation, Measurement
 from memlint.validate.scoreboard import FITTED, HELD_OUT, GroupErrors, Score, Scoreboard
-
-if TYPE_CHECKING:
-    from memlint.validate.measurement import Allocation, Measurement
 
 _CLOSE = 0.01
 _LISTED = 40  # differences of allocations

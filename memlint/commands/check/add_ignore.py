@@ -14,15 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.lint.diagnostics import DIAGNOSTICS
+from memlint.report.model import Finding
+from memlint.source.comments import Suppression
 from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.report.model import Finding
-    from memlint.source.comments import Suppression
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _CODES = re.compile(r"ignore\[([^\]]*)\]")

@@ -6,18 +6,16 @@ import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from memlint.base.errors import TargetError
+from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
 from memlint.report.findings_by_workload import moved
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.worker import answer_cache
 from memlint.worker.protocol import ANALYSE, Answer, Extent, Limits, Request, Task
-
-if TYPE_CHECKING:
-    from memlint.commands.check.source_findings import ChosenRules
 
 _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5

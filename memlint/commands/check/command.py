@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlint import config
 from memlint.base.version import __version__
 from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
 from memlint.commands.check.targets import CheckOptions, check_targets
 from memlint.cuda.devices import device_named
+from memlint.lint.rule import Applicability
 from memlint.report.model import CodeCount, Finding, Report, Settings
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
-    from memlint import config
     from memlint.lint.fixes import Fixed
-    from memlint.lint.rule import Applicability
 
 
 @dataclass(frozen=True, slots=True)

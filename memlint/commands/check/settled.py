@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
+from memlint.commands.check.answers import Answers
+from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import TraceRule
@@ -24,8 +26,6 @@ from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
-    from memlint.commands.check.answers import Answers
-    from memlint.commands.check.source_findings import ChosenRules, SourceFindings
     from memlint.lint.baseline import Baseline
 
 

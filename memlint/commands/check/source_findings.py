@@ -8,23 +8,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.commands.check.targets import failure
+from memlint.commands.targets import Targets
 from memlint.lint.processes import check_paths, num_cpus
 from memlint.lint.registry import Registry, project_rules
+from memlint.lint.rule import Applicability, Finding, Rule
 from memlint.lint.runner import check_source, looks_at_steps
 from memlint.lint.selection import FileIgnores
+from memlint.lint.suppression import F
 from memlint.report.from_rules import finding_of
+from memlint.report.model import RunFinding, Workload
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.commands.targets import Targets
-    from memlint.lint.rule import Applicability, Finding, Rule
-    from memlint.lint.suppression import F
-    from memlint.report.model import RunFinding, Workload
 
 
 @dataclass(frozen=True, slots=True)

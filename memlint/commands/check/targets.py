@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.targets import Targets, distinct, passed_over, resolve, together
 from memlint.report.from_rules import error_of, failed_target
+from memlint.report.model import Skipped, Workload
 from memlint.worker.protocol import Extent
 from memlint.workloads.target import SEPARATOR
-
-if TYPE_CHECKING:
-    from memlint.report.model import Skipped, Workload
 
 
 class CheckOptions(Extent):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.compare.comparison import BatchChange, Comparison, LineChange, WorkloadChange
 from memlint.compare.headline import check_text, difference, headline, largest_text, percent
 from memlint.report.formats.html_blocks import code, folded, joined, peak, step, table
+from memlint.report.model import Finding
 from memlint.report.phrases import place_text, saving, spaced
-
-if TYPE_CHECKING:
-    from memlint.compare.comparison import BatchChange, Comparison, LineChange, WorkloadChange
-    from memlint.report.model import Finding
 
 LIMIT = 60_000
 """Characters: GitHub takes 65,536, and the marker of the comment has to go with it."""

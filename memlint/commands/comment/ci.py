@@ -11,13 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from memlint.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from memlint.commands.comment.marker import Order
+from memlint.commands.comment.marker import Order
 
 _REPOSITORIES = {
     "github": (re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/(?!\.{1,2}\Z)[A-Za-z0-9._-]+"), "owner/name"),

@@ -6,7 +6,7 @@ import glob
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.commands.comment.body import render_body
@@ -15,12 +15,10 @@ from memlint.commands.comment.forge import Forge, ForgeError
 from memlint.commands.comment.marker import marker_of
 from memlint.commands.comment.posting import Behavior, Draft, Posted, post
 from memlint.compare.changes import compare
+from memlint.compare.comparison import Comparison
 from memlint.report.merge import merged
+from memlint.report.model import Report
 from memlint.report.reading import read_report
-
-if TYPE_CHECKING:
-    from memlint.compare.comparison import Comparison
-    from memlint.report.model import Report
 
 ForgeName = Literal["github", "gitlab"]
 When = Literal["always", "change", "increase", "budget"]

@@ -11,12 +11,11 @@ from github import Auth, Github, GithubException
 from github.GithubException import BadAttributeException
 from github.GithubObject import GithubObject
 
+from memlint.commands.comment.ci import Head
 from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
 
 if TYPE_CHECKING:
     from github.IssueComment import IssueComment
-
-    from memlint.commands.comment.ci import Head
 
 ACTIONS = "github-actions[bot]"
 """Who comments with the token of a workflow."""

@@ -14,19 +14,17 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.base.version import __version__
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of, environment_of
 from memlint.compare.changes import compare
+from memlint.compare.comparison import Comparison
 from memlint.report.model import Report
 from memlint.report.reading import read_report
 from memlint.worker.signals import terminations_raise
 from memlint.workloads.target import SEPARATOR
-
-if TYPE_CHECKING:
-    from memlint.compare.comparison import Comparison
 
 WORKING_TREE = "the working tree"
 _LAST_LINES = 20

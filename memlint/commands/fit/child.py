@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -21,19 +21,17 @@ from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
+from memlint.tracing.records import Trace
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
+from memlint.whatif.simulation import WhatIf
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
-    from memlint.whatif.simulation import WhatIf
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 _GROWTH = 4
 """Changes are looked for until a batch this many times as large as the largest fits."""

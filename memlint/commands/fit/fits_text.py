@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
+from memlint.commands.fit.fits import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import section, title
 from memlint.report.escaping import for_log
 from memlint.report.text_style import EFFECT_COLORS, TextStyle
-
-if TYPE_CHECKING:
-    from memlint.commands.fit.fits import Fit, Fits, Way
 
 _ALIGNMENT = ("right", "right", "left", "left", "left")
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -24,9 +24,7 @@ from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 MOST_CALLS = MANY_NODES
 """Kernels in a trace up to which a table around its batch size takes little longer than the other rules."""

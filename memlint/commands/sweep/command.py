@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
@@ -15,11 +15,9 @@ from memlint.commands.sweep.gather import Executor, Gathered, gather
 from memlint.commands.sweep.tables import Order, Tables
 from memlint.config import Dtype
 from memlint.cuda.devices import device_named
+from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Limits, Request, Task
-
-if TYPE_CHECKING:
-    from memlint.report.model import Sweep
 
 DTYPES = get_args(Dtype)
 _SWEEP = "memlint.commands.sweep.child:sweep"

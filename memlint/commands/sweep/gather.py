@@ -13,11 +13,10 @@ from memlint.base.version import __version__
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.parallel import answers_to
+from memlint.worker.protocol import Answer, Request, Task
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-    from memlint.worker.protocol import Answer, Request, Task
 
 
 class Executor(Protocol):

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict
 from memlint.base.limits import outcome
 from memlint.cuda.devices import Device, device_named
 from memlint.report.model import Interval, Sweep, SweepRow
+from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
     from memlint.scaling.sizes import SizePeaks
-    from memlint.workloads.spec import Workload
 
 
 class _Record(BaseModel):

@@ -6,18 +6,16 @@ import csv
 import io
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
+from memlint.commands.sweep.tables import Tables
 from memlint.report.escaping import for_log
+from memlint.report.model import Interval, Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, table
-
-if TYPE_CHECKING:
-    from memlint.commands.sweep.tables import Tables
-    from memlint.report.model import Interval, Sweep, SweepRow
 
 _BOUNDS = ("low", "estimate", "high")
 _LAST = ("outcome", "evidence", "largest", "error")

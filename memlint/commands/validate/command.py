@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.commands.validate.measuring import (
@@ -17,15 +17,13 @@ from memlint.commands.validate.measuring import (
     require_torch,
 )
 from memlint.config import Settings, find_settings, override
+from memlint.report.text_style import TextStyle
+from memlint.validate.comparison import Comparison
+from memlint.validate.measurement import DeviceKind, Subject
 from memlint.validate.scoreboard import scoreboard
 from memlint.validate.store import Store, read_measurements
 from memlint.validate.suite import read_suite
 from memlint.validate.validation_text import render_accuracy, render_comparison, render_measurement, render_scoreboard
-
-if TYPE_CHECKING:
-    from memlint.report.text_style import TextStyle
-    from memlint.validate.comparison import Comparison
-    from memlint.validate.measurement import DeviceKind, Subject
 
 TRACED_STEPS = 2
 

@@ -7,18 +7,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.commands.targets import distinct, resolve
+from memlint.config import Settings
 from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import DeviceKind, Machine, Measurement, MeasureRequest, Subject, known_gpu
+from memlint.validate.store import Store
 from memlint.worker.protocol import Answer, Limits, Request
 from memlint.worker.supervise import ask
-
-if TYPE_CHECKING:
-    from memlint.config import Settings
-    from memlint.validate.store import Store
 
 NUM_STEPS = 2
 _TOGETHER = 8  # Subjects estimated by one process

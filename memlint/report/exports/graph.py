@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import networkx as nx
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.exports.lifetimes import lacking
+from memlint.report.model import Graph, Workload
 from memlint.report.phrases import place_text, spaced, tensor_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from memlint.report.model import Graph, Workload
-
-    Network: TypeAlias = "nx.MultiDiGraph[str]"
 
 _COLORS = {"forward": "#cfe3f7", "backward": "#f9dcc4", "optimizer": "#d3ecd0", "other": "#eeeeee"}
 
 
 def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:
     """The graphs of `workloads` in the format of files that end in `ending`. Raises TargetError where there is none."""
-    network: Network = nx.MultiDiGraph(name=", ".join(one_line(workload.name) for workload in workloads))
+    network: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=", ".join(one_line(workload.name) for workload in workloads))
     for number, workload in enumerate(workloads):
         if workload.graph is None:
             raise lacking(workload, "graph", "graph")
@@ -39,7 +34,7 @@ def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:
     return _WRITERS[ending](network)
 
 
-def _add(network: Network, graph: Graph, prefix: str, common: dict[str, Any]) -> None:
+def _add(network: nx.MultiDiGraph[str], graph: Graph, prefix: str, common: dict[str, Any]) -> None:
     """Add the vertices and edges of one Workload: kernels are `n0`, `n1`, ..., tensors at the rim `b0`, `b1`, ..."""
     for number, kernel in enumerate(graph.kernels):
         place = place_text(kernel.path, kernel.line)
@@ -94,17 +89,17 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None and value != ""}
 
 
-def _json(network: Network) -> bytes:
+def _json(network: nx.MultiDiGraph[str]) -> bytes:
     return json.dumps(nx.node_link_data(network, edges="edges")).encode("ascii")
 
 
-def _graphml(network: Network) -> bytes:
+def _graphml(network: nx.MultiDiGraph[str]) -> bytes:
     file = io.BytesIO()
     nx.write_graphml_xml(network, file, encoding="utf-8")
     return file.getvalue()
 
 
-def _dot(network: Network) -> bytes:
+def _dot(network: nx.MultiDiGraph[str]) -> bytes:
     lines = [
         f"digraph {_quoted(network.name)} {{",
         'node [shape=box, style="rounded,filled", fontname="sans-serif", fontsize=10];',

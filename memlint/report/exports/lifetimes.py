@@ -6,12 +6,9 @@ import shlex
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
-
-if TYPE_CHECKING:
-    from memlint.report.model import Site, Stretch, Timeline, Workload
+from memlint.report.model import Site, Stretch, Timeline, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,14 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.errors import UsageError
 from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.cuda.devices import device_named
+from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.phrases import tensor_text
-
-if TYPE_CHECKING:
-    from memlint.report.exports.lifetimes import Lifetimes
 
 _PROTOCOL = 4
 _UNKNOWN = "unknown"

@@ -9,13 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.units import format_nbytes
+from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.phrases import place_text, tensor_text
-
-if TYPE_CHECKING:
-    from memlint.report.exports.lifetimes import Lifetimes
 
 SMALLEST = 2**20
 """Bytes of a Buffer that is shown by itself."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.version import __version__
+from memlint.report.exports.lifetimes import Lifetimes
+from memlint.report.model import Site
 from memlint.report.phrases import place_text, tensor_text
-
-if TYPE_CHECKING:
-    from memlint.report.exports.lifetimes import Lifetimes
-    from memlint.report.model import Site
 
 _NO_MODULE = "(no submodule)"
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlint.report.escaping import inert, visible
 from memlint.report.formats.problems import Problem, problems
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 
 def render_concise(report: Report) -> str:

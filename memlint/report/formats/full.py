@@ -5,14 +5,11 @@ from __future__ import annotations
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.report.escaping import inert, one_line, visible
 from memlint.report.formats.problems import Problem, problems
+from memlint.report.model import Report
 from memlint.report.phrases import by_severity
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
 
 _AROUND = 1
 _WIDEST = 160

@@ -6,13 +6,9 @@ toolkit of Actions how they are escaped. GitHub shows ten of each kind for a ste
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from memlint.report.escaping import visible
 from memlint.report.formats.problems import Problem, problems
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice", "note": "notice"}
 

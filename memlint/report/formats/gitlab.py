@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from memlint.report.formats.problems import NOT_ANALYSED, fingerprints, problems
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _SEVERITIES = {"error": "major", "warning": "minor", "info": "info", "note": "info"}
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
+from memlint.report.model import Interval
 from memlint.report.phrases import bounds
 from memlint.report.text_style import cut
-
-if TYPE_CHECKING:
-    from memlint.report.model import Interval
 
 ROWS = 100
 """Of a table: GitHub takes 1 MiB for the summary of a step."""

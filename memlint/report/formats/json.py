@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _LISTS = {"workloads": "workload", "findings": "finding", "skipped": "skipped"}
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from memlint.report.escaping import one_line, visible
 from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, exceeded, failed, problem_of, target_file
-
-if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report, Workload
+from memlint.report.model import Finding, Report, Workload
 
 _SOURCE = "source rules"
 

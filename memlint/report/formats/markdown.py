@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.report.formats.html_blocks import code, folded, joined, peak, step, table
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, failed, problems
+from memlint.report.model import Estimate, Report, Workload
 from memlint.report.phrases import listed, place_text
-
-if TYPE_CHECKING:
-    from memlint.report.model import Estimate, Report, Workload
 
 _LINES = 10
 """Of the source lines that hold most at a peak."""

@@ -7,15 +7,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.findings_by_workload import workload_positions
+from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
 from memlint.report.phrases import saving
-
-if TYPE_CHECKING:
-    from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
 
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from memlint.report.formats.problems import Problem, problems
-
-if TYPE_CHECKING:
-    from memlint.report.model import Report
+from memlint.report.model import Report
 
 _SEVERITIES = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "note": "INFO"}
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from memlint.lint.pages import page, sections
+from memlint.lint.rule import Rule
 from memlint.report.escaping import one_line
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, fingerprints, problems
+from memlint.report.model import Confidence, Report, Severity
 from memlint.report.text_style import cut
-
-if TYPE_CHECKING:
-    from memlint.lint.rule import Rule
-    from memlint.report.model import Confidence, Report, Severity
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _HOME = "https://pypi.org/project/torch-memlint/"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from memlint.report.model import Sweep, SweepRow, Verdict, Workload
 from memlint.report.phrases import largest_batch
-
-if TYPE_CHECKING:
-    from memlint.report.model import Sweep, SweepRow, Verdict, Workload
 
 _SHADES = 9
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
@@ -22,15 +22,13 @@ from markupsafe import Markup
 from memlint.base.units import format_count, format_nbytes
 from memlint.report.escaping import visible
 from memlint.report.findings_by_workload import findings_by_workload
+from memlint.report.model import Finding, Report, Workload
 from memlint.report.page import filters
 from memlint.report.page.grid import grids
 from memlint.report.page.picture import CATEGORIES, Picture, bar, picture
 from memlint.report.page.timeline_columns import in_columns
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
 from memlint.report.phrases import MEASURES, cost, place_text, share, signed, spaced, tensor_text
-
-if TYPE_CHECKING:
-    from memlint.report.model import Finding, Report, Workload
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
 _POLICY = (

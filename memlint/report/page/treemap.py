@@ -10,13 +10,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from memlint.base.units import format_nbytes
+from memlint.report.model import CategoryName, Estimate
 from memlint.report.phrases import line_detail, spaced
-
-if TYPE_CHECKING:
-    from memlint.report.model import CategoryName, Estimate
 
 _WIDTH, _HEIGHT = 1100.0, 400.0
 """Pixels that a map has on a wide screen; shapes are chosen for it."""
