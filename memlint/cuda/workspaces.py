@@ -17,6 +17,8 @@ from memlint.accelerator.device import scratch
 from memlint.cuda.versions import torch_version
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from memlint.accelerator.ledger import Entry
     from memlint.cuda.devices import Device
 
@@ -63,6 +65,7 @@ class Workspaces:
         self._device = device
         self._nbytes: dict[str, int] = {}
         self._open: dict[tuple[str, bool], Entry] = {}
+        self._searches: set[Hashable] = set()
 
     def product(self) -> None:
         """A thread multiplies matrices through cuBLAS."""
@@ -83,6 +86,12 @@ class Workspaces:
         if (2, 9) <= version < (2, 13):
             self._keep("cublaslt")
         del per_call
+
+    def is_first_search(self, problem: Hashable) -> bool:
+        """Whether cuDNN has not looked for the fastest algorithm for `problem` yet; now it has."""
+        is_first = problem not in self._searches
+        self._searches.add(problem)
+        return is_first
 
     def _keep(self, library: str) -> None:
         in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own

@@ -109,32 +109,46 @@ def peaks(
 ) -> Peaks:
     """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace.
 
-    The bounds are those with every size in doubt at its lowest, and with every one at its highest.
+    The bounds are those with every size in doubt at its lowest, and with every one at its highest. What may be as large
+    as the device takes no more than is free there.
     """
     likely = _most(sizes, events, device, settings)
     lowest = _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
-    highest = _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
+    highest = _resized(sizes, _highest(doubts, device))
     least = likely if lowest is sizes else _most(lowest, events, device, settings)
     most = likely if highest is sizes else _most(highest, events, device, settings)
+    takes_all_free = any(_takes_all_free(doubt, device) for doubt in doubts)
+    free = device.total_nbytes - device.context_low if takes_all_free else 0
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
-        Interval(min(low, middle), middle, max(middle, high))
+        Interval(min(low, middle), middle, max(middle, high, free))
         for low, middle, high in zip(least, likely, most, strict=True)
     )
     shown = Interval(
         reserved.low + device.context_low,
         reserved.estimate + device.context_nbytes,
-        reserved.high + device.context_high,
+        max(reserved.estimate, most[2]) + device.context_high,
     )
+    if takes_all_free:
+        shown = shown._replace(high=max(shown.high, device.total_nbytes))
     return Peaks(requested, allocated, reserved, shown)
+
+
+def _takes_all_free(doubt: Doubt, device: Device) -> bool:
+    return device.is_cuda and doubt.high >= device.total_nbytes
+
+
+def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
+    """The most that each may be, without those that only take what is free."""
+    return {doubt.buffer: doubt.high for doubt in doubts if not _takes_all_free(doubt, device)}
 
 
 def most_device(
     sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
 ) -> int:
-    """The upper bound of `peaks(...).device`, for whoever needs nothing else."""
+    """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
     reserved = _most(sizes, events, device, settings)[2]
-    highest = _resized(sizes, {doubt.buffer: doubt.high for doubt in doubts})
+    highest = _resized(sizes, _highest(doubts, device))
     if highest is not sizes:
         reserved = max(reserved, _most(highest, events, device, settings)[2])
     return reserved + device.context_high

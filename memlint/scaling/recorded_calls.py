@@ -203,6 +203,10 @@ class _Taken(Workspaces):
     def product_with_bias(self) -> None:
         """Take nothing."""
 
+    def is_first_search(self, _problem: object) -> bool:
+        """Never."""
+        return False
+
 
 _TAKEN = _Taken()
 

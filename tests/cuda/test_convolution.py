@@ -10,7 +10,7 @@ from fixtures.scripts.resnet18 import ResNet18Training
 from memlint.cuda.devices import device_named
 from memlint.cuda.kernels.convolution import Problem, workspace
 from memlint.cuda.session import virtual_device
-from memlint.memory.estimate import estimate
+from memlint.memory.estimate import estimate, most_device
 from memlint.memory.timeline import Timeline, alive_at, peak_event
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Category
@@ -106,3 +106,84 @@ def test_without_convolutions_nothing_is_in_doubt():
     predicted = estimate(Timeline.of(trace), A100, trace.nodes)
     assert trace.doubts == ()
     assert predicted.requested.low == predicted.requested.estimate == predicted.requested.high
+
+
+class Convolution:
+    """A layer of 3 x 3 and its gradients; `settings` are those of `torch.backends.cudnn`."""
+
+    def __init__(self, **settings):
+        self.settings = settings
+
+    def setup(self):
+        self.layer = torch.nn.Conv2d(32, 64, 3, padding=1, bias=False).to("cuda")
+        self.x = torch.randn(4, 32, 20, 20, device="cuda", requires_grad=True)
+
+    def step(self):
+        with torch.backends.cudnn.flags(**{"allow_tf32": False, **self.settings}):
+            self.layer(self.x).sum().backward()
+
+
+def trials(trace):
+    """The doubts that only free memory bounds."""
+    return [doubt for doubt in trace.doubts if doubt.high >= V100.total_nbytes]
+
+
+def test_the_search_for_the_fastest_algorithm_takes_the_largest_workspace_once():
+    trace = trace_program(Convolution(enabled=True, benchmark=True), V100, num_steps=2).trace
+    assert [trace.buffers[doubt.buffer].step for doubt in trials(trace)] == [0, 0, 0]
+    x, y = (4, 32, 20, 20), (4, 64, 20, 20)
+    layer = Problem(x, (64, 32, 3, 3), y, (1, 1), (1, 1), 1, torch.float32, channels_last=False)
+    with virtual_device(V100), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        largest = [workspace(layer, direction).high for direction in ("forward", "data", "weight")]
+    assert [trace.buffers[doubt.buffer].nbytes for doubt in trials(trace)] == largest
+    (assumption,) = trace.assumptions
+    assert "cudnn.benchmark" in assumption.text
+    assert assumption.frame.path == __file__
+
+
+def test_the_search_may_take_all_that_is_free_and_no_more():
+    trace = trace_program(Convolution(enabled=True, benchmark=True), V100).trace
+    searched = estimate(Timeline.of(trace), V100, trace.nodes)
+    assert searched.device.high == V100.total_nbytes
+    assert searched.requested.high == V100.total_nbytes - V100.context_low
+    assert searched.requested.low < searched.requested.estimate < searched.requested.high
+    trace = trace_program(Convolution(enabled=True), V100).trace
+    assert not trials(trace)
+    assert estimate(Timeline.of(trace), V100, trace.nodes).requested.estimate <= searched.requested.estimate
+
+
+def test_what_fits_does_not_depend_on_the_search():
+    trace = trace_program(Convolution(enabled=True, benchmark=True), V100).trace
+    sizes = [buffer.nbytes for buffer in trace.buffers]
+    assert most_device(sizes, trace.events, trace.doubts, V100) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("layer", "columns"),
+    [
+        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), 32 * 9 * 400 * 4),
+        (lambda: torch.nn.Conv2d(32, 64, 3, padding=2, dilation=2, bias=False), 32 * 9 * 400 * 4),
+        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, groups=4, bias=False), 8 * 9 * 400 * 4),
+        (lambda: torch.nn.ConvTranspose2d(32, 64, 2, stride=2, bias=False), 64 * 4 * 400 * 4),
+        (lambda: torch.nn.Conv2d(32, 64, 1, bias=False), 0),
+    ],
+)
+def test_without_cudnn_the_columns_of_one_image_are_laid_out(layer, columns):
+    class Program(Convolution):
+        def setup(self):
+            super().setup()
+            self.layer = layer().to("cuda", memory_format=torch.channels_last)
+
+    trace = trace_program(Program(enabled=False, benchmark=True), V100, num_steps=1).trace
+    assert trace.doubts == ()
+    taken = [b.nbytes for b in trace.buffers if b.dtype == "uint8" and "convolution" in b.op and b.nbytes]
+    assert taken == [columns] * 3 * bool(columns)
+
+
+def test_tf32_and_deterministic_are_read_from_the_program():
+    def most(**settings):
+        trace = trace_program(Convolution(enabled=True, **settings), A100, num_steps=1).trace
+        return max(trace.buffers[doubt.buffer].nbytes for doubt in trace.doubts)
+
+    assert most(allow_tf32=True) != most(allow_tf32=False)
+    assert most(deterministic=True) == most(deterministic=False)

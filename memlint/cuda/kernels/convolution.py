@@ -5,6 +5,14 @@ take what was recorded of a CNN on a Turing GPU (torch 2.2), of ResNet-50 (batch
 the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
 Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5). The rest is a guess. Each workspace lies
 between nothing and the largest that an algorithm for its shape is known to take.
+
+`torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
+
+- `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
+  free memory or into the largest cached block, whichever is more; then the fastest algorithm takes its own.
+- `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
+- `allow_tf32` decides whether float32 goes to tensor cores.
+- `enabled`: without cuDNN, PyTorch lays out the columns of one image and multiplies matrices.
 """
 
 from __future__ import annotations
@@ -116,8 +124,8 @@ def _largest_winograd(problem: Problem) -> int:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
-    if x.dtype is torch.float64:
+    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64, nor without cuDNN)."""
+    if x.dtype is torch.float64 or (state.current.cuda and not torch.backends.cudnn.enabled):
         return torch.contiguous_format
     layout = suggested_format(x)
     return layout if layout is not torch.contiguous_format else suggested_format(weight)
@@ -134,8 +142,28 @@ def _take(problem: Problem | None, direction: str) -> None:
     """Take a workspace for one call and give it back."""
     if problem is None:
         return
+    if not torch.backends.cudnn.enabled:
+        scratch(_columns(problem))
+        return
     low, estimate, high = workspace(problem, direction)
+    if torch.backends.cudnn.benchmark and simulated().workspaces.is_first_search((problem, direction)):
+        state.assume(
+            "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory that "
+            "is free; the largest workspace known is counted, and the upper bound is the whole GPU"
+        )
+        scratch(high, (low, simulated().device.total_nbytes))
     scratch(estimate, (low, high))
+
+
+def _columns(problem: Problem) -> int:
+    """What PyTorch's own kernels unfold one image into; nothing for a product of matrices.
+
+    ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu, NaiveConvolutionTranspose3d.cu.
+    """
+    if problem.is_product:
+        return 0
+    values = problem.x[1] // problem.groups * math.prod(problem.weight[2:]) * math.prod(problem.out[2:])
+    return values * problem.dtype.itemsize
 
 
 def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Problem | None:

@@ -51,6 +51,8 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
 
 def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> Any:
     if state.current.cuda:
+        if not torch.backends.cudnn.enabled:
+            state.assume("recurrent layers are taken to run on cuDNN although torch.backends.cudnn.enabled is off")
         return _cudnn(mode, x, [], hx, params, *rest)
     if mode == "lstm":
         state.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
