@@ -14,7 +14,7 @@ import click
 
 from memlint.base.errors import MemlintError
 from memlint.base.version import __version__
-from memlint.cli import check, clean, comment, diff, report, rules, sweep, validate
+from memlint.cli import check, clean, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
 
 
@@ -48,6 +48,7 @@ def main() -> None:
 
 for _command in (
     check.check,
+    run.run,
     validate.validate,
     sweep.sweep,
     sweep.fit,

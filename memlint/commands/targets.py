@@ -8,17 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.base.exclusion import exclusion
 from memlint.config import Settings, find_settings, override
 from memlint.report.model import Skipped
+from memlint.script.tables import scripts_from_tables
 from memlint.source.files import Unreadable, python_files
 from memlint.source.text import Source
 from memlint.worker.protocol import Request
 from memlint.workloads.declare import FUNCTION
 from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.target import SEPARATOR, parse_target
+
+if TYPE_CHECKING:
+    from memlint.script.spec import Script
 
 _DECORATOR = "memlint.workload"
 _NUM_SHOWN = 5
@@ -67,6 +72,9 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
         return Targets(settings, root, (place,), ())
     target = parse_target(argument, Path.cwd())
     file = target.path
+    scripts = [script for script in _scripts(settings, root, {}) if script.path == str(file)]
+    if scripts and not target.qualname:
+        return of_scripts(scripts, settings, root, (place,))
     request = Request(
         target=argument,
         path=None if file is None else str(file),
@@ -95,11 +103,29 @@ def of_directory(directory: Path, settings: Settings, root: Path) -> Targets:
             declared.setdefault(workload.path, str(directory / Path(workload.path).relative_to(place)))
     request = partial(Request, named=False, root=str(root), settings=settings)
     requests = [request(target=text, path=path) for path, text in sorted(declared.items())]
+    scripts = _scripts(settings, root, lost)
+    requests += [script_request(s, settings, root) for s in scripts if s.path and Path(s.path).is_relative_to(place)]
     if place != root:
         return Targets(settings, root, files, tuple(requests))
+    requests += [script_request(script, settings, root) for script in scripts if not script.path]
     names = dict.fromkeys((table.target, table.qualname) for table in modules)  # several tables may be of one target
     requests += [request(target=t, path=None, module=t.partition(SEPARATOR)[0], qualname=q) for t, q in names]
     return Targets(settings, root, files, tuple(requests), lost=tuple(lost.items()))
+
+
+def of_scripts(scripts: Iterable[Script], settings: Settings, root: Path, files: tuple[Path, ...] = ()) -> Targets:
+    """Targets of scripts of the project at `root`, of which `files` are those that were named."""
+    return Targets(settings, root, files, tuple(script_request(script, settings, root) for script in scripts))
+
+
+def script_request(script: Script, settings: Settings, root: Path) -> Request:
+    """Run a script."""
+    path, module = script.path or None, script.module
+    return Request(target=script.command, path=path, module=module, root=str(root), settings=settings, script=script)
+
+
+def _scripts(settings: Settings, root: Path, lost: dict[str, TargetError]) -> tuple[Script, ...]:
+    return scripts_from_tables(settings.workload, root / "pyproject.toml", lost)
 
 
 def is_excluded(place: Path, root: Path, patterns: tuple[str, ...]) -> bool:
@@ -136,12 +162,12 @@ def _decorates(decorator: ast.expr, source: Source) -> bool:
 def distinct(targets: list[Targets]) -> Iterator[Targets]:
     """The same targets with what an earlier one covers left out."""
     files: set[Path] = set()
-    covered: set[tuple[str | None, str, str]] = set()
+    covered: set[tuple[str | None, str, str, Script | None]] = set()
     for target in targets:
         fresh = tuple(file for file in target.files if file.resolve() not in files)
         files.update(file.resolve() for file in fresh)
-        requests = [r for r in target.requests if (r.path, r.module, r.qualname) not in covered]
-        covered.update((r.path, r.module, r.qualname) for r in requests)
+        requests = [r for r in target.requests if (r.path, r.module, r.qualname, r.script) not in covered]
+        covered.update((r.path, r.module, r.qualname, r.script) for r in requests)
         yield replace(target, files=fresh, requests=tuple(requests))
 
 

@@ -16,7 +16,7 @@ from memlint.base.limits import Outcome
 CategoryName = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
 ]
-PhaseName = Literal["forward", "backward", "optimizer", "other"]
+PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Measure = Literal["requested", "allocated", "reserved", "device"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
@@ -408,6 +408,27 @@ class Budget(Record):
     """Whether exceeding it fails the run."""
 
 
+class Script(Record):
+    """How the run of a training script went."""
+
+    command: str
+    """As it was typed: `train.py --epochs 3`."""
+    steps: NonNegativeInt
+    """Whole steps that were taken."""
+    step_peaks: Several[NonNegativeInt] = []
+    """Highest requested bytes in each step, the evaluation and saving after it included."""
+    step_seconds: Several[float] = []
+    """What each whole step took to simulate."""
+    ending: str
+    """Why the run was over."""
+    not_reached: Several[PhaseName] = []
+    """Phases that may come later in the script and did not come in the run."""
+    evaluations: NonNegativeInt = 0
+    """Calls of a model without gradients."""
+    remembered: NonNegativeInt = 0
+    """How many of these were answered as one before of the same shapes."""
+
+
 class Workload(Record):
     """One Workload and its Estimate, or the error that stood in the way."""
 
@@ -423,7 +444,9 @@ class Workload(Record):
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     origin: str = ""
-    """`target`, `declared`, `config` or `discovered`."""
+    """`target`, `declared`, `config`, `discovered` or `script`."""
+    script: Script | None = None
+    """Of a script that was run."""
     assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
     timeline: Timeline | None = None
@@ -443,6 +466,7 @@ class Workload(Record):
     plan: Plan | None = None
     """Where one was asked for."""
     error: Error | None = None
+    """Why there is no Estimate, or, of a script, why it is of less than was asked for."""
 
     @property
     def file(self) -> str:

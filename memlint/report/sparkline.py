@@ -12,7 +12,15 @@ from memlint.report.text_style import TextStyle
 
 _BLOCKS = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 _ASCII = ".:-=+*%#"
-_COLORS = {"forward": "cyan", "backward": "magenta", "optimizer": "blue", "other": None}
+_COLORS = {
+    "forward": "cyan",
+    "backward": "magenta",
+    "optimizer": "blue",
+    "evaluation": "green",
+    "generation": "green",
+    "saving": "yellow",
+    "other": None,
+}
 _MARGIN = "  "
 
 

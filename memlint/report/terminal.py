@@ -13,6 +13,7 @@ from memlint.report.model import (
     Estimate,
     Finding,
     Report,
+    Script,
     Skipped,
     Verdict,
     Workload,
@@ -49,6 +50,7 @@ _CATEGORY_COLORS = {
     "other": "white",
 }
 _BAR = 24
+_MOST_STEPS = 6
 
 
 def render_text(report: Report, paint: TextStyle) -> str:
@@ -73,6 +75,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     yield _headline(workload, estimate, paint)
     optimizer = workload.optimizer if workload.mode == "train" else ""
     yield paint("  " + step_text(workload.mode, workload.batch, workload.dtype, optimizer), dim=True)
+    if workload.script is not None:
+        yield from _script(workload.script, paint)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
     if paint.verbosity < 0:
@@ -90,6 +94,18 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     for section in sections:
         if lines := list(section):
             yield from ("", *lines)
+
+
+def _script(script: Script, paint: TextStyle) -> Iterator[str]:
+    peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
+    more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
+    text = f"  {script.ending}"
+    if peaks:
+        text += f"; highest by step: {peaks}{more}"
+    yield paint(text, dim=True)
+    if script.not_reached:
+        phases = " and ".join(script.not_reached)
+        yield paint(f"  not reached: {phases}, if they come later; memlint run --whole goes on to the end", dim=True)
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:

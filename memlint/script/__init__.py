@@ -1,1 +1,1 @@
-"""An unmodified training script as a Workload: what it computes is simulated, what it would change is left alone."""
+"""An unmodified training script as a Workload: it is run for a few steps, and declares itself."""

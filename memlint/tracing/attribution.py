@@ -17,7 +17,7 @@ from memlint.tracing.records import Frame, Phase
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
 _ENGINE = "_engine_run_backward"
-_TRACER = "trace_program"
+_TRACERS = ("trace_program", "run_script")
 """Whoever asked for the trace is no part of the program: a rule, for one, may be a file of the user's."""
 
 _graph_task = torch._C._current_graph_task_id
@@ -37,6 +37,8 @@ class Attribution:
         self.modules: list[tuple[int, str]] = []
         """Id and type of the modules being called, outermost first."""
         self.optimizing = False
+        self.section = Phase.FORWARD
+        """The phase of what runs outside of a backward and an optimizer."""
         self._places: dict[int, Place] = {}
         self._visible: dict[CodeType, int] = {}
 
@@ -54,7 +56,7 @@ class Attribution:
         # Kernels that make no node come later, with the same number. In the backward these are the kernels of a
         # recomputation, a hook or a custom function.
         self._places.setdefault(_sequence() - 1, place)
-        return (Phase.BACKWARD if in_backward else Phase.FORWARD), place
+        return (Phase.BACKWARD if in_backward else self.section), place
 
     def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
         visible = self._visible
@@ -80,7 +82,7 @@ def _kind(code: CodeType) -> int:
     if code.co_filename.startswith("<"):
         return _INTERNAL
     path = str(Path(code.co_filename).resolve())
-    if code.co_name == _TRACER and is_memlint(path):
+    if code.co_name in _TRACERS and is_memlint(path):
         return _END
     return _INTERNAL if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path) else _USER
 

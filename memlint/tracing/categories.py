@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,37 +21,50 @@ class Roles:
     def __init__(self) -> None:
         self.categories: dict[int, Category] = {}
         self.names: dict[int, str] = {}
-        self._parameters: list[tuple[str, weakref.ref[Tensor]]] = []
-        """Of the last look: what the program lets go of is not kept alive."""
+        self._parameters: dict[str, list[tuple[str, weakref.ref[Tensor]]]] = {}
+        """Of each model at the last look: what the program lets go of is not kept alive."""
 
     def note_setup(self, program: Any) -> None:
         """After setup: parameters, buffers and inputs."""
         model = getattr(program, "model", None)
         if isinstance(model, torch.nn.Module):
-            parameters = list(model.named_parameters())
-            self._parameters = [(name, weakref.ref(parameter)) for name, parameter in parameters]
-            self._note(parameters, Category.PARAMETER)
-            self._note(model.named_buffers(), Category.BUFFER)
-        self._note(_named_tensors(getattr(program, "inputs", None), ""), Category.INPUT)
+            self.note_model(model)
+        self.note_inputs(getattr(program, "inputs", None))
+
+    def note_model(self, model: torch.nn.Module, prefix: str = "") -> None:
+        """Parameters and buffers of a model, whose names begin with `prefix`; that of each model is its own."""
+        parameters = list(model.named_parameters(prefix=prefix))
+        self._parameters[prefix] = [(name, weakref.ref(parameter)) for name, parameter in parameters]
+        self._note(parameters, Category.PARAMETER)
+        self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
+
+    def note_inputs(self, inputs: Any) -> None:
+        """What a model is called with: tensors in dictionaries and lists."""
+        self._note(_named_tensors(inputs, ""), Category.INPUT)
 
     def note_gradients(self) -> None:
         """Before each step of an optimizer, of which there may be one for every parameter, and at the end of a step."""
-        alive = ((n, parameter()) for n, parameter in self._parameters)
-        grads = ((n, p.grad) for n, p in alive if p is not None and p.grad is not None)
-        self._note(grads, Category.GRADIENT)
+        self._note(((n, p.grad) for n, p in self._alive() if p.grad is not None), Category.GRADIENT)
 
     def note_state(self, program: Any) -> None:
         """At the end of a step: what the optimizer keeps, and gradients that were left."""
         self.note_gradients()
         self.note_setup(program)
-        optimizer = getattr(program, "optimizer", None)
-        if optimizer is None:
-            return
-        model = getattr(program, "model", None)
-        names = {id(p): n for n, p in model.named_parameters()} if isinstance(model, torch.nn.Module) else {}
+        self.note_optimizer(getattr(program, "optimizer", None))
+
+    def note_optimizer(self, optimizer: Any) -> None:
+        """What an optimizer keeps, and parameters that it alone has."""
+        names = {id(parameter): name for name, parameter in self._alive()}
+        for group in getattr(optimizer, "param_groups", ()):
+            self._note((("", parameter) for parameter in group["params"]), Category.PARAMETER)
         for parameter, state in getattr(optimizer, "state", {}).items():
             owner = names.get(id(parameter), "")
             self._note(((f"{key} of {owner}", t) for key, t in _named_tensors(state, "")), Category.OPTIMIZER_STATE)
+
+    def _alive(self) -> Iterator[tuple[str, Tensor]]:
+        """The parameters of all models."""
+        for parameters in self._parameters.values():
+            yield from ((name, tensor) for name, parameter in parameters if (tensor := parameter()) is not None)
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:

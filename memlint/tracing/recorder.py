@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from memlint.cuda.workspaces import Workspaces
 
 Tensor = torch.Tensor
+Function = Callable[..., Any]
+Arguments = tuple[Any, ...]
+Keywords = dict[str, Any]
 
 
 class Program(Protocol):
@@ -81,6 +84,8 @@ class Recorder:
         self.assumptions: dict[Assumption, None] = {}
         self.roles = Roles()
         self.workspaces = workspaces
+        self.modules: dict[tuple[int, str], str] = {}
+        """Paths of modules by id and type."""
 
     # --- while the program runs
 
@@ -114,13 +119,37 @@ class Recorder:
         self.step_nodes.append(len(self.calls))
         self.step_events.append(len(self.ledger.events))
 
+    def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
+        """A module is called while none runs: what `call` gives."""
+        modules = self.attribution.modules
+        modules.append(_identity(module))
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            modules.pop()
+
+    def before_optimizer(
+        self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords
+    ) -> tuple[Arguments, Keywords] | None:
+        """An optimizer begins to step: the arguments that it is called with instead, if any."""
+        self.roles.note_gradients()
+        self.attribution.optimizing = True
+        return None
+
+    def after_optimizer(self, _optimizer: torch.optim.Optimizer, _args: Arguments, _kwargs: Keywords) -> None:
+        """An optimizer has stepped."""
+        self.attribution.optimizing = False
+
+    def note_modules(self, model: object, prefix: str = "") -> None:
+        """Remember what the modules of a model are called; the first name of each counts."""
+        for path, module in model.named_modules(prefix=prefix) if isinstance(model, torch.nn.Module) else ():
+            self.modules.setdefault(_identity(module), path)
+
     # --- afterwards
 
-    def finish(self, program: Program, device: Device) -> Recorded:
+    def finish(self, device: Device) -> Recorded:
         """The records of everything seen."""
-        model = getattr(program, "model", None)
-        modules = list(model.named_modules()) if isinstance(model, torch.nn.Module) else []
-        paths = {_identity(module): path for path, module in modules}
+        paths = self.modules
         frame_at = functools.cache(frame_of)
         nodes: list[Node] = []
         for index, (kernel, phase, (code, line, module), step, event, inputs, outputs) in enumerate(self.calls):
@@ -136,7 +165,7 @@ class Recorder:
             num_steps=self.step + 1,
             step_nodes=tuple(self.step_nodes),
             assumptions=tuple(self.assumptions),
-            modules=tuple((n, type(m).__name__) for n, m in modules),
+            modules=tuple((path, kind) for (_, kind), path in paths.items()),
             torch=torch.__version__.split("+")[0],
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
@@ -217,20 +246,18 @@ def observed(recorder: Recorder) -> Iterator[None]:
     call = torch.nn.Module.__call__
 
     def module_call(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        if not modules:
+            return recorder.outermost_call(call, self, args, kwargs)
         modules.append(_identity(self))
         try:
             return call(self, *args, **kwargs)
         finally:
             modules.pop()
 
-    def before_step(*_: Any) -> None:
-        recorder.roles.note_gradients()
-        recorder.attribution.optimizing = True
-
-    def after_step(*_: Any) -> None:
-        recorder.attribution.optimizing = False
-
-    hooks = [register_optimizer_step_pre_hook(before_step), register_optimizer_step_post_hook(after_step)]
+    hooks = [
+        register_optimizer_step_pre_hook(recorder.before_optimizer),
+        register_optimizer_step_post_hook(recorder.after_optimizer),
+    ]
     running = state.current
     assume, running.assume = running.assume, recorder.assume
     torch.nn.Module.__call__ = module_call  # type: ignore[method-assign]
@@ -277,6 +304,7 @@ def trace_program(
         with observed(recorder):
             program.setup()
             recorder.roles.note_setup(program)
+            recorder.note_modules(getattr(program, "model", None))
             for step in range(num_steps):
                 recorder.begin_step()
                 program.step()
@@ -284,5 +312,6 @@ def trace_program(
                 recorder.roles.note_state(program)
                 if after_step is not None:
                     after_step(step)
+            recorder.note_modules(getattr(program, "model", None))
         ledger.freeze()
-        return recorder.finish(program, device)
+        return recorder.finish(device)

@@ -17,6 +17,10 @@ class Phase(StrEnum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+    EVALUATION = "evaluation"
+    """Outermost calls of a model without gradients, of a script."""
+    GENERATION = "generation"
+    SAVING = "saving"
     OTHER = "other"
 
 

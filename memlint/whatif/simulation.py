@@ -50,15 +50,15 @@ class Simulation:
 
     def __init__(
         self,
-        rebuild: Callable[[], Program],
+        rebuild: Callable[[], Program] | None,
         device: Device,
         settings: AllocatorSettings,
         *,
-        program: Program,
+        program: Program | None,
         trace: Trace,
         estimate: Estimate,
     ) -> None:
-        """`rebuild` makes the program anew; `program`, `trace` and `estimate` are unchanged."""
+        """`rebuild` makes the program anew, if that is possible; `program`, `trace` and `estimate` are unchanged."""
         self.estimate = estimate
         self.step_flops = step_flops(trace)
         self._rebuild = rebuild
@@ -91,6 +91,8 @@ class Simulation:
         """
         changes = tuple(change for change in changes if not change.is_edit)
         if changes not in self._traces:
+            if self._rebuild is None:
+                raise NotApplicableError
             program = self._rebuild()
             self.num_traces += 1
             trace = trace_of_workload(ChangedProgram(program, *changes), self._device, self.settings)

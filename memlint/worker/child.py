@@ -31,6 +31,8 @@ STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
 
 _OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 
+_exit = os._exit
+"""Not what a script that runs here makes of it."""
 _exchange: tuple[Path, int] | None = None
 """The directory of the exchange and the process that may write there, once `main` has begun."""
 
@@ -76,12 +78,22 @@ def run(
     watch.paused = False
     sys.dont_write_bytecode = not bytecode
     ready()
-    reply = _reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, watch)
+    _answer(_reply((directory / REQUEST).read_text(encoding="utf-8"), analyse, watch))
+
+
+def answer_now(result: Result) -> NoReturn:
+    """Answer with `result` and end the process, from wherever this is called."""
+    from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
+
+    _answer(Reply(result=result))
+
+
+def _answer(reply: Reply) -> NoReturn:
     _write(REPLY, reply)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and not stream.closed:
             stream.flush()
-    os._exit(0)  # threads and exit handlers of user code could hold the process up for ever
+    _exit(0)  # threads and exit handlers of user code could hold the process up for ever
 
 
 def _write(name: str, message: BaseModel) -> None:
@@ -145,6 +157,11 @@ def _failure(error: BaseException) -> Failure:
 def _enter_project(request: Request) -> None:
     """Arguments and import path as for a script of the project: its own directory first, then the project's."""
     root = Path(request.root)
+    script = request.script
+    if script is not None:  # as Python itself starts one
+        sys.argv = [script.path or script.module, *script.arguments]
+        sys.path.insert(0, str(Path(script.path).parent) if script.path else str(Path.cwd()))
+        return
     own = [Path(request.path).parent] if request.path else []
     places = [str(place) for place in (*own, root, root / "src") if place.is_dir()]
     sys.argv = [request.path or request.module]

@@ -13,6 +13,7 @@ from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
 from memlint.report.model import RunFinding, Skipped, Workload
+from memlint.script.spec import Script
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
@@ -56,6 +57,8 @@ class Request(Extent):
     """Absolute path of the project: the directory of its configuration; targets in `settings.workload` start here."""
     settings: Settings
     """Configuration with the command line's options on top."""
+    script: Script | None = None
+    """Run this instead."""
     detail: dict[str, JsonValue] = {}
     """What other functions than `analyse` are asked for; each says what it holds."""
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from memlint.worker.child import REQUEST, STACK, STDERR, STDOUT
+from memlint.script.spec import END_SIGNAL
+from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import Limit, interrupted, read_answer, stopped
 from memlint.worker.dependencies import child_environment
 from memlint.worker.process_tree import Child, ProcessTree
@@ -22,6 +23,7 @@ from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 from memlint.worker.signals import terminations_raise
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
+_END_PATIENCE = 10.0  # seconds for a script to say what was seen so far
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 
@@ -99,7 +101,12 @@ def supervise(
         try:
             broken = _watch(child, tree, exchange, limits, on_wait)
         except KeyboardInterrupt as error:
-            raise Interrupted(interrupted(time.monotonic() - begin, exchange)) from error
+            seconds = time.monotonic() - begin
+            if request.script is not None and _answers_now(child, exchange):
+                raise Interrupted(read_answer(exchange, child.wait(), limits)) from error
+            raise Interrupted(interrupted(seconds, exchange)) from error
+        if broken == "seconds" and request.script is not None and _answers_now(child, exchange):
+            broken = None
         if broken is None:
             return read_answer(exchange, child.wait(), limits)
         if broken == "seconds":
@@ -127,6 +134,14 @@ def _watch(
             return "nbytes"
         if sum((exchange / file).stat().st_size for file in (STDOUT, STDERR)) > limits.output_nbytes:
             return "output_nbytes"
+
+
+def _answers_now(child: Child, exchange: Path) -> bool:
+    """Ask a script to answer with what was seen so far, and whether it did."""
+    child.send_signal(END_SIGNAL)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(_END_PATIENCE)
+    return (exchange / REPLY).exists()
 
 
 def _ask_for_stack(child: Child, exchange: Path) -> None:

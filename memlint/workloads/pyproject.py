@@ -24,6 +24,9 @@ KEYS = (
 )
 """Keys of a table, in the order they are written."""
 
+SCRIPT_KEYS = frozenset(("script", "module"))
+"""One of them makes a table one of a script, which `memlint.script.tables` reads."""
+
 _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
 
 
@@ -53,6 +56,8 @@ def workloads_from_tables(
         )
     workloads = []
     for number, table in enumerate(tables, start=1):
+        if not SCRIPT_KEYS.isdisjoint(table):
+            continue
         where = f"{pyproject}: workload {table.get('name', number)}"
         try:
             workloads.append(workload_from_table(table, pyproject.parent, where, origin="config"))

@@ -20,6 +20,8 @@ SEQUENCE = "seq"
 CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
 
+DEFAULT_GPU = "a100-80gb"
+
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
     *("uint8", "bool", CONSTANT),
@@ -27,7 +29,7 @@ DTYPES = (
 
 Mode = Literal["train", "inference"]
 Precision = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
-Origin = Literal["target", "declared", "config", "discovered"]
+Origin = Literal["target", "declared", "config", "discovered", "script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Workload:
     dtype: Precision = "float32"
     optimizer: str = "adamw"
     """A name, `file.py::callable` taking the parameters, or `none`."""
-    gpu: str = "a100-80gb"
+    gpu: str = DEFAULT_GPU
     inputs: tuple[InputSpec, ...] | None = None
     """None: the target gives them, or else they are inferred."""
     loss: str | None = None

@@ -12,6 +12,7 @@ from memlint.accelerator import lazy_imports
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.memory.estimate import Estimate, estimate
+from memlint.memory.retention import LongRun
 from memlint.memory.timeline import Timeline
 from memlint.tracing.records import Assumption, Trace
 from memlint.tracing.workload_errors import trace_of_workload
@@ -23,7 +24,8 @@ from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
 
 if TYPE_CHECKING:
-    from memlint.memory.retention import Holder, LongRun
+    from memlint.memory.retention import Holder
+    from memlint.script.run import ScriptRun
     from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
 
@@ -38,8 +40,9 @@ class Analysis:
     timeline: Timeline
     estimate: Estimate
     budget: int | None
-    program: Program
-    rebuild: Callable[[], Program]
+    program: Program | None
+    """None for a script, which runs once."""
+    rebuild: Callable[[], Program] | None
     simulation: Simulation
     thorough: bool = False
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
@@ -65,6 +68,21 @@ class Analysis:
         simulation = Simulation(rebuild, device, settings, program=program, trace=trace, estimate=peak)
         return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
 
+    @classmethod
+    def of_script(cls, run: ScriptRun, workload: Workload, budget: int | None = None) -> Analysis:
+        """What was seen of a script, which declares `workload`."""
+        device, settings = device_named(workload.gpu), AllocatorSettings.parse(workload.allocator)
+        timeline = Timeline.of(run.trace)
+        peak = estimate(timeline, device, run.trace.nodes, settings)
+        simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak)
+        return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation)
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """Those of the program and of its Trace."""
+        of_program = self.program.assumptions if self.program is not None else ()
+        return tuple(dict.fromkeys((*of_program, *self.trace.assumptions)))
+
     def retrace(self, change: Change) -> Estimate | None:
         """Estimate of the changed program; None where the change does not apply to it."""
         answer = self.simulation.what_if(change)
@@ -75,7 +93,7 @@ class Analysis:
         return self.simulation.what_if(*changes)
 
     def holders(self, buffer_ids: Collection[int]) -> Mapping[int, Holder]:
-        """Which variables hold these Buffers at the peak."""
+        """Which variables hold these Buffers at the peak; nobody knows of a script."""
         ids = frozenset(buffer_ids)
         if ids not in self._holders:
             self._holders[ids] = self.holders_after((), self.estimate.peak_event, ids)
@@ -85,11 +103,15 @@ class Analysis:
         self, changes: tuple[Change, ...], event: int, buffer_ids: Collection[int]
     ) -> Mapping[int, Holder]:
         """Which variables of the changed program hold these Buffers at an event of its Trace."""
+        if self.rebuild is None:
+            return {}
         traced = [change for change in changes if not change.is_edit]
         program = ChangedProgram(self.rebuild(), *traced) if traced else self.rebuild()
         return find_holders(program, self.device, event, buffer_ids, self.simulation.settings)
 
     @functools.cached_property
     def long_run(self) -> LongRun:
-        """Four steps in a row, and the variables that keep what these leave behind."""
+        """Four steps in a row, and the variables that keep what these leave behind; of a script what was seen."""
+        if self.rebuild is None:
+            return LongRun(self.timeline, {})
         return run_longer(self.rebuild(), self.device, self.simulation.settings)

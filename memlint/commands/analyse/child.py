@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -25,6 +26,9 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
+
+if TYPE_CHECKING:
+    from memlint.report.model import RunFinding
 
 OVER_BUDGET = "MEM010"
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")
@@ -46,20 +50,12 @@ def analyse(request: Request) -> Result:
             failure = error_of(error, user_lines(error))
             workloads.append(report.Workload(**identity(workload, budget), error=failure))
             continue
-        lenient = budget is not None and budget.level == "warning"
-        position = len(workloads)
-        findings += [finding_of(each, workload.name, position) for each in _findings(analysis, rules, lenient)]
-        record = described(analysis, budget)  # with what the rules have simulated
-        added = {
-            "plan": plan(analysis, dynamics=request.allow_dynamics) if request.plan else None,
-            "timeline": timeline_of(analysis.timeline, analysis.trace.nodes) if request.timeline else None,
-            "graph": graph_of(analysis.trace, node_flops) if request.graph else None,
-        }
-        workloads.append(record.model_copy(update=added))
-        trace = analysis.trace
-        for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
-            traced_lines[frame.path].add(frame.line)
-        if request.init:
+        parts = described_with_findings(analysis, rules, request, position=len(workloads))
+        workloads.append(parts.workload)
+        findings += parts.findings
+        for path, lines in parts.lines.items():
+            traced_lines[path] |= lines
+        if request.init and analysis.program is not None:
             declarations.append(render_declaration(analysis.workload, analysis.program.assumptions, root))
     return Result(
         torch=torch.__version__,
@@ -87,6 +83,35 @@ def find_requested(request: Request) -> Found:
     found = find_workloads(target, root, configured, overrides)
     workloads = tuple(each for each in found.workloads if request.named or each.origin != "discovered")
     return found._replace(workloads=workloads)
+
+
+class Described(NamedTuple):
+    """One Workload, what rules found in it, and by file the lines that they saw at work."""
+
+    workload: report.Workload
+    findings: list[RunFinding]
+    lines: dict[str, set[int]]
+
+
+def described_with_findings(
+    analysis: Analysis, rules: tuple[Rule, ...], request: Request, *, position: int = 0
+) -> Described:
+    """What `request` asks of a Workload, which stands at `position` in the Result."""
+    name = analysis.workload.name
+    budget = request.settings.budget_of(name)
+    lenient = budget is not None and budget.level == "warning"
+    findings = [finding_of(each, name, position) for each in _findings(analysis, rules, lenient)]
+    record = described(analysis, budget)  # with what the rules have simulated
+    trace = analysis.trace
+    added = {
+        "plan": plan(analysis, dynamics=request.allow_dynamics) if request.plan else None,
+        "timeline": timeline_of(analysis.timeline, trace.nodes) if request.timeline else None,
+        "graph": graph_of(trace, node_flops) if request.graph else None,
+    }
+    lines: defaultdict[str, set[int]] = defaultdict(set)
+    for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
+        lines[frame.path].add(frame.line)
+    return Described(record.model_copy(update=added), findings, lines)
 
 
 def _findings(analysis: Analysis, rules: tuple[Rule, ...], lenient: bool) -> Iterator[Finding]:

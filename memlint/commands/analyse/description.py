@@ -37,10 +37,9 @@ def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
 
 def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
     """The Workload with its Estimate, its assumptions and whether it fits."""
-    assumptions = dict.fromkeys((*analysis.program.assumptions, *analysis.trace.assumptions))
     return report.Workload(
         **identity(analysis.workload, budget),
-        assumptions=[report.Assumption(text=each.text, **place_of(each.frame)) for each in assumptions],
+        assumptions=[report.Assumption(text=each.text, **place_of(each.frame)) for each in analysis.assumptions],
         estimate=_estimate(analysis),
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),

@@ -21,6 +21,7 @@ _INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.commands.sweep.child:around"
+_SCRIPT = "memlint.commands.run.child:analyse"
 _AROUND = {"detail": {"around": True}, **Extent().model_dump()}
 
 
@@ -71,7 +72,7 @@ def answers_of_workers(
     if not options.execute and requests:
         skipped.append(Skipped(reason="no model was built, because of --no-exec"))
     elif options.execute and not executed:
-        by_name = [r for r, _ in requests if r.qualname or not (r.path or "").endswith(".py")]
+        by_name = [r for r, _ in requests if r.qualname or r.script or not (r.path or "").endswith(".py")]
         error = TargetError("PyTorch is not installed, so no model can be built", _INSTALL)
         workloads += [failure(request.target, error) for request in by_name]
         if len(requests) > len(by_name):
@@ -80,7 +81,11 @@ def answers_of_workers(
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
     extent = options.model_dump(include=set(Extent.model_fields))
     own = [request.model_copy(update=extent) for request, _ in requests]
-    around = [request.model_copy(update=_AROUND) for request in own if options.sweep and request.settings.sweep]
+    around = [
+        request.model_copy(update=_AROUND)
+        for request in own
+        if options.sweep and request.settings.sweep and request.script is None
+    ]
     all_answers = _answers([*own, *around], on_wait, cache=options.cache)
     answers = all_answers[: len(own)]
     sweeps = _sweeps(around, all_answers[len(own) :])
@@ -101,7 +106,7 @@ def answers_of_workers(
         findings += rules.unignored(unsuppressed(here))
         for workload in result.workloads:
             sweep = {"sweep": sweeps.get((request.target, workload.name), [])}
-            workloads.append(workload.model_copy(update=sweep) if workload.error is None else workload)
+            workloads.append(_with_output(workload.model_copy(update=sweep), answer))
         for path, lines in result.traced_lines.items():
             traced_lines[path].update(lines)
         declarations += result.declarations
@@ -123,6 +128,14 @@ def answers_of_workers(
     )
 
 
+def _with_output(workload: Workload, answer: Answer) -> Workload:
+    """With an error, the last line that a script wrote beside it: there argparse says what is wrong."""
+    last = answer.stderr.rstrip().rpartition("\n")[2]
+    if workload.script is None or workload.error is None or not last or last in workload.error.message:
+        return workload
+    return workload.model_copy(update={"error": workload.error.model_copy(update={"hint": f"It wrote: {last}"})})
+
+
 def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:
     """The Answer to each request: those that are kept, and those of workers, several of which may run at a time."""
     answers = {n: answer_cache.read(request) if cache else None for n, request in enumerate(requests)}
@@ -130,12 +143,20 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     if missing:
         from memlint.worker.parallel import answers_to  # noqa: PLC0415
 
-        tasks = [Task(requests[n], _limits(requests[n]), _SWEEP if requests[n].detail else ANALYSE) for n in missing]
-        for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
-            answers[missing[place]] = answer
-            if cache:
-                answer_cache.write(requests[missing[place]], answer)
+        tasks = [Task(requests[n], _limits(requests[n]), _function(requests[n])) for n in missing]
+        try:
+            for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
+                answers[missing[place]] = answer
+                if cache:
+                    answer_cache.write(requests[missing[place]], answer)
+        except KeyboardInterrupt:  # scripts say what was seen until then
+            if any(answer is None or answer.result is None for answer in answers.values()):
+                raise
     return [answer for answer in answers.values() if answer is not None]
+
+
+def _function(request: Request) -> str:
+    return _SCRIPT if request.script is not None else _SWEEP if request.detail else ANALYSE
 
 
 def _limits(request: Request) -> Limits:

@@ -13,13 +13,14 @@ from memlint.base.version import __version__
 from memlint.commands.check.answers import Output, answers_of_workers
 from memlint.commands.check.settled import settle
 from memlint.commands.check.source_findings import ChosenRules, choose_rules, source_findings
-from memlint.commands.check.targets import CheckOptions, check_targets
+from memlint.commands.check.targets import CheckOptions, CheckTargets, check_targets
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import Applicability
 from memlint.report.model import CodeCount, Finding, Report, Settings
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
+    from memlint.lint.baseline import Baseline
     from memlint.lint.fixes import Fixed
 
 
@@ -52,10 +53,20 @@ def check(
     """
     baseline = None
     if options.baseline is not None:
-        from memlint.lint.baseline import Baseline  # noqa: PLC0415
+        from memlint.lint import baseline as known  # noqa: PLC0415
 
-        baseline = Baseline.read(options.baseline)
-    resolved = check_targets(arguments, settings, options)
+        baseline = known.Baseline.read(options.baseline)
+    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait, baseline)
+
+
+def check_resolved(
+    resolved: CheckTargets,
+    arguments: Sequence[str],
+    options: CheckOptions,
+    on_wait: Callable[[str, float], None],
+    baseline: Baseline | None = None,
+) -> Checked:
+    """As `check`, of targets that are known already."""
     chosen = choose_rules(resolved.targets, execute=options.execute)
     for target in resolved.targets:
         device_named(target.settings.gpu or "cpu")

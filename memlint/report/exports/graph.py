@@ -20,7 +20,14 @@ from memlint.report.exports.lifetimes import lacking
 from memlint.report.model import Graph, Workload
 from memlint.report.phrases import place_text, spaced, tensor_text
 
-_COLORS = {"forward": "#cfe3f7", "backward": "#f9dcc4", "optimizer": "#d3ecd0", "other": "#eeeeee"}
+_COLORS = {
+    "forward": "#cfe3f7",
+    "backward": "#f9dcc4",
+    "optimizer": "#d3ecd0",
+    **dict.fromkeys(("evaluation", "generation"), "#d9f0ee"),
+    "saving": "#e8dff5",
+    "other": "#eeeeee",
+}
 
 
 def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:

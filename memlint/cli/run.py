@@ -1,0 +1,94 @@
+"""`memlint run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from memlint.base.errors import UsageError
+from memlint.cli.options import CODES, FILE, registry_here
+from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
+from memlint.report.formats import FORMATS, WITH_ERRORS, render
+
+_SCRIPT = ("steps", "whole", "batches", "ranks", "fake_data", "keep_writes", "repeat")
+"""Parameters that go into the Script; those beside them that have no name below go into Settings."""
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, run as `python -m` does.")
+@click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Optimizer steps to take.")
+@click.option("--whole", is_flag=True, help="Run to the end, evaluation and saving included, on a few batches each.")
+@click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="With --whole: of a loader.")
+@click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As the first of N ranks of torchrun.")
+@click.option("--fake-data", is_flag=True, help="Make up data that is not there.")
+@click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
+@click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
+@click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
+@click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
+@click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma.")
+@click.option("--extend-select", **CODES, help="Rules to run beside those configured.")
+@click.option("--ignore", **CODES, help="Rules to leave out.")
+@click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
+@click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report.")
+@click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report.")
+@click.option("-o", "--output-file", type=FILE, help="Write the report there.")
+@click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
+@click.option(
+    "--time-limit", "timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For the script."
+)
+@click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
+@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
+@click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    script: str,
+    arguments: tuple[str, ...],
+    is_module: bool,
+    output_format: str,
+    output_file: Path | None,
+    exit_zero: bool,
+    color: str,
+    quiet: bool,
+    verbose: bool,
+    timeline: bool,
+    graph: bool,
+    **options: Any,
+) -> None:
+    """Estimate the memory of a training script by running it, unmodified, on a simulated GPU.
+
+    `python train.py --lr 3e-4` and `torchrun train.py --lr 3e-4` become `memlint run train.py --lr 3e-4`. It runs until
+    a few optimizer steps were taken, in a child process; files that it writes go into a scratch folder.
+
+    Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 the script failed or did not get so far.
+    """
+    from memlint.commands.check.command import exit_status  # noqa: PLC0415
+    from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
+    from memlint.commands.run import command  # noqa: PLC0415
+    from memlint.report.terminal import render_text  # noqa: PLC0415
+    from memlint.script.spec import Script  # noqa: PLC0415
+
+    if (timeline or graph) and output_format != "json":
+        option = "--timeline" if timeline else "--graph"
+        raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
+    fields = {name: options.pop(name) for name in _SCRIPT}
+    path, module = ("", script) if is_module else (script, "")
+    asked = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
+    check_options = CheckOptions(timeline=timeline, graph=graph, cache=False)
+    with progress("running") as show:
+        checked = command.run(asked, options, check_options, show)
+    report = checked.report
+    if verbose and output_format != "github":  # where what the script wrote would be obeyed
+        print_outputs(checked.outputs)
+    if output_format != "text":
+        write(render(report, output_format, lambda: registry_here(no_exec=False).rules), output_file, color=False)
+    else:
+        style = text_style_of(color, output_file, verbosity=verbose - quiet)
+        write(render_text(report, style), output_file, color=style.color)
+    if output_file is not None or output_format not in WITH_ERRORS:
+        print_errors(report)
+    status = exit_status(report)
+    click.get_current_context().exit(0 if status == 1 and exit_zero else status)

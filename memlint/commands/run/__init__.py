@@ -1,0 +1,1 @@
+"""`memlint run`: from a script and its arguments to a Report."""

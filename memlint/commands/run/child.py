@@ -1,0 +1,120 @@
+"""What the child process of `memlint run` does: it runs the script, and answers from wherever that is over."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import torch
+
+from memlint.accelerator import lazy_imports
+from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.child import described_with_findings
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import device_named
+from memlint.lint.registry import project_rules
+from memlint.memory.timeline import live
+from memlint.report import model as report
+from memlint.script.processes import set_variables
+from memlint.script.run import ScriptRun, run_script
+from memlint.tracing.records import Category, Phase
+from memlint.worker.child import answer_now
+from memlint.worker.protocol import Request, Result
+from memlint.workloads import torchvision_schemas
+from memlint.workloads.spec import DEFAULT_GPU, Workload
+
+if TYPE_CHECKING:
+    from memlint.script.spec import Script
+
+_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
+
+
+def analyse(request: Request) -> NoReturn:
+    """Run the script of `request`, and answer with the Workload that it is."""
+    script = request.script
+    assert script is not None
+    torchvision_schemas.install()
+    lazy_imports.run_eagerly()
+    set_variables(script)
+    settings = request.settings
+    rules = project_rules(settings, Path(request.root)).chosen(settings)
+    gpu = settings.gpu or script.gpu or DEFAULT_GPU
+
+    def answer(run: ScriptRun) -> NoReturn:
+        workload = _workload(run, request, gpu)
+        budget = settings.budget_of(workload.name)
+        analysis = Analysis.of_script(run, workload, budget.max if budget else None)
+        parts = described_with_findings(analysis, rules, request)
+        fields: dict[str, object] = {"optimizer": run.optimizer or None, "script": _record(run, analysis)}
+        fields["error"] = _error(run)
+        if not run.trace.events:
+            fields |= {"estimate": None, "verdict": None, "budget": None}
+        answer_now(
+            Result(
+                torch=torch.__version__,
+                workloads=[parts.workload.model_copy(update=fields)],
+                findings=parts.findings,
+                traced_lines={path: sorted(lines) for path, lines in parts.lines.items()},
+            )
+        )
+
+    run_script(script, device_named(gpu), AllocatorSettings.parse(_allocator(script)), answer)
+
+
+def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
+    """The Workload that the script has declared by what it did."""
+    script = run.script
+    return Workload(
+        name=script.name,
+        target=request.target,
+        path=script.path,
+        mode="train" if run.num_steps or run.optimizer else "inference",
+        batch=run.batch or 1,
+        dtype=run.precision or "float32",  # type: ignore[arg-type]  # other dtypes of parameters are not told apart
+        optimizer=run.optimizer.lower() or "none",
+        gpu=gpu,
+        allocator=_allocator(script),
+        origin="script",
+    )
+
+
+def _allocator(script: Script) -> str:
+    """The settings of the allocator; a script may set the variable itself before it first uses the GPU."""
+    return script.allocator or next(filter(None, map(os.environ.get, _ALLOCATOR_VARIABLES)), "")
+
+
+def _record(run: ScriptRun, analysis: Analysis) -> report.Script:
+    """What the Report says of the run itself."""
+    seen = {node.phase for node in run.trace.nodes}
+    by_step: dict[int, int] = {}
+    nodes = run.trace.nodes
+    for index, nbytes in zip(analysis.timeline.event_nodes, live(analysis.timeline), strict=True):
+        step = nodes[index].step if index >= 0 else -1
+        by_step[step] = max(by_step.get(step, 0), nbytes)
+    return report.Script(
+        command=run.script.command,
+        steps=run.num_steps,
+        step_peaks=[by_step[step] for step in sorted(by_step) if step >= 0],
+        step_seconds=[round(seconds, 3) for seconds in run.seconds],
+        ending=run.ending.reason,
+        not_reached=[] if run.script.whole else [phase.value for phase in _AFTER_TRAINING if phase not in seen],
+        evaluations=run.num_evaluations,
+        remembered=run.num_remembered,
+    )
+
+
+def _error(run: ScriptRun) -> report.Error | None:
+    """Why it is less than what was asked for."""
+    ending, parameters = run.ending, any(b.category is Category.PARAMETER for b in run.trace.buffers)
+    if ending.is_failure:
+        begun = f"after {run.num_steps} whole steps" if run.num_steps else "before its first whole step"
+        return report.Error(kind="workload", message=f"{ending.reason}, {begun}", traceback=list(ending.traceback))
+    if not parameters:
+        return report.Error(
+            kind="workload",
+            message=f"{ending.reason}, and no model was called on the GPU",
+            hint="Give the arguments that make it train there: memlint run train.py --device cuda.",
+        )
+    return None

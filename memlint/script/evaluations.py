@@ -1,0 +1,103 @@
+"""Evaluation loops call one model on many batches of one shape: from the third on, their answer is that of the second.
+
+A call that leaves more behind than its outputs, or writes into what was there before, is one of a stateful model and
+is always run. So is one whose outputs are not all new tensors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from memlint.accelerator.device import entry_of, is_virtual
+
+if TYPE_CHECKING:
+    from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
+
+_PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device)
+
+
+class _Made(NamedTuple):
+    """An output that a call has made, as what is needed to make another one."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Evaluations:
+    """The evaluation calls of a script."""
+
+    def __init__(self, recorder: Recorder, *, repeat: bool) -> None:
+        self.num_calls = 0
+        self.num_remembered = 0
+        """Calls that were answered from memory."""
+        self._recorder = recorder
+        self._repeat = repeat
+        self._seen: dict[object, int] = {}
+        self._answers: dict[object, tuple[list[Any], Any]] = {}
+        self._first_new: int | None = None
+        """While a call is watched: the first number of a Buffer that it makes."""
+        self._wrote_before = False
+
+    def note_write(self, written: list[torch.Tensor]) -> None:
+        """A kernel has written these tensors."""
+        if self._first_new is not None and not self._wrote_before:
+            self._wrote_before = any(
+                is_virtual(t) and t.layout is torch.strided and entry_of(t).number < self._first_new for t in written
+            )
+
+    def answer(
+        self, outermost_call: Function, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords
+    ) -> Any:
+        """What the call gives, run or remembered."""
+        key = None if self._repeat else _key(module, args, kwargs)
+        if key is None:
+            return outermost_call(call, module, args, kwargs)
+        if key in self._answers:
+            self.num_remembered += 1
+            leaves, spec = self._answers[key]
+            with torch.no_grad():
+                made = [
+                    torch.empty(each.shape, dtype=each.dtype, device="cuda") if isinstance(each, _Made) else each
+                    for each in leaves
+                ]
+            return tree_unflatten(made, spec)
+        ledger = self._recorder.ledger
+        self._first_new, self._wrote_before = len(ledger.births), False
+        position = len(ledger.events)
+        try:
+            output = outermost_call(call, module, args, kwargs)
+        finally:
+            first_new, self._first_new = self._first_new, None
+        self._seen[key] = self._seen.get(key, 0) + 1
+        if self._seen[key] == 2 and not self._wrote_before:
+            leaves, spec = tree_flatten(output)
+            left = {event for event in ledger.events[position:] if event >= 0}
+            left -= {~event for event in ledger.events[position:] if event < 0}
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            if all(isinstance(leaf, (*_PLAIN, torch.Tensor)) for leaf in leaves) and all(
+                is_virtual(t) and t.layout is torch.strided and entry_of(t).number >= first_new for t in tensors
+            ):
+                kept = left - self._recorder.workspaces.numbers - {entry_of(t).number for t in tensors}
+                if not kept:
+                    answer = [_Made(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves]
+                    self._answers[key] = (answer, spec)
+        return output
+
+
+def _key(module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> object:
+    """What tells calls apart; None if something in their arguments cannot be compared."""
+    leaves, spec = tree_flatten((args, kwargs))
+    described: list[object] = []
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            described.append((tuple(leaf.shape), leaf.stride() if leaf.layout is torch.strided else None, leaf.dtype))
+            described.append(leaf.device)
+        elif isinstance(leaf, _PLAIN):
+            described.append(leaf)
+        else:
+            return None
+    autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+    return id(module), module.training, autocast, str(spec), tuple(described)

@@ -1,0 +1,223 @@
+"""Finds out by itself what a script's models, steps and evaluations are, while it records them.
+
+A step ends when the optimizer that steps first of all has stepped, so accumulation is one step. Without an optimizer
+it ends when parameters were written after a backward and a model is called again.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from memlint.accelerator.device import entry_of, is_virtual
+from memlint.script.evaluations import Evaluations
+from memlint.script.spec import Ending, Script
+from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
+from memlint.tracing.records import Category, Phase
+
+if TYPE_CHECKING:
+    from memlint.accelerator.kernel import Kernel
+    from memlint.accelerator.ledger import Ledger
+    from memlint.cuda.workspaces import Workspaces
+
+_NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
+"""Variables of libraries that say nothing about a model."""
+_MOST_STEPS_MORE = 10
+"""How often as many steps as asked for are waited for optimizers that were made and have not stepped yet."""
+_COLLECTED_EVERY = 16
+"""Evaluation calls between two searches for reference cycles."""
+_in_backward = torch._C._current_graph_task_id
+
+
+class ScriptRecorder(Recorder):
+    """A Recorder of a script; it calls `end` in the middle of it when enough was seen."""
+
+    def __init__(
+        self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], NoReturn]
+    ) -> None:
+        super().__init__(ledger, workspaces)
+        self.script = script
+        self.end = end
+        self.num_steps = 0
+        """Whole steps that were taken."""
+        self.seconds: list[float] = []
+        """Of each whole step."""
+        self.batch: int | None = None
+        """Leading size of the first input of the first training call."""
+        self.precision = ""
+        """Of that call, as a Workload's dtype."""
+        self.optimizer = ""
+        """Class of the optimizer that leads."""
+        self.made: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Optimizers that exist, whether they step or not."""
+        self.evaluations = Evaluations(self, repeat=script.repeat)
+        self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
+        self._leader: int | None = None
+        self._stepped: set[int] = set()
+        """Optimizers other than the leader that have stepped since it did."""
+        self._followers: set[int] = set()
+        """Those that did so after an earlier step of the leader."""
+        self._began = 0.0
+        self._is_between = True
+        """Whether a step is over and the next has not begun."""
+        self._had_backward = False
+        self._was_written = False
+        self._is_full = False
+
+    # --- kernels
+
+    def started(self, kernel: Kernel) -> None:
+        """A kernel begins."""
+        super().started(kernel)
+        phase = self.calls[-1][1]
+        if phase is Phase.BACKWARD:
+            self._had_backward = True
+        elif self.step == 0 and not self.precision.endswith("amp") and torch.is_autocast_enabled("cuda"):
+            self.precision = "bf16-amp" if torch.get_autocast_dtype("cuda") is torch.bfloat16 else "fp16-amp"
+
+    def finished(self, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> None:
+        """The kernel begun last ends."""
+        kernel = self.calls[self.open_calls[-1]][0]
+        super().finished(inputs, outputs)
+        if kernel.written and outputs:
+            self.evaluations.note_write(outputs)
+            if self._had_backward and self._leader is None and not self._was_written:
+                self._note_update(outputs)
+
+    def _note_update(self, written: list[torch.Tensor]) -> None:
+        """Take parameters that are written after a backward, outside of it, for a step that is made by hand."""
+        if _in_backward() != -1:
+            return
+        categories = self.roles.categories
+        self.roles.note_gradients()
+        self._was_written = any(
+            is_virtual(t) and t.layout is torch.strided and categories.get(entry_of(t).number) is Category.PARAMETER
+            for t in written
+        )
+
+    # --- models
+
+    def outermost_call(self, call: Function, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> Any:
+        """A module is called while none runs: a part of a step, or an evaluation."""
+        if _in_backward() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
+            return super().outermost_call(call, module, args, kwargs)
+        if self._was_written and self._leader is None:
+            self._step_over()
+        has_gradients = any(parameter.requires_grad for parameter in module.parameters())
+        self._meet(module)
+        if torch.is_grad_enabled():
+            if has_gradients:
+                self._begin(module, args, kwargs)
+            self._enter(Phase.FORWARD)
+        elif has_gradients or self.step < 0:
+            self._enter(Phase.EVALUATION)
+        if self.attribution.section is not Phase.EVALUATION or torch.is_grad_enabled():
+            return super().outermost_call(call, module, args, kwargs)
+        self.evaluations.num_calls += 1
+        if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
+            gc.collect()
+        return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+
+    def _enter(self, phase: Phase) -> None:
+        if self.attribution.section not in (Phase.GENERATION, Phase.SAVING):
+            self.attribution.section = phase
+
+    def _begin(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> None:
+        """Begin a step with the first training call in it."""
+        inputs = [
+            leaf
+            for leaf in tree_leaves((args, kwargs))
+            if is_virtual(leaf) and leaf.layout is torch.strided and not leaf.requires_grad and not entry_of(leaf).host
+        ]
+        self.roles.note_inputs(inputs)
+        if self._is_between:
+            self._is_between = False
+            self._began = time.perf_counter()
+            self.begin_step()
+        if not self.precision:
+            parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
+            self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
+            self.batch = next((t.shape[0] for t in inputs if t.dim()), None)
+
+    def _meet(self, module: torch.nn.Module) -> None:
+        """Remember the names of a model that is called for the first time, and of what is in it."""
+        if any(root() is module for root in self._roots.values()):
+            return
+        name = _variable_name(module)
+        while name in self._roots:
+            name += "_"
+        self._roots[name] = weakref.ref(module)
+        self.note_modules(module, name)
+        self.roles.note_model(module, name)
+
+    # --- optimizers
+
+    def before_optimizer(
+        self, optimizer: torch.optim.Optimizer, args: Arguments, kwargs: Keywords
+    ) -> tuple[Arguments, Keywords] | None:
+        """An optimizer begins to step; forward and backward may be inside, in a closure."""
+        if self._is_full and id(optimizer) == self._leader:
+            self._end()
+        super().before_optimizer(optimizer, args, kwargs)
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not callable(closure):
+            return None
+
+        def inner(*inner_args: Any, **inner_kwargs: Any) -> Any:
+            self.attribution.optimizing = False
+            try:
+                return closure(*inner_args, **inner_kwargs)
+            finally:
+                super(ScriptRecorder, self).before_optimizer(optimizer, args, kwargs)
+
+        return ((args[0], inner, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": inner})
+
+    def after_optimizer(self, optimizer: torch.optim.Optimizer, args: Arguments, kwargs: Keywords) -> None:
+        """An optimizer has stepped."""
+        super().after_optimizer(optimizer, args, kwargs)
+        self.roles.note_optimizer(optimizer)
+        number = id(optimizer)
+        if self._leader is None:
+            self._leader, self.optimizer = number, type(optimizer).__name__
+        if number != self._leader:
+            self._stepped.add(number)
+            if self._is_full and self._followers <= self._stepped:
+                self._end()
+            return
+        self._followers |= self._stepped
+        self._stepped = set()
+        self._step_over()
+
+    def _step_over(self) -> None:
+        self.num_steps += 1
+        self.seconds.append(time.perf_counter() - self._began)
+        self._is_between, self._had_backward, self._was_written = True, False, False
+        if self.num_steps >= self.script.steps and not self.script.whole:
+            waits = len(self.made) > 1 + len(self._followers) and self.num_steps < _MOST_STEPS_MORE * self.script.steps
+            self._is_full = not waits
+            if self._is_full and not self._followers:
+                self._end()
+        gc.collect()
+
+    def _end(self) -> NoReturn:
+        self.end(Ending(f"{self.num_steps} {'step was' if self.num_steps == 1 else 'steps were'} taken"))
+
+
+def _variable_name(module: torch.nn.Module) -> str:
+    """What the closest caller calls a model; its class if nobody has a name for it."""
+    frame: FrameType | None = sys._getframe(3)
+    while frame is not None:
+        for variables in (frame.f_locals, frame.f_globals):
+            for name, value in list(variables.items()):
+                if value is module and name not in _NO_NAMES and not name.startswith("_"):
+                    return name
+        frame = frame.f_back
+    return type(module).__name__

@@ -1,0 +1,58 @@
+"""What `memlint run` runs, as a plain record."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
+"""Asks a script to end and to answer with what was seen so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A training script with its arguments, and how far it is run."""
+
+    name: str
+    """That budgets and comparisons know it by."""
+    path: str = ""
+    """Absolute path of the file; empty with a module."""
+    module: str = ""
+    """Name of a module that is run as `python -m` does."""
+    arguments: tuple[str, ...] = ()
+    steps: int = 2
+    """Optimizer steps, or steps by hand, after which it is ended."""
+    whole: bool = False
+    """Whether it runs to its end instead, with loaders cut to `batches` batches."""
+    batches: int = 3
+    ranks: int | None = None
+    """World size that the first rank is told of, as by torchrun; None without torchrun."""
+    fake_data: bool = False
+    """Whether data that is not there is made up."""
+    keep_writes: bool = False
+    """Whether it writes files where it wants to, and not into a scratch folder."""
+    repeat: bool = False
+    """Whether evaluation batches of shapes that were seen before are run again."""
+    gpu: str | None = None
+    """None: what the settings say."""
+    allocator: str = ""
+    """`PYTORCH_ALLOC_CONF`; the variable of the environment counts where it is empty."""
+
+    @property
+    def command(self) -> str:
+        """As it was typed: `train.py --epochs 3`."""
+        return shlex.join((f"-m {self.module}" if self.module else Path(self.path).name, *self.arguments))
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a script was over."""
+
+    reason: str
+    """The end of a sentence: `2 steps were taken`."""
+    is_failure: bool = False
+    """Whether it is less than what was asked for."""
+    traceback: tuple[str, ...] = ()
+    """With a failure: `path:line in function` of the user's lines, outermost first."""
