@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator import accumulation, hand_written, lazy_imports, state, values
 from memlint.accelerator.device import META_KEYS, NAME, allocate, entry_of, real, set_geometry, strides
@@ -14,11 +16,6 @@ from memlint.accelerator.dispatch import fallback, run
 from memlint.accelerator.kernel import Kernel, kernel_of
 from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement, overload
 from memlint.base.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from torch._ops import OpOverload
 
 _NAMES = """
     _fused_rms_norm _stack add.Scalar addr all.dims any.dims clone constant_pad_nd empty_like div.Scalar linalg__powsum

@@ -6,19 +6,16 @@ memlint states by version against the PyTorch that is installed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from memlint.accelerator import state
 from memlint.accelerator.guard import DeviceGuard
+from memlint.accelerator.ledger import Entry
 from memlint.base.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from memlint.accelerator.ledger import Entry
 
 NAME = "vgpu"
 

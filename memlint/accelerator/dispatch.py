@@ -5,9 +5,10 @@ Kernels that differ from that are written by hand: see `memlint.accelerator.regi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator import state
 from memlint.accelerator.device import CPU_KEYS, NAME, entry_of, real, real_device_of, set_storage
@@ -15,9 +16,6 @@ from memlint.accelerator.inference import Shape, describe, infer_described, mate
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.propagation import follow
 from memlint.accelerator.values import refuse_out_of_range
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 

@@ -6,19 +6,16 @@ A kernel's result depends on the geometry of its arguments alone, so it is infer
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch._decomp import decomposition_table
 
 from memlint.accelerator.device import allocate, real
+from memlint.accelerator.kernel import Kernel
 from memlint.base.errors import TraceError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 

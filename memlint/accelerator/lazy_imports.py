@@ -12,16 +12,14 @@ import functools
 import importlib.util
 import operator
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME = "torch._dynamo"
 UTILS = "torch._dynamo.utils"

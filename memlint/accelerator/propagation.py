@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from memlint.accelerator.device import entry_of, real
-from memlint.accelerator.kernel import tensors_in
+from memlint.accelerator.kernel import Kernel, tensors_in
 from memlint.accelerator.routing import follow_routing
 from memlint.accelerator.values import (
     MAX_SHADOW,
@@ -27,11 +28,6 @@ from memlint.accelerator.values import (
     remember,
     uniform_value,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 

@@ -7,15 +7,13 @@ docs/extending.md for when to use which. Ops are named as in `overload`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.kernel import enter_hand_written, kernel_of
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)

@@ -7,16 +7,14 @@ equal share of them, 1/E, which makes the sum over all values right whatever the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of
+from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.values import content, is_known_kind
-
-if TYPE_CHECKING:
-    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator import state
 from memlint.accelerator.device import DEVICE, NAME, entry_of, real_device_of
 from memlint.accelerator.dispatch import refuse_mixed_devices, run
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.registration import KEY, F, Function, everything, implement, overload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -7,10 +7,12 @@ is exact where the indices are known, else an upper bound.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, real
@@ -25,11 +27,6 @@ from memlint.accelerator.sparse import (
     parts_of,
     sparse_kernel,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

@@ -7,18 +7,16 @@ cuSPARSE asks for are not known.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous
 from memlint.accelerator.registration import overload
 from memlint.accelerator.sparse import COMPRESSED, COO, become, compressed, coo, launched, parts_of, sparse_kernel
 from memlint.accelerator.sparse_kernels import coalesced_form, compressed_of, num_elements, pattern, written
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

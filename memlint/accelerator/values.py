@@ -7,15 +7,13 @@ through kernels is in `propagation`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, entry_of, real, real_device_of
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
+from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 MAX_SHADOW = 1 << 18

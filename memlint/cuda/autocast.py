@@ -7,20 +7,17 @@ Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.1
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator.device import NAME, real_device_of
 from memlint.accelerator.registration import everything, implement
 from memlint.accelerator.sparse import is_host
 from memlint.cuda.versions import torch_version
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from torch._ops import OpOverload
 
 KEY = "AutocastPrivateUse1"
 BELOW = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)  # type: ignore[attr-defined]

@@ -15,15 +15,13 @@ driver, on the CUDA version and on which kernels were loaded. Points it rests on
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from memlint.base.errors import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _MIB = 2**20
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -12,15 +13,11 @@ from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.cuda.facade import factories, interchange, placement, queries, reading, serialization
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from memlint.cuda.devices import Device
 
 __all__ = ["virtual_device"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from memlint.accelerator import state
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 
 if TYPE_CHECKING:
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
     from memlint.cuda.workspaces import Workspaces
 
 

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Hashable
+from typing import Final
 
 import torch
 
 from memlint.accelerator.device import scratch
+from memlint.accelerator.ledger import Entry
+from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
-
-    from memlint.accelerator.ledger import Entry
-    from memlint.cuda.devices import Device
 
 HOPPER_WORKSPACE: Final = 32 << 20
 """cuBLAS on compute capability 9.0, and on 10 and 12 as well from torch 2.12 on: 4096 x 8 x 1024 bytes."""

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
-from memlint.memory.timeline import alive_at, by_category, live
-from memlint.tracing.records import NO_NODE, Phase
+from memlint.cuda.devices import Device
+from memlint.memory.timeline import Timeline, alive_at, by_category, live
+from memlint.tracing.records import NO_NODE, Buffer, Category, Doubt, Frame, Node, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from typing import TypeAlias
-
     import numpy as np
-
-    from memlint.cuda.devices import Device
-    from memlint.memory.timeline import Timeline
-    from memlint.tracing.records import Buffer, Category, Doubt, Frame, Node
 
     Sizes: TypeAlias = list[int] | np.ndarray
     Events: TypeAlias = Sequence[int] | np.ndarray

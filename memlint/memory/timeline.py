@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-if TYPE_CHECKING:
-    from memlint.tracing.records import Buffer, Category, Doubt, Trace
+from memlint.tracing.records import Buffer, Category, Doubt, Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,17 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from memlint.accelerator import dispatch, state
+from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
 from memlint.cuda.simulated import simulated
 from memlint.cuda.workspaces import Workspaces
 from memlint.scaling.forms import Form, Places, form_of, is_unknown, maker
-
-if TYPE_CHECKING:
-    from memlint.accelerator.kernel import Kernel
 
 Tensor = torch.Tensor
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
+from memlint.accelerator.inference import Remembered
 from memlint.cuda.allocator.fast import integers
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
@@ -26,7 +27,6 @@ from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
 from memlint.tracing.records import Doubt
 
 if TYPE_CHECKING:
-    from memlint.accelerator.inference import Remembered
     from memlint.tracing.storages import Storages
 
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from memlint.base.errors import WorkloadError
 from memlint.base.garbage import uncollected
 from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.memory.estimate import Peaks, most_device, peaks
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import TooLongError, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
 from memlint.scaling.search import Largest, largest_within
+from memlint.tracing.recorder import Program
 from memlint.tracing.workload_errors import storages_of_workload
-
-if TYPE_CHECKING:
-    from memlint.cuda.devices import Device
-    from memlint.tracing.recorder import Program
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 BATCHES = range(2, 5)
 """Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""

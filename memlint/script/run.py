@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
 
+
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
     """What was seen of a script."""

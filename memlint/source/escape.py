@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from memlint.source.calls import called
+from memlint.source.scopes import Scope
 from memlint.source.text import dotted_name
-
-if TYPE_CHECKING:
-    from memlint.source.scopes import Scope
 
 _CUTS = frozenset({"item", "float", "int", "bool", "len", "detach", "tolist", "numpy", "str"})
 """Calls whose result has no graph."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
+from memlint.tracing.records import Trace
 
 
 class Flow(NamedTuple):

@@ -6,14 +6,12 @@ import linecache
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import fx
 
 from memlint.tracing.data_flow import data_flow
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Buffer, Trace
+from memlint.tracing.records import Buffer, Trace
 
 HOST = "host"
 """The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""

@@ -7,28 +7,25 @@ import functools
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
+from torch._ops import OpOverload
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
+from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.ledger import Ledger
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
 from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Trace
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
-
-    from memlint.accelerator.kernel import Kernel
-    from memlint.accelerator.ledger import Ledger
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
-    from memlint.cuda.workspaces import Workspaces
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.tracing.recorder import Program, collected_between_steps
 from memlint.tracing.records import Doubt
-
-if TYPE_CHECKING:
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
 
 
 class Storages(NamedTuple):

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from memlint.accelerator.device import NAME
 from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import user_lines
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.tracing.recorder import Program, trace_program
+from memlint.tracing.records import Trace
 from memlint.tracing.storages import Storages, storages_of
-
-if TYPE_CHECKING:
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
-    from memlint.tracing.records import Trace
 
 
 def trace_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Trace:

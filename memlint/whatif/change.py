@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from memlint.base.errors import ProgramError
+from memlint.memory.liveness import Origin
+from memlint.memory.timeline import Timeline
 from memlint.tracing.records import Category, Phase, Trace
+from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
     from torch import nn
 
     from memlint.memory.estimate import Estimate
-    from memlint.memory.liveness import Origin
-    from memlint.memory.timeline import Timeline
     from memlint.tracing.recorder import Program as AnyProgram
     from memlint.workloads.build.program import Program
-    from memlint.workloads.spec import Workload
 
 MIN_SHARE = 0.01
 """Of the peak: less is no candidate, and no saving worth a step of a plan."""

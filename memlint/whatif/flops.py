@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
 from torch.utils.flop_counter import conv_flop_count, sdpa_backward_flop_count, sdpa_flop_count
 
-if TYPE_CHECKING:
-    from memlint.tracing.records import Node, Trace
+from memlint.tracing.records import Node, Trace
 
 Shape = tuple[int, ...]
 

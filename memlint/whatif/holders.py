@@ -11,20 +11,18 @@ import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from memlint.accelerator import state
+from memlint.accelerator.kernel import Kernel
 from memlint.base.ownership import is_memlint, is_users
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.memory.retention import Holder
 from memlint.tracing.recorder import Program, trace_program
 from memlint.whatif.variables import attributes_of, entries_of, frame_of_code, tensors_in
-
-if TYPE_CHECKING:
-    import torch
-
-    from memlint.accelerator.kernel import Kernel
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
 
 _DEPTH = 3
 """How far into containers and objects a variable is searched."""

@@ -6,20 +6,18 @@ from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
 from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
-
-if TYPE_CHECKING:
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
 
 NUM_STEPS = 4
 _DEPTH = 4

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Literal
 
 from memlint.base.errors import MemlintError
 from memlint.memory.liveness import Origin, origin
+from memlint.memory.retention import Holder
+from memlint.tracing.records import Trace
 from memlint.whatif.change import MIN_SHARE, Change, Effect, NotApplicableError, Situation
 from memlint.whatif.changes import CHANGES, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
+from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
-    from memlint.memory.retention import Holder
-    from memlint.tracing.records import Trace
     from memlint.whatif.simulation import Simulation, WhatIf
-    from memlint.workloads.spec import Workload
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 MAX_TRACES = 60

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.timeline import Timeline
+from memlint.tracing.recorder import Program
+from memlint.tracing.records import Trace
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram, Effect, NotApplicableError
 from memlint.whatif.flops import step_flops
-
-if TYPE_CHECKING:
-    from memlint.cuda.allocator.reference import AllocatorSettings
-    from memlint.cuda.devices import Device
-    from memlint.tracing.recorder import Program
-    from memlint.tracing.records import Trace
 
 
 @dataclass(frozen=True, slots=True)

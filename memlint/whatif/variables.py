@@ -6,16 +6,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.ledger import Entry
 from memlint.accelerator.sparse import parts_of
 from memlint.tracing.records import Frame
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
 
 _ITEMS = 1000
 """Of a container or an object that are searched."""

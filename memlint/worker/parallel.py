@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import psutil
 
 from memlint.worker import server_client
 from memlint.worker.child_exit import unanswered
+from memlint.worker.protocol import Answer, Task
 from memlint.worker.signals import terminations_raise
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
-
-if TYPE_CHECKING:
-    from memlint.worker.protocol import Answer, Task
 
 WORKER_NBYTES = 2**30
 """Host memory for one child: PyTorch, and the Trace of a model of a few billion parameters."""

@@ -10,16 +10,14 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
+from typing import IO, NamedTuple, NoReturn
 
 from memlint.worker import child
+from memlint.worker.dependencies import Watch
 from memlint.worker.fork import Fork, may_fork
+from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervise import supervise
 from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor
-
-if TYPE_CHECKING:
-    from memlint.worker.dependencies import Watch
-    from memlint.worker.protocol import Answer, Task
 
 _STANDARD = frozenset((0, 1, 2))
 

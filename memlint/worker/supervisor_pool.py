@@ -9,7 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing import Pipe, connection, get_context
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import NamedTuple, NoReturn
 
 from memlint.base.errors import WorkerError
 from memlint.worker.child_exit import unanswered
@@ -18,10 +20,6 @@ from memlint.worker.process_limits import die_with
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.signals import ENDING, signals_wait
 from memlint.worker.supervise import Interrupted, ask
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-    from multiprocessing.process import BaseProcess
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`
 PATIENCE = 15.0  # seconds for supervisors to end their processes: a little more than a ProcessTree takes at most

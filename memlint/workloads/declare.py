@@ -38,13 +38,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from memlint.base.errors import UsageError
 from memlint.workloads.pyproject import KEYS, workload_from_table
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 

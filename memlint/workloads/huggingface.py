@@ -7,14 +7,13 @@ import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.loading import prepare_imports
 from memlint.workloads.user_errors import reported
-
-if TYPE_CHECKING:
-    from torch import nn
 
 _HEADS = (
     *("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING"),

@@ -8,15 +8,12 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.source.imports import module_name
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.target import Target
 from memlint.workloads.user_errors import reported
-
-if TYPE_CHECKING:
-    from memlint.workloads.target import Target
 
 
 def prepare_imports() -> None:

@@ -9,14 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.tracing.records import Assumption
 from memlint.workloads.spec import CONSTANT, InputSpec, Origin, Workload
 from memlint.workloads.target import parse_target
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Assumption
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
@@ -18,8 +19,6 @@ from memlint.cuda.allocator.reference import LARGE_ROUNDING, MIN_BLOCK, SMALL_SE
 from memlint.cuda.allocator.settings import MIN_LARGE_ALLOCATION, AllocatorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import numpy as np
 
 _LARGE_SEGMENT = AllocatorSettings().large_segment_size

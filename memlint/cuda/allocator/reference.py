@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from memlint.base.units import format_nbytes
 from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.pools import Block, Pool
 from memlint.cuda.allocator.settings import MIB, MIN_LARGE_ALLOCATION, AllocatorSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = ["Allocator", "AllocatorSettings", "Block", "OutOfMemory"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedParameter
@@ -13,9 +14,6 @@ from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, is_virtual
 from memlint.accelerator.inference import to_meta
 from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, real_to, to, to_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Tensor = torch.Tensor
 BIG = 1 << 20

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 import torch.utils.dlpack
@@ -12,9 +13,6 @@ from memlint.accelerator.device import is_virtual
 from memlint.base.errors import TraceError
 from memlint.cuda.facade.placement import device_of
 from memlint.cuda.facade.reading import read
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _real_to: Callable[..., Any] = torch.utils.dlpack.to_dlpack  # type: ignore[attr-defined]
 _real_from: Callable[..., Any] = torch.utils.dlpack.from_dlpack

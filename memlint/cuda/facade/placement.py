@@ -5,7 +5,8 @@ Every name is replaced for the time of a `with` block only and put back after it
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
@@ -14,11 +15,7 @@ from torch.utils import _device as device_contexts
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, NAME, allocate, is_virtual, real, real_device_of
 from memlint.accelerator.sparse import is_host
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from memlint.cuda.devices import Device
+from memlint.cuda.devices import Device
 
 Tensor = torch.Tensor
 CUDA = torch.device("cuda", 0)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
 
 from memlint.cuda.allocator.reference import Allocator, Block, OutOfMemory
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from memlint.cuda.simulated import Simulated
+from memlint.cuda.simulated import Simulated
 
 
 class _InOrder:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import is_virtual, resize_storage
 from memlint.cuda.facade.placement import device_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Tensor = torch.Tensor
 _real_repr: Callable[..., str] = Tensor.__repr__

@@ -6,16 +6,14 @@ in the file. Files with real tensors are read as they are and put where the prog
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import NAME, allocate, entry_of, real_device_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _CPU = torch.device("cpu")
 _clone: Callable[..., torch.UntypedStorage] = torch.UntypedStorage.clone

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -12,9 +13,6 @@ from memlint.cuda.hidden import cub
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden, on_host
 from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import torch_version
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Tensor = torch.Tensor
 INDEX = 8

@@ -7,11 +7,8 @@ A port of what aten/src/ATen/TensorIterator.cpp does with the operands of a redu
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 INT32_MAX = 2**31 - 1
 

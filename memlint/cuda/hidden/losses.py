@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch._ops import OpOverload
 
 from memlint.accelerator.device import contiguous, scratch
 from memlint.accelerator.dispatch import check_devices
@@ -14,9 +15,6 @@ from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import kernel, overload
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 NONE = 0

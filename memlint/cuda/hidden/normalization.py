@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -11,9 +12,6 @@ from memlint.accelerator.device import scratch
 from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, contiguous, hidden
 from memlint.cuda.simulated import simulated
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Tensor = torch.Tensor
 MANY_ROWS = 64 * 1024

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from memlint.accelerator.ledger import Entry
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 from memlint.cuda.kernels.host import has_fastest_dimension
 from memlint.cuda.simulated import simulated
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)

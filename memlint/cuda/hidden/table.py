@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from memlint.accelerator.device import NAME, entry_of, real_device_of, scratch
 from memlint.accelerator.kernel import Temporaries, enter_temporaries
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
+from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 

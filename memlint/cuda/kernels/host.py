@@ -12,18 +12,15 @@ the dtype of its result (ReduceOps.cpp). Measured with torch 2.13.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import is_virtual, real
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from memlint.accelerator.kernel import Kernel
-    from memlint.accelerator.ledger import Entry
+from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.ledger import Entry
 
 _ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
 _ADDED = ("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_")

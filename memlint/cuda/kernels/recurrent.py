@@ -6,9 +6,10 @@ they are known; else every sequence is taken to be as long as all are padded to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,9 +18,6 @@ from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtua
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
 from memlint.cuda.facade.placement import to_host
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 aten = torch.ops.aten
 Tensor = torch.Tensor

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from memlint.whatif.change import Change
 from memlint.whatif.changes.attention_implementation import AttentionImplementation
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
 from memlint.whatif.changes.channels_last import ChannelsLast
@@ -16,9 +15,6 @@ from memlint.whatif.changes.no_gradients import FreezeParameters, NoGrad
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.precision import AutocastTraining, ParameterDtype
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively, KeptOutput
-
-if TYPE_CHECKING:
-    from memlint.whatif.change import Change
 
 CHANGES: tuple[type[Change], ...] = (
     OptimizerImplementation,

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from memlint.tracing.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared
 from memlint.workloads.spec import BATCH
 
 if TYPE_CHECKING:
-    from memlint.tracing.records import Trace
     from memlint.workloads.build.program import Program
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from memlint.tracing.records import Trace
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, is_inside
 
 if TYPE_CHECKING:
     from memlint.memory.estimate import Estimate
-    from memlint.tracing.records import Trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from inspect import Parameter
+from typing import Any
 
 from torch import nn
 
@@ -14,9 +15,6 @@ from memlint.base.errors import UsageError
 from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.huggingface import is_config
 from memlint.workloads.spec import BATCH, Workload, is_size
-
-if TYPE_CHECKING:
-    from inspect import Parameter
 
 
 def resized(workload: Workload, sizes: Mapping[str, int]) -> Workload:

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map_only
 
 from memlint.base.errors import WorkloadError
 from memlint.tracing.records import Assumption
+from memlint.workloads.build.optimizers import OptimizerFactory
 from memlint.workloads.loss import mean_of, own_loss
+from memlint.workloads.spec import Workload
 from memlint.workloads.user_errors import reported
-
-if TYPE_CHECKING:
-    from memlint.workloads.build.optimizers import OptimizerFactory
-    from memlint.workloads.spec import Workload
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}

@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import TraceError, WorkloadError
@@ -27,9 +28,6 @@ from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.loss import own_loss
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
-
-if TYPE_CHECKING:
-    from torch import nn
 
 MOST_TRIALS = 48
 

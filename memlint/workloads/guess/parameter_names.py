@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
@@ -11,9 +12,6 @@ from torch.nn.modules.conv import _ConvNd
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
 from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, InputSpec
-
-if TYPE_CHECKING:
-    import inspect
 
 Layer = TypeVar("Layer", bound=nn.Module)
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from torch import nn
 
 from memlint.workloads.guess.layers import input_of
 from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.guess.trial import Trial
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
-
-if TYPE_CHECKING:
-    from memlint.workloads.guess.trial import Trial
 
 Specs = tuple[InputSpec, ...]
 

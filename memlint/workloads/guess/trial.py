@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.workloads.guess.layers import ENTRIES
+from memlint.workloads.spec import InputSpec
 from memlint.workloads.tensors import make_inputs
-
-if TYPE_CHECKING:
-    from memlint.workloads.spec import InputSpec
 
 TRIAL_BATCH = 2
 """Enough for BatchNorm in training mode, and unlike other sizes."""
