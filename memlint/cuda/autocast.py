@@ -59,6 +59,11 @@ def clear_cache() -> None:
     _cache.clear()
 
 
+def cast_weights() -> list[torch.Tensor]:
+    """The cast weights that are kept until autocast ends."""
+    return [cast for _weight, cast in _cache.values()]
+
+
 def _eligible(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)

@@ -105,7 +105,7 @@ def _script(script: Script, paint: TextStyle) -> Iterator[str]:
     yield paint(text, dim=True)
     if script.not_reached:
         phases = " and ".join(script.not_reached)
-        yield paint(f"  not reached: {phases}, if they come later; memlint run --whole goes on to the end", dim=True)
+        yield paint(f"  not reached, if the script has it: {phases}; memlint run --whole goes on to the end", dim=True)
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:

@@ -12,6 +12,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from memlint.accelerator.device import entry_of, is_virtual
+from memlint.cuda.autocast import cast_weights
 
 if TYPE_CHECKING:
     from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
@@ -80,7 +81,8 @@ class Evaluations:
             if all(isinstance(leaf, (*_PLAIN, torch.Tensor)) for leaf in leaves) and all(
                 is_virtual(t) and t.layout is torch.strided and entry_of(t).number >= first_new for t in tensors
             ):
-                kept = left - self._recorder.workspaces.numbers - {entry_of(t).number for t in tensors}
+                expected = {entry_of(t).number for t in (*tensors, *cast_weights())}
+                kept = left - self._recorder.workspaces.numbers - expected
                 if not kept:
                     answer = [_Made(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves]
                     self._answers[key] = (answer, spec)

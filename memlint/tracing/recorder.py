@@ -152,7 +152,7 @@ class Recorder:
         for index, (kernel, phase, (code, line, module), step, event, inputs, outputs) in enumerate(self.calls):
             path = "" if module is None else paths.get(module, module[1])
             geometries = tuple(inputs), tuple(outputs)
-            phase_of_step = phase if step >= 0 else Phase.OTHER
+            phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
             nodes.append(Node(index, kernel.name, phase_of_step, step, frame_at(code, line), path, *geometries, event))
         trace = Trace(
             nodes=tuple(nodes),

@@ -1,0 +1,401 @@
+"""Scripts run unmodified: where their steps end, what their models are, and how they are over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from memlint.commands.check.command import Checked, check, exit_status
+from memlint.report.model import Workload
+from tests.script.running import OPTIONS, run_script, run_text, stdout_of, write
+
+LOOP = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(100):
+        x, y = torch.randn(32, 64, device="cuda"), torch.randint(10, (32,), device="cuda")
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("step", step, torch.cuda.max_memory_allocated(), flush=True)
+"""
+
+
+def workload_of(checked: Checked) -> Workload:
+    (workload,) = checked.report.workloads
+    return workload
+
+
+def test_a_loop_ends_after_the_steps_asked_for_and_declares_itself(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, LOOP, steps=3)
+    workload = workload_of(checked)
+    assert workload.error is None
+    assert workload.script is not None
+    assert (workload.script.steps, workload.script.ending) == (3, "3 steps were taken")
+    assert len(workload.script.step_seconds) == len(workload.script.step_peaks) == 3
+    assert (workload.mode, workload.batch, workload.dtype, workload.optimizer) == ("train", 32, "float32", "AdamW")
+    assert workload.origin == "script"
+    printed = stdout_of(checked).splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in printed] == ["step 0", "step 1"]  # ended inside of the third
+
+
+def test_the_estimate_is_what_the_script_itself_is_told(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, LOOP, steps=4)
+    estimate = workload_of(checked).estimate
+    assert estimate is not None
+    assert estimate.peak.allocated.estimate == int(stdout_of(checked).split()[-1])
+
+
+def test_a_script_gives_the_bytes_of_the_same_step_declared(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(4)])
+
+            def forward(self, x):
+                return self.layers(x).square().mean()
+
+        def step(model, inputs, optimizer):
+            for _ in range(4):
+                with torch.autocast("cuda", torch.bfloat16):
+                    loss = model(inputs["x"]) / 4
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    declared = """
+
+        import memlint
+
+        def memlint_workload():
+            return memlint.Declaration(Model(), {"x": torch.randn(512, 256)}, step=step)
+    """
+    training = """
+
+        if __name__ == "__main__":
+            model = Model().to("cuda")
+            inputs = {"x": torch.randn(512, 256).to("cuda")}
+            optimizer = torch.optim.AdamW(model.parameters())
+            while True:
+                step(model, inputs, optimizer)
+    """
+    script = workload_of(run_text(tmp_path, text + training))
+    file = write(tmp_path, text + declared, "declared.py")
+    (model,) = check([str(file)], {"dtype": "bf16-amp", "select": ("MEM010",)}, OPTIONS).report.workloads
+    assert script.estimate is not None
+    assert model.estimate is not None
+    assert script.estimate.peak == model.estimate.peak
+    assert script.estimate.categories == model.estimate.categories
+    assert (script.script.steps, script.dtype) == (2, "bf16-amp")  # type: ignore[union-attr]
+
+
+def test_two_optimizers_are_both_waited_for(tmp_path: Path) -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        generator, critic = nn.Linear(8, 64).cuda(), nn.Linear(64, 1).cuda()
+        of_critic, of_generator = (torch.optim.Adam(m.parameters()) for m in (critic, generator))
+        while True:
+            z = torch.randn(16, 8, device="cuda")
+            of_critic.zero_grad()
+            critic(generator(z).detach()).mean().backward()
+            of_critic.step()
+            of_generator.zero_grad()
+            critic(generator(z)).mean().backward()
+            of_generator.step()
+            print("both", flush=True)
+    """
+    checked = run_text(tmp_path, text)
+    assert stdout_of(checked).splitlines() == ["both"]  # the second time it ends in the generator's optimizer
+    workload = workload_of(checked)
+    assert workload.script is not None
+    assert workload.script.steps == 2
+    names = {b.name for b in workload.estimate.at_peak if b.category == "parameter"}  # type: ignore[union-attr]
+    assert names == {"critic.weight", "critic.bias", "generator.weight", "generator.bias"}
+
+
+def test_a_step_by_hand_needs_no_optimizer(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        model = torch.nn.Linear(8, 8, device="cuda")
+        for number in range(50):
+            model(torch.randn(4, 8, device="cuda")).sum().backward()
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter -= 0.1 * parameter.grad
+                    parameter.grad = None
+            print(number, flush=True)
+    """
+    checked = run_text(tmp_path, text)
+    workload = workload_of(checked)
+    assert workload.script is not None
+    assert (workload.script.steps, workload.optimizer) == (2, None)
+    assert stdout_of(checked).split() == ["0", "1"]
+
+
+def test_a_closure_is_forward_and_backward_and_not_the_optimizer(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        model = torch.nn.Linear(512, 512, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model(torch.randn(256, 512, device="cuda")).sum()
+            loss.backward()
+            return loss
+
+        while True:
+            optimizer.step(closure)
+    """
+    estimate = workload_of(run_text(tmp_path, text)).estimate
+    assert estimate is not None
+    assert {"forward", "backward", "optimizer"} <= set(estimate.phase_peaks)
+    assert estimate.phase_peaks["optimizer"] < estimate.phase_peaks["backward"]
+
+
+EVALUATION = """
+    import torch
+    from torch import nn
+
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = 0
+
+    def count(module, arguments):
+        global calls
+        calls += 1
+
+    model.register_forward_pre_hook(count)
+    for epoch in range(2):
+        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            for _ in range(20):
+                correct = model(torch.randn(4096, 64, device="cuda")).argmax(1)
+                assert correct.shape == (4096,)
+    print(calls)
+    torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def test_the_whole_script_reaches_evaluation_and_repeats_its_batches_from_memory(tmp_path: Path) -> None:
+    checked = run_text(tmp_path, EVALUATION, whole=True)
+    workload = workload_of(checked)
+    assert workload.estimate is not None
+    assert workload.script is not None
+    assert workload.script.ending == "the script ran to its end"
+    assert workload.estimate.phase == "evaluation"
+    assert (workload.script.evaluations, workload.script.remembered) == (40, 38)
+    assert stdout_of(checked).split() == ["4"]
+    again = workload_of(run_text(tmp_path, EVALUATION, whole=True, repeat=True))
+    assert again.script is not None
+    assert again.script.remembered == 0
+    assert again.estimate is not None
+    assert again.estimate.peak == workload.estimate.peak
+
+
+def test_what_steps_do_not_reach_is_said(tmp_path: Path) -> None:
+    workload = workload_of(run_text(tmp_path, EVALUATION, steps=1))
+    assert workload.script is not None
+    assert workload.script.not_reached == ["evaluation", "saving"]
+
+
+def test_a_model_that_keeps_something_from_call_to_call_is_always_run(tmp_path: Path) -> None:
+    text = """
+        import torch
+
+        class Cached(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.zeros(64, device="cuda"))
+                self.seen = []
+
+            def forward(self, x):
+                y = x * self.weight
+                self.seen.append(y)
+                return y.clone()
+
+        model = Cached()
+        with torch.no_grad():
+            for _ in range(30):
+                model(torch.zeros(1024, 64, device="cuda"))
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.estimate is not None
+    assert workload.script is not None
+    assert workload.script.remembered == 0
+    assert workload.mode == "inference"
+    assert workload.estimate.peak.requested.estimate >= 30 * 1024 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("raise ValueError('no data')", "the script raised ValueError: no data"),
+        ("import sys; sys.exit(0)", "the script called sys.exit()"),
+        ("import os; os._exit(3)", "the script ended its process with os._exit(3)"),
+        ("raise KeyboardInterrupt", "the script raised KeyboardInterrupt"),
+    ],
+)
+def test_an_end_before_the_first_step_is_an_error_that_says_why(tmp_path: Path, ending: str, reason: str) -> None:
+    checked = run_text(tmp_path, f"import torch\nx = torch.zeros(1 << 20, device='cuda')\n{ending}\n")
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert workload.error.message.startswith(reason)
+    assert exit_status(checked.report) == 2
+    assert workload.estimate is not None  # of what was seen
+    assert workload.estimate.peak.requested.estimate == 1 << 22
+
+
+def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
+    text = """
+        import atexit, torch
+
+        model = torch.nn.Linear(8, 8, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        atexit.register(print, "exit handler", flush=True)
+        while True:
+            try:
+                model(torch.randn(4, 8, device="cuda")).sum().backward()
+                optimizer.step()
+            except:
+                print("swallowed", flush=True)
+            finally:
+                print("finally", flush=True)
+    """
+    checked = run_text(tmp_path, text)
+    assert stdout_of(checked).split() == ["finally"]  # of the first step alone
+    assert workload_of(checked).error is None
+
+
+@pytest.mark.parametrize(
+    "hang", ["while True: pass", "import time; time.sleep(1000)", "import threading; threading.Event().wait()"]
+)
+def test_the_time_limit_gives_what_was_seen_and_where_it_was(tmp_path: Path, hang: str) -> None:
+    text = f"import torch\nx = torch.zeros(1 << 20, device='cuda')\n{hang}\n"
+    began = time.monotonic()
+    workload = workload_of(run_text(tmp_path, text, settings={"timeout": 6.0}))
+    assert time.monotonic() - began < 60
+    assert workload.error is not None
+    assert "stopped" in workload.error.message
+    assert workload.error.traceback[-1].endswith("train.py:3 in <module>")
+    assert workload.estimate is not None
+
+
+def test_ctrl_c_gives_what_was_seen(tmp_path: Path) -> None:
+    file = write(tmp_path, "import time, torch\nx = torch.zeros(1 << 20, device='cuda')\nprint('here')\ntime.sleep(1000)\n")
+    command = [sys.executable, "-m", "memlint", "run", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(8)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, _stderr = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "stopped" in stdout
+    assert "4.00 MiB" in stdout
+
+
+def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "", "pyproject.toml")
+    package = tmp_path / "pkg"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    write(package, "import sys\nfrom . import size\nimport torch\nx = torch.zeros(size.SIZE, device='cuda')\nprint(__name__, sys.argv[1:])\n", "train.py")
+    write(package, "SIZE = 100\n", "size.py")
+    (package / "memlint.toml").unlink()
+    command = [sys.executable, "-m", "memlint", "run", "-v", "-m", "pkg.train", "--lr", "3"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "__main__ ['--lr', '3']" in done.stderr, done.stderr
+
+
+def test_argparse_says_itself_what_is_wrong(tmp_path: Path) -> None:
+    text = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--lr', type=float, required=True)\nparser.parse_args()\n"
+    error = workload_of(run_text(tmp_path, text)).error
+    assert error is not None
+    assert error.hint == "It wrote: train.py: error: the following arguments are required: --lr"
+
+
+def test_a_configured_script_is_a_workload_with_a_budget(tmp_path: Path) -> None:
+    write(tmp_path, LOOP)
+    (tmp_path / "memlint.toml").write_text(
+        'select = ["MEM010"]\n[[workload]]\nname = "training"\nscript = "train.py"\nargs = ["--unused"]\nsteps = 1\n'
+        '[budget.training]\nmax = "1MiB"\n'
+    )
+    for target in (tmp_path, tmp_path / "train.py"):
+        checked = check([str(target)], {}, OPTIONS)
+        workload = workload_of(checked)
+        assert (workload.name, workload.script.steps) == ("training", 1)  # type: ignore[union-attr]
+        assert workload.budget is not None
+        assert workload.budget.outcome == "does not fit"
+        assert exit_status(checked.report) == 1
+
+
+def test_the_first_of_several_ranks_sees_what_torchrun_sets(tmp_path: Path) -> None:
+    text = """
+        import os, torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group("nccl")
+        rank = int(os.environ["LOCAL_RANK"])
+        torch.cuda.set_device(rank)
+        print(dist.get_rank(), dist.get_world_size(), os.environ["MASTER_ADDR"])
+        model = DistributedDataParallel(torch.nn.Linear(64, 64).to(rank), device_ids=[rank])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            loss = model(torch.randn(8, 64, device=rank)).sum()
+            loss.backward()
+            dist.all_reduce(loss.detach())
+            optimizer.step()
+    """
+    checked = run_text(tmp_path, text, ranks=8)
+    workload = workload_of(checked)
+    assert workload.error is None
+    assert stdout_of(checked).split() == ["0", "8", "127.0.0.1"]
+    assumptions = " ".join(each.text for each in workload.assumptions)
+    assert "rank 0 of 8 is simulated alone" in assumptions
+    assert "buckets as large as the gradients" in assumptions
+
+
+SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "printed", "requested", "allocated", "reserved"),
+    [
+        (["--context", "512", "--amp"], 12_434_494_464, 12_426_629_128, None, 12_660_506_624),
+        (["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400),
+    ],
+)
+def test_a_script_of_the_shape_that_was_recorded_gives_the_recorded_peaks(
+    arguments: list[str], printed: int | None, requested: int, allocated: int | None, reserved: int
+) -> None:
+    """The figures are `peaks` of fixtures/histories/lm-medium-train-*; None where a warm-up's addresses matter."""
+    checked = run_script(SCRIPTS / "train_lm.py", *arguments, steps=7)
+    estimate = workload_of(checked).estimate
+    assert estimate is not None
+    assert estimate.peak.requested.estimate == requested
+    assert estimate.peak.reserved.estimate == reserved
+    if allocated is not None:
+        assert estimate.peak.allocated.estimate == allocated
+    if printed is not None:
+        assert int(stdout_of(checked)) == printed
