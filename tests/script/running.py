@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memlint.commands.check.command import Checked
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.run.command import run
 from memlint.script.spec import Script
+
+if TYPE_CHECKING:
+    from memlint.commands.check.command import Checked
 
 OPTIONS = CheckOptions(cache=False)
 

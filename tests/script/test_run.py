@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from memlint.commands.check.command import Checked, check, exit_status
-from memlint.report.model import Workload
 from tests.script.running import OPTIONS, run_script, run_text, stdout_of, write
+
+if TYPE_CHECKING:
+    from memlint.report.model import Workload
 
 LOOP = """
     import torch
