@@ -1,8 +1,9 @@
-"""Sizes in bytes, read from text and written for people, and counts of things."""
+"""Sizes in bytes, read from text, written for people and held against a limit; counts of things."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal, TypeAlias
 
 from memlint.base.errors import UsageError
 
@@ -21,9 +22,9 @@ _FACTORS = {
     "gb": 10**9,
     "tb": 10**12,
 }
-LARGEST_SIZE = 2**31 - 1
-"""Of a named dimension. PyTorch's kernels count many of them in 32 bits."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 
 
 def parse_nbytes(text: str) -> int:
@@ -34,11 +35,8 @@ def parse_nbytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     if match is None or match[2].lower() not in _FACTORS:
         raise UsageError(f"{text!r} is not a size", "Write a number and a unit, such as 24GiB or 512MB.")
-    return (
-        int(float(match[1]) * _FACTORS[match[2].lower()])
-        if "." in match[1]
-        else int(match[1]) * _FACTORS[match[2].lower()]
-    )
+    factor = _FACTORS[match[2].lower()]
+    return int(float(match[1]) * factor) if "." in match[1] else int(match[1]) * factor
 
 
 def format_nbytes(nbytes: int) -> str:
@@ -57,3 +55,8 @@ def format_nbytes(nbytes: int) -> str:
 def format_count(number: int, noun: str) -> str:
     """`1 finding`, `2 findings`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def outcome(low: int, high: int, limit: int) -> Outcome:
+    """Whether bytes, of which only bounds may be known, stay within a limit; `uncertain` where it lies between them."""
+    return "fits" if high <= limit else "does not fit" if low > limit else "uncertain"

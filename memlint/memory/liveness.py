@@ -10,7 +10,7 @@ from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
 Origin: TypeAlias = "tuple[str, Frame | None, str, tuple[int, ...], str, Phase]"
 """What the same storage has in common in every step, and in other traces of the program."""
 
-_KEPT_FOR_GOOD = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
+KEPT_FOR_GOOD = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
 
 
 def origin(buffer: Buffer) -> Origin:
@@ -27,7 +27,7 @@ def held(trace: Trace) -> tuple[Buffer, ...]:
     last_node = len(trace.nodes) - 1
 
     def is_held(buffer: Buffer) -> bool:
-        if buffer.category in _KEPT_FOR_GOOD or _serves_every_step(trace, buffer):
+        if buffer.category in KEPT_FOR_GOOD or _serves_every_step(trace, buffer):
             return False
         return buffer.last_used < (last_node if buffer.died is None else trace.event_nodes[buffer.died])
 

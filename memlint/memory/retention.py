@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-from memlint.memory.liveness import Origin, origin
+from memlint.memory.liveness import KEPT_FOR_GOOD, Origin, origin
 from memlint.memory.timeline import Timeline, live
-from memlint.tracing.records import Buffer, Category, Frame
-
-_OF_THE_PROGRAM = frozenset({Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.WORKSPACE})
+from memlint.tracing.records import Buffer, Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +99,5 @@ def _added_by_all(timeline: Timeline) -> Counter[Origin]:
 def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
     """Yield what a step made on the device that is alive after the last step."""
     opened = {event for event in timeline.events if event >= 0}  # Buffers of the host are in no event
-    return (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened and _counts(b))
-
-
-def _counts(buffer: Buffer) -> bool:
-    return buffer.nbytes > 0 and buffer.category not in _OF_THE_PROGRAM
+    left = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
+    return (b for b in left if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD)

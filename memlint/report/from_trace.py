@@ -10,8 +10,7 @@ from memlint.memory.estimate import Estimate
 from memlint.memory.liveness import Origin
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
-from memlint.tracing.data_flow import data_flow
-from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
+from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace, data_flow
 from memlint.whatif.change import Names
 from memlint.whatif.plan import ChangePlan
 from memlint.whatif.simulation import WhatIf

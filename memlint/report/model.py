@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
-from memlint.base.limits import Outcome
+from memlint.base.units import Outcome
 
 CategoryName = Literal[
     "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"

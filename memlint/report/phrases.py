@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from memlint.base.limits import Outcome
-from memlint.base.units import format_count, format_nbytes
+from memlint.base.units import Outcome, format_count, format_nbytes
 from memlint.report.model import Change, Interval, LineBytes, Measure, Severity, Sweep
 
 MEASURES: dict[Measure, str] = {

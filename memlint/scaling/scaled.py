@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,10 +24,7 @@ from memlint.cuda.allocator.fast import integers
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
-from memlint.tracing.records import Doubt
-
-if TYPE_CHECKING:
-    from memlint.tracing.storages import Storages
+from memlint.tracing.records import Doubt, Storages
 
 
 class NotScalableError(Exception):

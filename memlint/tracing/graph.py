@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import fx
 
-from memlint.tracing.data_flow import data_flow
-from memlint.tracing.records import Buffer, Trace
+from memlint.tracing.records import Buffer, Trace, data_flow
 
 HOST = "host"
 """The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""

@@ -6,6 +6,7 @@ must cost no more than the step it observes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -148,3 +149,35 @@ class Trace:
     device: str
     """Name of the GPU asked for, or `cpu`."""
     doubts: tuple[Doubt, ...] = ()
+
+
+class Storages(NamedTuple):
+    """The storages of a Trace, under the same numbers."""
+
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+    events: tuple[int, ...]
+    doubts: tuple[Doubt, ...]
+    """As in Trace."""
+    workspaces: frozenset[int]
+    """Those of libraries, which belong to whoever needs them first."""
+
+
+class Flow(NamedTuple):
+    """A Buffer on its way from the Node that wrote it last to a Node that reads it or writes it in place."""
+
+    source: int
+    """Index of the Node, always below `target`; -1 if no Node wrote it before."""
+    target: int
+    buffer: int
+    """Its id."""
+
+
+def data_flow(trace: Trace) -> Iterator[Flow]:
+    """Yield the edges of a Trace by target, each once: together with `trace.nodes` a directed acyclic multigraph."""
+    writers: dict[int, int] = {}
+    for node in trace.nodes:
+        for buffer in dict.fromkeys(geometry.buffer for geometry in (*node.inputs, *node.outputs)):
+            if buffer >= 0 and trace.buffers[buffer].node < node.index:  # else it is born inside this kernel
+                yield Flow(writers.get(buffer, -1), node.index, buffer)
+        writers.update((geometry.buffer, node.index) for geometry in node.outputs)

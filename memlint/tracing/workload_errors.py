@@ -10,9 +10,10 @@ from memlint.base.errors import MemlintError, ProgramError, WorkloadError
 from memlint.base.frames import user_lines
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
-from memlint.tracing.recorder import Program, trace_program
-from memlint.tracing.records import Trace
-from memlint.tracing.storages import Storages, storages_of
+from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
+from memlint.tracing.recorder import Program, collected_between_steps, trace_program
+from memlint.tracing.records import Doubt, Storages, Trace
 
 
 def trace_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Trace:
@@ -25,9 +26,19 @@ def trace_of_workload(program: Program, device: Device, allocator: AllocatorSett
 
 
 def storages_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Storages:
-    """Run two steps of a program for its storages alone; raises the same."""
-    with workload_errors():
-        return storages_of(program, device, allocator)
+    """Run two steps of a program for its storages alone: little more work than the steps; raises the same."""
+    with workload_errors(), collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+        program.setup()
+        for _ in range(2):
+            program.step()
+            collect()
+        ledger.freeze()
+        return Storages(
+            sizes=tuple(birth.nbytes for birth in ledger.births),
+            events=tuple(ledger.events),
+            doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
+            workspaces=simulated().workspaces.numbers,
+        )
 
 
 @contextlib.contextmanager

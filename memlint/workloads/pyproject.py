@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
@@ -28,25 +27,13 @@ SCRIPT_KEYS = frozenset(("script", "module"))
 _INPUT_KEYS = tuple(field.name for field in fields(InputSpec) if field.name != "name")
 
 
-def read_workloads(pyproject: Path) -> tuple[Workload, ...]:
-    """Workloads of a `pyproject.toml`, in the order of its tables.
-
-    Raises UsageError where the file is not TOML or a table makes no sense, TargetError where a target does not exist.
-    """
-    try:
-        document = tomllib.loads(pyproject.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{pyproject} is not valid TOML: {error}") from error
-    tables = document.get("tool", {}).get("memlint", {}).get("workload", [])
-    return workloads_from_tables(tables, pyproject)
-
-
 def workloads_from_tables(
     tables: object, pyproject: Path, lost: dict[str, TargetError] | None = None
 ) -> tuple[Workload, ...]:
-    """Workloads of the value of `tool.memlint.workload`; raises as `read_workloads` does.
+    """Workloads of the value of `tool.memlint.workload`, in the order of its tables.
 
-    With `lost`, a table whose target does not exist costs the others nothing: its name and error go there.
+    Raises UsageError where a table makes no sense, TargetError where a target does not exist. With `lost`, such a table
+    costs the others nothing: its name and error go there.
     """
     if not isinstance(tables, Sequence) or not all(isinstance(table, Mapping) for table in tables):
         raise UsageError(

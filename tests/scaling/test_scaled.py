@@ -17,7 +17,7 @@ from memlint.memory.estimate import peaks
 from memlint.scaling.polynomials import Grid
 from memlint.scaling.recorded_calls import can_be_made_alone, recorded
 from memlint.scaling.scaled import Lives, NotScalableError, Sample, Scaled, lives_of
-from memlint.tracing.storages import Storages
+from memlint.tracing.records import Storages
 from memlint.tracing.workload_errors import storages_of_workload, trace_of_workload
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete, find_workloads

@@ -314,7 +314,9 @@ def test_a_broken_file_is_one_message(folder: Path) -> None:
 RANGE = Interval(low=3 << 30, estimate=4 << 30, high=5 << 30)
 ROWS = (
     SweepRow(batch=1, error="no single one"),
-    SweepRow(batch=8, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="fits", evidence="computed"),
+    SweepRow(
+        batch=8, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="fits", evidence="computed"
+    ),
     SweepRow(batch=16, requested=RANGE, allocated=RANGE, reserved=RANGE, device=RANGE, outcome="does not fit"),
 )
 SWEEP = Sweep(
@@ -350,7 +352,9 @@ def test_a_table_as_markdown_csv_and_json() -> None:
 def test_sizes_of_dimensions_are_columns() -> None:
     sweeps = [SWEEP.model_copy(update={"dimensions": {"seq": length}}) for length in (64, 256)]
     table = Tables(tool="memlint 0", sweeps=tuple(sweeps))
-    assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", TextStyle())))] == ["64"] * 3 + ["256"] * 3
+    assert [row["seq"] for row in csv.DictReader(io.StringIO(render(table, "csv", TextStyle())))] == ["64"] * 3 + [
+        "256"
+    ] * 3
     text = render(table, "text", TextStyle())
     assert "The largest batch that fits: 8 (512 tokens) at seq 64; 8 (2,048 tokens) at seq 256." in text
     assert text.count("Traced: ") == 1

@@ -7,7 +7,7 @@ import pytest
 from memlint.cuda.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Category
-from memlint.tracing.storages import storages_of
+from memlint.tracing.workload_errors import storages_of_workload
 from tests.oracles.programs import PROGRAMS
 from tests.tracing.test_recorder import Remade
 
@@ -19,7 +19,7 @@ def test_storages_are_those_of_the_trace(name: str) -> None:
     def program():
         return Remade() if name == "remade" else PROGRAMS[name](device="cuda")
 
-    trace, found = trace_program(program(), H100).trace, storages_of(program(), H100)
+    trace, found = trace_program(program(), H100).trace, storages_of_workload(program(), H100)
     assert found.events == trace.events
     assert found.sizes == tuple(buffer.nbytes for buffer in trace.buffers)
     assert found.doubts == trace.doubts
@@ -32,4 +32,4 @@ def test_storages_are_those_of_the_trace(name: str) -> None:
 
 def test_the_host_has_no_workspaces() -> None:
     program = PROGRAMS["mlp"](device="cpu")
-    assert storages_of(program, device_named("cpu")).workspaces == frozenset()
+    assert storages_of_workload(program, device_named("cpu")).workspaces == frozenset()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from memlint.base.errors import UsageError
 from memlint.tracing.records import Assumption
-from memlint.workloads.pyproject import read_workloads, render_declaration
+from memlint.workloads.pyproject import render_declaration
 from memlint.workloads.spec import DTYPES, InputSpec, Workload
+from tests.workloads.tables import read_workloads
 
 names = st.text(min_size=1, max_size=12)
 dimensions = st.dictionaries(st.sampled_from(["seq", "_side", "höhe"]), st.integers(1, 2**31 - 1))

@@ -26,7 +26,8 @@ from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import build, completed_program
 from memlint.workloads.build.dimensions import resized
 from memlint.workloads.discover import build_program, complete, find_workloads
-from memlint.workloads.pyproject import read_workloads, render_declaration
+from memlint.workloads.pyproject import render_declaration
+from tests.workloads.tables import read_workloads
 
 if TYPE_CHECKING:
     from memlint.workloads.spec import Workload
@@ -355,7 +356,11 @@ def test_the_command_line_adds_to_the_sizes_of_the_configuration():
 
 def test_sizes_typed_reach_the_check(monkeypatch, tmp_path):
     seen: list[Any] = []
-    monkeypatch.setattr(memlint.commands.check.command, "check", lambda _paths, settings, *_how: seen.append(settings) or Checked(Report(tool="memlint")))
+    monkeypatch.setattr(
+        memlint.commands.check.command,
+        "check",
+        lambda _paths, settings, *_how: seen.append(settings) or Checked(Report(tool="memlint")),
+    )
     result = CliRunner().invoke(cli.main, ["check", str(tmp_path), "--dim", "seq=2048", "--dim", " side = 7 "])
     assert result.exit_code == 0, result.output
     assert CliRunner().invoke(cli.main, ["check", str(tmp_path)]).exit_code == 0

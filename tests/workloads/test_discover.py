@@ -8,7 +8,7 @@ import pytest
 from memlint.base.errors import TargetError, WorkloadError
 from memlint.workloads.build.construct import build
 from memlint.workloads.discover import find_workloads
-from memlint.workloads.pyproject import read_workloads
+from tests.workloads.tables import read_workloads
 
 LINEAR = """
 class Net(nn.Module):

@@ -8,7 +8,7 @@ import pytest
 from memlint.base.errors import WorkloadError
 from memlint.workloads.build.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
-from memlint.workloads.pyproject import read_workloads
+from tests.workloads.tables import read_workloads
 
 pytest.importorskip("transformers")
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from memlint.base.limits import outcome
+from memlint.base.units import outcome
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.base.limits import outcome
+from memlint.base.units import outcome
 from memlint.cuda.devices import Device, device_named
 from memlint.report.model import Interval, Sweep, SweepRow
 from memlint.workloads.spec import Workload

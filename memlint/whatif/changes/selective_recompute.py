@@ -22,7 +22,7 @@ from memlint.memory.recompute import Value, trade_off
 from memlint.tracing.records import Buffer, Category, Geometry, Node, Phase, Trace
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops
-from memlint.whatif.repeated_blocks import Blocks, selections
+from memlint.whatif.repeated_blocks import Blocks, is_inside, selections
 
 _NEGLIGIBLE = 0.002
 """Share of a step's FLOPs by which checkpoints must differ to be worth a trace each."""
@@ -92,7 +92,7 @@ def _kept_outputs(roles: Sequence[_Role], kept: Iterable[int]) -> tuple[KeptOutp
 def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
     """The operators in a forward of these modules, each with what it takes to keep its outputs or to run it again."""
     forward = _last_forward(trace, paths)
-    calls = {path: [node for node in forward if _is_inside(node.module, path)] for path in paths}
+    calls = {path: [node for node in forward if is_inside(node.module, path)] for path in paths}
     role_of = _role_numbers(trace, calls)
     members: defaultdict[int, list[tuple[str, Node]]] = defaultdict(list)
     drawn_before: defaultdict[int, set[int]] = defaultdict(set)
@@ -124,7 +124,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
             buffer.nbytes
             for path, buffer in made
             # What the next module saves is there anyway.
-            if buffer.category is not Category.ACTIVATION or all(_is_inside(each, path) for each in readers[buffer.id])
+            if buffer.category is not Category.ACTIVATION or all(is_inside(each, path) for each in readers[buffer.id])
         )
         makers = {buffer.node for node in nodes for buffer in _buffers(trace, node.inputs)}
         return Value(
@@ -157,7 +157,7 @@ def _last_forward(trace: Trace, paths: Sequence[str]) -> list[Node]:
     )
     forwards = [list(nodes) for (_, phase), nodes in phases if phase is Phase.FORWARD]
     called = (
-        each for each in reversed(forwards) if any(_is_inside(node.module, path) for node in each for path in paths)
+        each for each in reversed(forwards) if any(is_inside(node.module, path) for node in each for path in paths)
     )
     return next(called, [])
 
@@ -233,7 +233,3 @@ def _overload(op: str) -> torch._ops.OpOverload | None:
 def _is_random(op: str) -> bool:
     overload = _overload(op)
     return overload is not None and torch.Tag.nondeterministic_seeded in overload.tags
-
-
-def _is_inside(path: str, outer: str) -> bool:
-    return path == outer or path.startswith(f"{outer}.")
