@@ -217,10 +217,10 @@ def _unique(x: Tensor, in_order: bool = True, return_inverse: bool = False, retu
 
 @hidden("cumsum", "cumprod", source="ReduceOps.cpp, ScanUtils.cuh; recorded")
 def _cumulate(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, **_: Any) -> Steps:
-    """Input cast to the result's dtype (bool and integers: int64); CUB's storage for one row."""
+    """Input cast to the result's dtype (bool and integers: int64) or contiguous; CUB's storage for one row."""
     yield
     result = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
-    cast = copy_of(x, result.itemsize) if result is not x.dtype else None
+    cast = copy_of(x, result.itemsize) if result is not x.dtype else contiguous(x)
     if x.dim() and x.numel() == x.shape[dim]:
         scanning = scratch(cub.scan(x.numel(), result.itemsize))
         del scanning
