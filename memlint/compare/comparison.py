@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from memlint.report.model import CategoryName, Finding, Peak, Verdict
+from memlint.report.model import CategoryName, Finding, Library, Peak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
 """`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
@@ -75,6 +75,7 @@ class LineChange(_Record):
     path: str | None
     """In head, or in base where head has no such line; as `line`. None for what no line made."""
     line: int | None
+    library: Library = None
     source: str
     module: str = ""
     why: str = ""
@@ -95,6 +96,7 @@ class BufferChange(_Record):
     """Of the biggest in head, or in base where head has none."""
     path: str | None
     line: int | None
+    library: Library = None
     module: str
     name: str = ""
     base: int

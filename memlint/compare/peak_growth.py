@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from memlint.compare.comparison import BufferChange, CategoryChange, LineChange, ModuleChange
 from memlint.compare.match import paired
-from memlint.report.model import AliveBuffer, Estimate, LineBytes
+from memlint.report.model import AliveBuffer, Estimate, LineBytes, Place
 
 _BLOCK = re.compile(r"(?<![^.])\d+(?![^.])")  # the 3 in h.3.attn
 
@@ -52,14 +52,14 @@ def _lines(base: Estimate, head: Estimate) -> list[LineChange]:
     pairs = paired(
         _by_place(base),
         _by_place(head),
-        lambda line: (line.path, line.line, line.source, pattern(line.module)),
+        lambda line: (line.path, line.line, line.library, line.source, pattern(line.module)),
         lambda line: (line.path, line.source, pattern(line.module)),
         lambda line: (line.path, line.source),
         lambda line: (line.source, pattern(line.module)) if line.source else None,
     )
     return _changed(
         LineChange(
-            **line.model_dump(include={"path", "line", "source", "why"}),
+            **line.model_dump(include={"path", "line", "library", "source", "why"}),
             module=pattern(line.module),
             base=before.nbytes if before else 0,
             head=after.nbytes if after else 0,
@@ -107,7 +107,7 @@ def _buffers(base: Estimate, head: Estimate) -> list[BufferChange]:
     )
     return _changed(
         BufferChange(
-            **buffer.model_dump(include={"category", "op", "dtype", "shape", "path", "line"}),
+            **buffer.model_dump(include={"category", "op", "dtype", "shape", "path", "line", "library"}),
             module=pattern(buffer.module),
             name=pattern(buffer.name),
             base=before.nbytes if before else 0,
@@ -127,18 +127,22 @@ def _least_listed(estimate: Estimate) -> int:
 
 
 def _alike(estimate: Estimate, least: int) -> list[_Alike]:
-    sources = {(line.path, line.line): line.source for line in estimate.by_line}
+    sources = {(line.path, line.line, line.library): line.source for line in estimate.by_line}
     groups: defaultdict[tuple[object, ...], list[AliveBuffer]] = defaultdict(list)
     for buffer in estimate.at_peak:
         if buffer.nbytes > least:
-            place = ("", 0) if buffer.name else (buffer.path, buffer.line)
+            place = ("", 0) if buffer.name else _place(buffer)
             groups[_kind(buffer) + place].append(buffer)
     alike = []
     for group in groups.values():
         biggest = max(group, key=lambda buffer: buffer.nbytes)
-        source = "" if biggest.name else sources.get((biggest.path, biggest.line), "")
+        source = "" if biggest.name else sources.get(_place(biggest), "")
         alike.append(_Alike(biggest, source, sum(buffer.nbytes for buffer in group), len(group)))
     return alike
+
+
+def _place(buffer: AliveBuffer) -> tuple[str | None, int | None, Place | None]:
+    return buffer.path, buffer.line, buffer.library
 
 
 def _changed(changes: Iterable[Change]) -> list[Change]:

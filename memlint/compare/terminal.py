@@ -96,7 +96,7 @@ def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
     lines = [
         (
             difference(each.head - each.base),
-            (place_text(each.path, each.line) or _NO_LINE) + ("" if each.head else " in base"),
+            (place_text(each.path, each.line, each.library) or _NO_LINE) + ("" if each.head else " in base"),
             each.why,
             each.source or each.module,
         )
@@ -108,7 +108,7 @@ def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
             f"{each.num_base} -> {each.num_head} x",
             tensor_text(each.dtype, each.shape),
             spaced(each.category),
-            each.name or place_text(each.path, each.line) or _NO_LINE,
+            each.name or place_text(each.path, each.line, each.library) or _NO_LINE,
             each.op,
         )
         for each in change.buffers
@@ -149,4 +149,5 @@ def _findings(new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle
         if findings:
             yield from ("", indent + paint(f"{title}: {format_count(len(findings), 'finding')}", color, bold=True))
         for finding in findings:
-            yield f"{indent}  {place_text(finding.path, finding.line)}: {finding.code} {finding.message}"
+            place = place_text(finding.path, finding.line, finding.library)
+            yield f"{indent}  {place}: {finding.code} {finding.message}"

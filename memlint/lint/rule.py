@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
+from memlint.tracing.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 
 if TYPE_CHECKING:
     import ast
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from memlint.memory.retention import Holder, LongRun
     from memlint.memory.timeline import Timeline
     from memlint.source.text import Source
-    from memlint.tracing.records import Frame, Trace
+    from memlint.tracing.records import Trace
     from memlint.whatif.change import Change
     from memlint.whatif.simulation import WhatIf
     from memlint.workloads.spec import Workload
@@ -126,6 +126,8 @@ class Finding:
     """What `--fix` does to the file; None where a person has to."""
     subject: str = ""
     """The code that one of memlint's own findings speaks of: of the rule that failed, or that a comment names."""
+    library: Frame | None = None
+    """What was found in an installed package, where `path` and `line` are the project's call of it."""
 
 
 Findings = Iterator[Finding]
@@ -296,14 +298,13 @@ class TraceRule(Rule):
     ) -> Finding:
         """Make a Finding at `frame` whose severity follows from `peak_change`; it says so when the peak does not fall.
 
-        Without a frame the Finding stands on line 1 of the Workload's file.
+        It stands where `place_of` puts it.
         """
         if peak_change >= 0:
             message = f"{message} The peak would not fall: it is {describe_peak(context.estimate)}."
         return Finding(
             code=self.code,
-            path=frame.path if frame else context.workload.path,
-            line=frame.line if frame else 1,
+            **place_of(frame, context),
             message=message,
             severity=self.severity if is_notable(peak_change, context.estimate.requested.estimate) else Severity.NOTE,
             confidence=confidence,
@@ -313,6 +314,17 @@ class TraceRule(Rule):
         )
 
 
+def place_of(frame: Frame | None, context: Context) -> dict[str, Any]:
+    """The fields `path`, `line` and `library` of a Finding: on the line of the project that led to `frame`.
+
+    Without a frame that is line 1 of the Workload's file.
+    """
+    if frame is None:
+        return {"path": context.workload.path, "line": 1}
+    line = frame.of_project
+    return {"path": line.path, "line": line.line, "library": frame if frame.caller else None}
+
+
 def is_notable(peak_change: int, peak: int) -> bool:
     """Whether a fall of the peak, in bytes, is large enough for more than a note."""
     return -peak_change >= max(NOTABLE_NBYTES, NOTABLE_SHARE * peak)
@@ -320,7 +332,7 @@ def is_notable(peak_change: int, peak: int) -> bool:
 
 def describe_peak(estimate: Estimate) -> str:
     """Where the peak is: bytes, phase, kernel and line."""
-    place = f" at {Path(estimate.frame.path).name}:{estimate.frame.line}" if estimate.frame else ""
+    place = f" at {estimate.frame}" if estimate.frame else ""
     return (
         f"{format_nbytes(estimate.requested.estimate)} in {estimate.phase.value}, {estimate.op or 'no kernel'}{place}"
     )

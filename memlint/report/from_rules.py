@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from memlint.base import errors
 from memlint.base.errors import MemlintError
 from memlint.lint import rule
-from memlint.report.model import Error, ErrorKind, RunFinding, Workload
+from memlint.report.model import Error, ErrorKind, Place, RunFinding, Workload
+from memlint.tracing.records import Frame
 
 _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.UsageError: "usage",
@@ -17,6 +18,13 @@ _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.WorkerError: "worker",
     errors.RuleError: "rule",
 }
+
+
+def library_of(frame: Frame) -> Place | None:
+    """The line of an installed package; None where the frame is a line of the project."""
+    if frame.caller is None:
+        return None
+    return Place(path=frame.path, line=frame.line, function=frame.function)
 
 
 def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> RunFinding:
@@ -35,6 +43,7 @@ def finding_of(finding: rule.Finding, workload: str | None = None, position: int
         workload=workload,
         workload_position=position,
         subject=finding.subject,
+        library=library_of(finding.library) if finding.library else None,
     )
 
 

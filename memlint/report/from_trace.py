@@ -10,6 +10,7 @@ from memlint.memory.estimate import Estimate
 from memlint.memory.liveness import Origin
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report import model as report
+from memlint.report.from_rules import library_of
 from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace, data_flow
 from memlint.whatif.change import Names
 from memlint.whatif.plan import ChangePlan
@@ -25,8 +26,11 @@ def peak_of(estimate: Estimate) -> report.Peak:
 
 
 def place_of(frame: Frame | None) -> dict[str, Any]:
-    """The fields `path` and `line` of a record."""
-    return {"path": frame.path, "line": frame.line} if frame is not None else {"path": None, "line": None}
+    """The fields `path`, `line` and `library` of a record."""
+    if frame is None:
+        return {"path": None, "line": None}
+    line = frame.of_project
+    return {"path": line.path, "line": line.line, "library": library_of(frame)}
 
 
 def buffer_fields(buffer: Buffer) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def graph_of(trace: Trace, flops: Callable[[Node], int]) -> report.Graph:
                 op=node.op,
                 phase=node.phase.value,
                 **place_of(node.frame),
-                function=node.frame.function if node.frame else "",
+                function=_function(node.frame),
                 module=node.module,
                 flops=flops(node),
                 read=nbytes(node.inputs),
@@ -163,7 +167,11 @@ def _change(after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> rep
 
 
 def _site(buffer: Buffer) -> report.Site:
-    return report.Site(**buffer_fields(buffer), function=buffer.frame.function if buffer.frame else "")
+    return report.Site(**buffer_fields(buffer), function=_function(buffer.frame))
+
+
+def _function(frame: Frame | None) -> str:
+    return frame.of_project.function if frame else ""
 
 
 def _phase_and_step(node: int, nodes: Sequence[Node]) -> tuple[Phase, int]:

@@ -33,6 +33,22 @@ class Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
+class Place(Record):
+    """A source line."""
+
+    path: str
+    line: NonNegativeInt
+    function: str = ""
+    """The function that the line stands in."""
+
+
+Library = Annotated[Place | None, Field(exclude_if=lambda place: place is None)]
+"""Of a record whose `path` and `line` are the project's: the line of an installed package that ran in their call.
+
+Left out where the project's line itself is meant.
+"""
+
+
 class Interval(Record):
     """Bytes: the best guess, and how far off it can be where something cannot be known."""
 
@@ -68,6 +84,7 @@ class AliveBuffer(Record):
     """The kernel that made it."""
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
     module: str = ""
     name: str = ""
     """Qualified name of a parameter, or of what belongs to one."""
@@ -92,8 +109,9 @@ class LineBytes(Record):
     path: str | None
     """None for what no user line made."""
     line: NonNegativeInt | None
+    library: Library = None
     source: str = ""
-    """The text of the line, without indentation."""
+    """The text of the line, or of the library's, without indentation."""
     nbytes: NonNegativeInt
     num_buffers: NonNegativeInt
     dtype: str = ""
@@ -127,10 +145,11 @@ class Estimate(Record):
 
     peak: Peak
     phase: PhaseName
-    """Of the peak, as are `op`, `path`, `line` and `module`."""
+    """Of the peak, as are `op`, `path`, `line`, `library` and `module`."""
     op: str
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
     module: str = ""
     phase_peaks: dict[PhaseName, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
@@ -157,6 +176,7 @@ class Site(Record):
     shape: tuple[NonNegativeInt, ...]
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
     function: str = ""
     """The function that the line stands in."""
     module: str = ""
@@ -219,6 +239,7 @@ class Kernel(Record):
     phase: PhaseName
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
     function: str = ""
     """The function that the line stands in."""
     module: str = ""
@@ -298,6 +319,7 @@ class Assumption(Record):
     text: str
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
 
 
 class Change(Record):
@@ -316,10 +338,11 @@ class Change(Record):
     peak_change: int
     """How the peak of requested bytes changes against the program as it is; negative saves."""
     phase: PhaseName
-    """Of the new peak, as are `op`, `path`, `line` and `module`."""
+    """Of the new peak, as are `op`, `path`, `line`, `library` and `module`."""
     op: str
     path: str | None = None
     line: NonNegativeInt | None = None
+    library: Library = None
     module: str = ""
     recompute_flops: NonNegativeInt = 0
     """Floating-point operations that a step takes more than as it is."""
@@ -491,6 +514,7 @@ class Finding(Record):
     path: str
     line: NonNegativeInt
     column: NonNegativeInt
+    library: Library = None
     message: str
     severity: Severity
     confidence: Confidence

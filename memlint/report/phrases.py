@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Outcome, format_count, format_nbytes
-from memlint.report.model import Change, Interval, LineBytes, Measure, Severity, Sweep
+from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Severity, Sweep
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",
@@ -23,12 +23,20 @@ _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 """Where packages are installed: long, and of interest to nobody who reads a table."""
 
 
-def place_text(path: str | None, line: int | None = None) -> str:
-    """`path:line`; empty for what no line of the program made. Installed packages begin with their own name."""
+def place_text(path: str | None, line: int | None = None, library: Place | None = None) -> str:
+    """`path:line`, or `path:line (in package/file.py:line)`; empty for what no line of the program made.
+
+    Installed packages begin with their own name.
+    """
     if path is None:
         return ""
     short = _ENVIRONMENT.sub("", path)
-    return short if line is None else f"{short}:{line}"
+    return (short if line is None else f"{short}:{line}") + beside(library)
+
+
+def beside(library: Place | None) -> str:
+    """` (in package/file.py:line)`, to stand behind the place in the project; empty without a `library`."""
+    return f" (in {place_text(library.path, library.line)})" if library else ""
 
 
 def tensor_text(dtype: str, shape: Sequence[int]) -> str:

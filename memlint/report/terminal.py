@@ -21,6 +21,7 @@ from memlint.report.model import (
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
     MEASURES,
+    beside,
     bounds,
     by_severity,
     line_detail,
@@ -112,7 +113,7 @@ def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:
     if workload.assumptions:
         yield paint("  Assumed", bold=True)
     for assumption in workload.assumptions:
-        place = place_text(assumption.path, assumption.line)
+        place = place_text(assumption.path, assumption.line, assumption.library)
         yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
 
 
@@ -161,7 +162,7 @@ def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
 
 
 def _peak(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
-    place = place_text(estimate.path, estimate.line)
+    place = place_text(estimate.path, estimate.line, estimate.library)
     what = listed(estimate.op, estimate.module)
     at, during = f" at {place}" if place else "", f" ({what})" if what else ""
     yield f"{paint('  At the peak', bold=True)}, in {estimate.phase}{at}{during}"
@@ -190,7 +191,7 @@ def _lines(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
     shown = paint.first_rows(estimate.by_line)
     if shown:
         yield paint("  Alive at the peak, by source line", bold=True)
-    places = [place_text(line.path, line.line) for line in shown]
+    places = [place_text(line.path, line.line, line.library) for line in shown]
     rows = [
         (f"  {format_nbytes(line.nbytes)}", f"{line.num_buffers} x", place, line.why, line_detail(line))
         for line, place in zip(shown, places, strict=True)
@@ -216,7 +217,7 @@ def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
                 f"  {format_nbytes(buffer.nbytes)}",
                 tensor_text(buffer.dtype, buffer.shape),
                 spaced(buffer.category),
-                buffer.name or place_text(buffer.path, buffer.line),
+                buffer.name or place_text(buffer.path, buffer.line, buffer.library),
                 buffer.op,
                 buffer.why,
             )
@@ -251,7 +252,8 @@ def _finding(finding: Finding, paint: TextStyle, several: bool) -> Iterator[str]
     color = _SEVERITY_COLORS[finding.severity]
     # A model that was built from an installed package alone has no file of the user's.
     place = f"{finding.path}:{finding.line}:{finding.column}" if finding.path else finding.workload or ""
-    yield f"{paint(place, bold=True)}: {paint(finding.code, color, bold=True)} {finding.message}"
+    place = paint(place, bold=True) + beside(finding.library)
+    yield f"{place}: {paint(finding.code, color, bold=True)} {finding.message}"
     if saved := saving(finding.peak_change):
         where = f" of {finding.workload}" if several and finding.workload else ""
         yield f"    saves {paint(saved, bold=True)} of the peak{where} ({finding.confidence})"

@@ -1,7 +1,8 @@
 """Which source line and which module a kernel belongs to.
 
-In the forward it is the innermost Python line outside PyTorch. A backward kernel has no Python line: it takes that of
-its forward, through the sequence number that autograd gives every node when the forward makes it.
+In the forward it is the innermost Python line outside PyTorch, and where that is in an installed package, also the
+innermost line of the project that led to it. A backward kernel has no Python line: it takes the place of its forward,
+through the sequence number that autograd gives every node when the forward makes it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from memlint.base.ownership import is_memlint, is_standard_library
+from memlint.base.ownership import is_installed, is_memlint, is_standard_library
 from memlint.tracing.records import Frame, Phase
 
 _TORCH = str(Path(torch.__file__).resolve().parent) + "/"
@@ -25,9 +26,12 @@ _autograd_node = torch._C._current_autograd_node
 _sequence = torch._C._autograd._get_sequence_nr
 _getframe = sys._getframe
 
-Place = tuple[CodeType | None, int, tuple[int, str] | None]
-"""A place before it is resolved: code object and line, and id and type of the module that ran (None at the root)."""
-NOWHERE: Place = (None, 0, None)
+Line = tuple[CodeType, int]
+"""Code object and line."""
+Place = tuple[CodeType | None, int, Line | None, tuple[int, str] | None]
+"""A place before it is resolved: code object and line, the project's line if that is another, and id and type of the
+module that ran (None at the root)."""
+NOWHERE: Place = (None, 0, None, None)
 
 
 class Attribution:
@@ -40,17 +44,18 @@ class Attribution:
         self.section = Phase.FORWARD
         """The phase of what runs outside of a backward and an optimizer."""
         self._places: dict[int, Place] = {}
-        self._visible: dict[CodeType, int] = {}
+        self._kinds: dict[CodeType, int] = {}
 
     def place(self) -> tuple[Phase, Place]:
         """Phase and place of the kernel that runs now."""
         in_backward = _graph_task() != -1
-        code, line = self._line(_getframe(3))
-        if in_backward and code is None:
-            node = _autograd_node()
-            place = self._places.get(node._sequence_nr(), NOWHERE) if node is not None else NOWHERE
-            return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), place
-        place = (code, line, self.modules[-1] if self.modules else None)
+        code, line, caller = self._line(_getframe(3))
+        if in_backward and caller is None:
+            if code is None:
+                return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), self._place_of_forward()
+            if self._kinds[code] == _PACKAGE:
+                caller = self._place_of_forward()[2]
+        place = (code, line, caller, self.modules[-1] if self.modules else None)
         if self.optimizing and not in_backward:
             return Phase.OPTIMIZER, place
         # Kernels that make no node come later, with the same number. In the backward these are the kernels of a
@@ -58,22 +63,32 @@ class Attribution:
         self._places.setdefault(_sequence() - 1, place)
         return (Phase.BACKWARD if in_backward else self.section), place
 
-    def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int]:
-        visible = self._visible
+    def _place_of_forward(self) -> Place:
+        """The place of the forward whose backward runs now."""
+        node = _autograd_node()
+        return NOWHERE if node is None else self._places.get(node._sequence_nr(), NOWHERE)
+
+    def _line(self, frame: FrameType | None) -> tuple[CodeType | None, int, Line | None]:
+        """The innermost line of a project or a package; of a package with that of the project around it."""
+        innermost: Line | None = None
+        kinds = self._kinds
         while frame is not None:
             code = frame.f_code
-            kind = visible.get(code)
+            kind = kinds.get(code)
             if kind is None:
-                kind = visible[code] = _kind(code)
-            if kind == _USER:
-                return code, frame.f_lineno
+                kind = kinds[code] = _kind(code)
+            if kind == _PROJECT:
+                line = code, frame.f_lineno
+                return (*line, None) if innermost is None else (*innermost, line)
             if kind == _END:
                 break
+            if kind == _PACKAGE and innermost is None:
+                innermost = code, frame.f_lineno
             frame = frame.f_back
-        return None, 0
+        return (None, 0, None) if innermost is None else (*innermost, None)
 
 
-_INTERNAL, _USER, _END = 0, 1, 2
+_INTERNAL, _PACKAGE, _PROJECT, _END = 0, 1, 2, 3
 
 
 def _kind(code: CodeType) -> int:
@@ -84,7 +99,9 @@ def _kind(code: CodeType) -> int:
     path = str(Path(code.co_filename).resolve())
     if code.co_name in _TRACERS and is_memlint(path):
         return _END
-    return _INTERNAL if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path) else _USER
+    if path.startswith(_TORCH) or is_memlint(path) or is_standard_library(path):
+        return _INTERNAL
+    return _PACKAGE if is_installed(path) else _PROJECT
 
 
 def is_inside(module: str) -> bool:
@@ -97,6 +114,6 @@ def is_inside(module: str) -> bool:
     return False
 
 
-def frame_of(code: CodeType | None, line: int) -> Frame | None:
-    """The record of a line; None where no line of the program ran."""
-    return None if code is None else Frame(code.co_filename, line, code.co_name)
+def frame_of(code: CodeType | None, line: int, caller: Line | None = None) -> Frame | None:
+    """The record of a line and of the project's around it; None where no line of the program ran."""
+    return None if code is None else Frame(code.co_filename, line, code.co_name, caller and frame_of(*caller))

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import fx
 
-from memlint.tracing.records import Buffer, Trace, data_flow
+from memlint.tracing.records import Buffer, Frame, Trace, data_flow
 
 HOST = "host"
 """The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""
@@ -53,11 +53,14 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         made.meta["memlint"] = node
         made.meta["memlint_buffers"] = tuple(opened[node.index])
         if node.frame is not None:
-            path, line, function = node.frame
-            code = linecache.getline(path, line).strip()
-            made.meta["stack_trace"] = f'File "{path}", line {line}, in {function}\n    {code}'
+            made.meta["stack_trace"] = "\n".join(map(_quoted, filter(None, (node.frame.caller, node.frame))))
     graph.output(tuple(makers[index] for index in _last_writers(trace) if index >= first))
     return graph
+
+
+def _quoted(frame: Frame) -> str:
+    code = linecache.getline(frame.path, frame.line).strip()
+    return f'File "{frame.path}", line {frame.line}, in {frame.function}\n    {code}'
 
 
 def _placeholder_name(buffer: Buffer) -> str:

@@ -107,8 +107,8 @@ class Recorder:
         """Note an assumption with the line that made it necessary. Initial weights are anyone's, and need none."""
         if is_inside("torch.nn.init"):
             return
-        _, (code, line, _module) = self.attribution.place()
-        self.assumptions.setdefault(Assumption(text, frame_of(code, line)))
+        _, (code, line, caller, _module) = self.attribution.place()
+        self.assumptions.setdefault(Assumption(text, frame_of(code, line, caller)))
 
     def begin_step(self) -> None:
         """A step begins."""
@@ -149,11 +149,11 @@ class Recorder:
         paths = self.modules
         frame_at = functools.cache(frame_of)
         nodes: list[Node] = []
-        for index, (kernel, phase, (code, line, module), step, event, inputs, outputs) in enumerate(self.calls):
+        for index, (kernel, phase, (*lines, module), step, event, inputs, outputs) in enumerate(self.calls):
             path = "" if module is None else paths.get(module, module[1])
             geometries = tuple(inputs), tuple(outputs)
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
-            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_at(code, line), path, *geometries, event))
+            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_at(*lines), path, *geometries, event))
         trace = Trace(
             nodes=tuple(nodes),
             buffers=categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts),

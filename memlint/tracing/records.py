@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -45,6 +46,18 @@ class Frame(NamedTuple):
     path: str
     line: int
     function: str
+    caller: Frame | None = None
+    """Where the line is in an installed package, the innermost line of the project that led to it."""
+
+    @property
+    def of_project(self) -> Frame:
+        """The line that a person who works on the project can change."""
+        return self.caller or self
+
+    def __str__(self) -> str:
+        """`train.py:31`, or `train.py:31 (in modeling_gpt2.py:104)`."""
+        own = f"{Path(self.path).name}:{self.line}"
+        return own if self.caller is None else f"{self.caller} (in {own})"
 
 
 class Geometry(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from memlint.lint.rule import Context
 from memlint.memory.liveness import dead_at, held, origin
@@ -39,5 +38,5 @@ def biggest_of(buffers: Iterable[Buffer]) -> Buffer:
 
 def described(buffer: Buffer) -> str:
     """Dtype, shape, and the line that made it."""
-    made = f", made at {Path(buffer.frame.path).name}:{buffer.frame.line}" if buffer.frame else ""
+    made = f", made at {buffer.frame}" if buffer.frame else ""
     return f"{buffer.dtype} {list(buffer.shape)}{made}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import ast
 from enum import StrEnum
-from pathlib import Path
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity
+from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity, place_of
 from memlint.memory.retention import Growth, Keeper, growths, may_grow
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
@@ -63,14 +62,12 @@ def findings(rule: Rule, context: Context, by: GrowsBy) -> Findings:
 def _report(rule: Rule, context: Context, growth: Growth) -> Finding:
     frame = place(growth.keeper, growth.buffers)
     steps = steps_until_full(context, growth)
-    path = frame.path if frame else context.workload.path
     keeper = f"`{growth.keeper.name}`" if growth.keeper else "Something that outlives the step"
     what = "the autograd graph" if growth.keeper is None or growth.keeper.has_graph else "the tensors"
     full = f": {context.device.title} is full after {steps:,} steps" if steps is not None else ""
     return Finding(
         code=rule.code,
-        path=path,
-        line=frame.line if frame else 1,
+        **place_of(frame, context),
         message=f"{keeper} keeps {what} of every step, which adds {format_nbytes(growth.nbytes)} each time"
         f"{_biggest(growth.buffers)}{full}.",
         severity=Severity.NOTE if steps is not None and steps > FAR_AWAY else Severity.ERROR,
@@ -113,7 +110,7 @@ def _peak_change(timeline: Timeline, growth: Growth) -> int:
 
 def _biggest(buffers: tuple[Buffer, ...]) -> str:
     biggest = buffers[0]
-    made = f", made at {Path(biggest.frame.path).name}:{biggest.frame.line}" if biggest.frame else ""
+    made = f", made at {biggest.frame}" if biggest.frame else ""
     rest = f" and {len(buffers) - 1} more" if len(buffers) > 1 else ""
     return f" ({biggest.dtype} {list(biggest.shape)}{made}{rest})"
 

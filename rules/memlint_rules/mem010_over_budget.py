@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
 
 
 class OverBudget(TraceRule):
@@ -83,8 +83,7 @@ class Model(nn.Module):
         doubt = f" (it may fit: the interval begins at {format_nbytes(taken.low)})" if taken.low <= limit else ""
         yield Finding(
             code=self.code,
-            path=estimate.frame.path if estimate.frame else context.workload.path,
-            line=estimate.frame.line if estimate.frame else 1,
+            **place_of(estimate.frame, context),
             message=f"The step takes {format_nbytes(taken.estimate)} of device memory, "
             f"{format_nbytes(taken.estimate - limit)} over {limit_name} of {format_nbytes(limit)}{doubt}. "
             f"Most of it at the peak is {category.value.replace('_', ' ')}: {format_nbytes(nbytes)}.",

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule
+from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
 from memlint.tracing.records import Geometry, Node, Phase
 from memlint.whatif.changes import ChannelsLast
 
@@ -91,8 +91,7 @@ class Model(nn.Module):
         first = convolutions[0]
         yield Finding(
             code=self.code,
-            path=first.frame.path if first.frame else context.workload.path,
-            line=first.frame.line if first.frame else 1,
+            **place_of(first.frame, context),
             message=f"{len(convolutions)} {'convolution runs' if len(convolutions) == 1 else 'convolutions run'} in "
             f"{first.inputs[0].dtype} with NCHW strides, so cuDNN transposes around the tensor cores. {effect} in "
             "channels_last; it is faster, not smaller.",

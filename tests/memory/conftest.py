@@ -16,7 +16,7 @@ def trace_of(kernels: Sequence[dict[str, Any]]) -> Trace:
     """A Trace of kernels, each of which opens Buffers, uses others, and is followed by the closing of some.
 
     Keys, all optional: `opens` (sizes in bytes), `uses` and `closes` (Buffer ids, counted as they open), `phase`,
-    `step`, `module`, `line`, `category` and `setup` (the Buffers were there before any kernel).
+    `step`, `module`, `line`, `caller` (of the line), `category` and `setup` (the Buffers were there before any kernel).
     """
     nodes: list[Node] = []
     buffers: list[Buffer] = []
@@ -25,7 +25,7 @@ def trace_of(kernels: Sequence[dict[str, Any]]) -> Trace:
     for kernel in kernels:
         setup = kernel.get("setup", False)
         phase, step = kernel.get("phase", Phase.FORWARD), -1 if setup else kernel.get("step", 0)
-        frame = Frame("model.py", kernel["line"], "forward") if "line" in kernel else None
+        frame = Frame("model.py", kernel["line"], "forward", kernel.get("caller")) if "line" in kernel else None
         module, category = kernel.get("module", ""), kernel.get("category", Category.TEMPORARY)
         index, start = len(nodes), len(events)
         if setup:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memlint.memory.timeline import Timeline, live, peak_event
 from memlint.report.from_trace import NUM_STRETCHES, course_of, timeline_of
-from memlint.tracing.records import Phase
+from memlint.tracing.records import Frame, Phase
 from tests.memory.conftest import trace_of
 
 
@@ -22,7 +22,9 @@ def traces(draw):
         closes = draw(st.lists(st.sampled_from(is_open), unique=True)) if is_open else []
         is_open = [buffer for buffer in is_open if buffer not in closes]
         phase = draw(st.sampled_from(list(Phase)))
-        kernels.append({"opens": opens, "closes": closes, "phase": phase, "step": number // 50, "line": 1 + number % 7})
+        caller = draw(st.sampled_from([None, Frame("/train.py", 3, "main")]))
+        place = {"line": 1 + number % 7, "caller": caller}
+        kernels.append({"opens": opens, "closes": closes, "phase": phase, "step": number // 50, **place})
     return trace_of(kernels)
 
 
@@ -42,7 +44,9 @@ def test_every_buffer_keeps_its_line_and_every_event_its_phase(trace):
         assert (event >= 0) == (original >= 0)
         site = told.sites[told.buffer_sites[event if event >= 0 else ~event]]
         frame = timeline.buffers[original if original >= 0 else ~original].frame
-        assert (site.path, site.line, site.function) == frame
+        line = frame.of_project
+        assert (site.path, site.line, site.function) == (line.path, line.line, line.function)
+        assert (site.library and (site.library.path, site.library.line)) == (frame.caller and (frame.path, frame.line))
     assert len(set(told.sites)) == len(told.sites)
     starts = {stretch.first: (stretch.phase, stretch.step) for stretch in told.stretches}
     current = None

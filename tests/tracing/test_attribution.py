@@ -180,6 +180,45 @@ def test_code_of_installed_packages_is_shown_as_it_is(tmp_path: Path, monkeypatc
     assert (node.frame.path, node.frame.line, node.frame.function) == (str(installed), 2, "forward")
 
 
+def installed(source: str) -> dict[str, Any]:
+    """What a module of an installed package with this source defines."""
+    scope: dict[str, Any] = {}
+    exec(compile(source, str(Path(sysconfig.get_path("purelib")) / "some_package" / "layer.py"), "exec"), scope)
+    return scope
+
+
+def test_lines_of_installed_packages_know_the_line_of_the_project_that_led_to_them() -> None:
+    package = installed("def outer(x):\n    return inner(x)\ndef inner(x):\n    return x.exp()\n")
+
+    def step(program: Any) -> None:
+        y = package["outer"](program.x)  # at first call
+        z = package["inner"](y.neg())  # at second call
+        z.sum().backward()
+
+    found = trace(step, num_steps=1)
+    for op, phases in (("exp", [Phase.FORWARD]), ("mul", [Phase.BACKWARD])):
+        frames = [n.frame for n in found.nodes if n.op.split(".")[1] == op and n.phase in phases]
+        assert {frame.line for frame in frames if frame} == {4}
+        callers = {frame.caller.line for frame in frames if frame and frame.caller}
+        assert callers == {line_of("first call"), line_of("second call")}
+    own = [n.frame for n in found.nodes if n.op == "aten.neg.default" and n.phase is Phase.FORWARD]
+    assert [frame.caller for frame in own if frame] == [None]
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_a_package_recomputes_belongs_to_the_line_of_the_project_that_called_it(reentrant: bool) -> None:
+    package = installed("def block(x):\n    return x.sigmoid().tanh()\n")
+
+    def step(program: Any) -> None:
+        y = checkpoint(package["block"], program.x, use_reentrant=reentrant)  # at checkpointed
+        y.sum().backward()
+
+    found = trace(step, num_steps=1)
+    frames = [n.frame for n in found.nodes if n.op == "aten.sigmoid.default"]
+    assert len(frames) == 2
+    assert {frame.caller and frame.caller.line for frame in frames if frame} == {line_of("checkpointed")}
+
+
 def test_hooks_and_custom_backwards_carry_their_own_line() -> None:
     class Own(torch.autograd.Function):
         @staticmethod

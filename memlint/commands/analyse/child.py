@@ -110,7 +110,7 @@ def described_with_findings(
     }
     lines: defaultdict[str, set[int]] = defaultdict(set)
     for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
-        lines[frame.path].add(frame.line)
+        lines[frame.of_project.path].add(frame.of_project.line)
     return Described(record.model_copy(update=added), findings, lines)
 
 

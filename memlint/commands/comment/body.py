@@ -159,7 +159,8 @@ def _what_changed(change: WorkloadChange) -> str:
 
 
 def _line(line: LineChange) -> tuple[str, ...]:
-    place = f"{code(place_text(line.path, line.line))}{'' if line.head else ' in base'}" if line.path else "no line"
+    place = code(place_text(line.path, line.line, line.library)) or "no line"
+    place += " in base" if line.path and not line.head else ""
     return *_amounts(line.base, line.head), place, code(line.why), code(line.source or line.module)
 
 
@@ -170,7 +171,7 @@ def _amounts(base: int, head: int) -> tuple[str, str, str]:
 def _findings(findings: Sequence[Finding]) -> str:
     rows = []
     for finding in findings:
-        place = place_text(finding.path, finding.line) if finding.path else finding.workload
+        place = place_text(finding.path, finding.line, finding.library) if finding.path else finding.workload
         saved, fix = saving(finding.peak_change), finding.fix and f"help: {finding.fix}"
         lines = (code(finding.message), f"saves {saved} of the peak" if saved else "", code(fix))
         rows.append((finding.severity, code(finding.code), code(place), joined(lines, "<br>")))

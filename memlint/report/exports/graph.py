@@ -44,9 +44,9 @@ def render_graph(workloads: Sequence[Workload], ending: str) -> bytes:
 def _add(network: nx.MultiDiGraph[str], graph: Graph, prefix: str, common: dict[str, Any]) -> None:
     """Add the vertices and edges of one Workload: kernels are `n0`, `n1`, ..., tensors at the rim `b0`, `b1`, ..."""
     for number, kernel in enumerate(graph.kernels):
-        place = place_text(kernel.path, kernel.line)
+        place = place_text(kernel.path, kernel.line, kernel.library)
         short = kernel.op.removeprefix("aten.").rpartition(".")[0] or kernel.op
-        facts = kernel.model_dump(exclude={"read", "written", "opened"})
+        facts = kernel.model_dump(exclude={"read", "written", "opened", "library"})
         nbytes = {"read_nbytes": kernel.read, "written_nbytes": kernel.written, "opened_nbytes": kernel.opened}
         label = {"label": short, "kind": "kernel", "place": place, "step": graph.step}
         network.add_node(f"{prefix}n{number}", **_plain({**common, **label, **facts, **nbytes}))
@@ -82,7 +82,7 @@ def _buffer(graph: Graph, number: int) -> dict[str, Any]:
         "category": site.category,
         "name": site.name,
         "module": site.module,
-        "place": place_text(site.path, site.line),
+        "place": place_text(site.path, site.line, site.library),
         "born": born if born >= 0 else None,
         "last_used": graph.last_used[number] if graph.last_used[number] >= 0 else None,
         "died": died if died >= 0 else None,

@@ -128,6 +128,8 @@ class _Replay(Driver):
             site = self.timeline.sites[number]
             tensor = " ".join(part for part in (site.op, tensor_text(site.dtype, site.shape), site.name) if part)
             frames = [_frame(site.module or _NO_MODULE, 0, tensor)]
+            if site.library is not None:
+                frames.append(_frame(site.library.path, site.library.line, site.library.function))
             if site.path is not None:
                 frames.append(_frame(site.path, site.line or 0, site.function))
             self._frames[number] = frames

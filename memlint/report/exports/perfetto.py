@@ -85,7 +85,7 @@ def _buffers(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
         site = lifetimes.site(buffer)
         died = lifetimes.died[buffer]
         event = {"pid": process, "tid": _STEPS, "cat": site.category, "id2": {"local": str(buffer)}}
-        label = f"{format_nbytes(timeline.nbytes[buffer])} {place_text(site.path, site.line) or site.op}"
+        label = f"{format_nbytes(timeline.nbytes[buffer])} {place_text(site.path, site.line, site.library) or site.op}"
         opens = {"ts": lifetimes.born[buffer], **event, "ph": "b"}
         closes = {"ts": len(timeline.events) if died is None else died, **event, "ph": "e"}
         yield {**opens, "name": site.category}
@@ -102,7 +102,7 @@ def _facts(lifetimes: Lifetimes, buffer: int) -> dict[str, Any]:
         "name": site.name,
         "op": site.op,
         "module": site.module,
-        "line": place_text(site.path, site.line),
+        "line": place_text(site.path, site.line, site.library),
         "function": site.function,
         "made in": lifetimes.part_of_step(lifetimes.born[buffer]),
     }

@@ -52,11 +52,16 @@ def _stack(site: Site) -> Iterator[tuple[tuple[str, str | int], ...]]:
     for module in _modules(site) or [_NO_MODULE]:
         yield (("name", module),)
     if site.path is not None:
-        function = f" {site.function}" if site.function else ""
-        line = (("line", site.line),) if site.line is not None else ()
-        yield (("name", place_text(site.path, site.line) + function), ("file", site.path), *line)
+        yield _line(site.path, site.line, site.function)
+    if site.library is not None:
+        yield _line(site.library.path, site.library.line, site.library.function)
     what = site.name or site.op
     yield (("name", f"{site.category.replace('_', ' ')} {what} {tensor_text(site.dtype, site.shape)}"),)
+
+
+def _line(path: str, line: int | None, function: str) -> tuple[tuple[str, str | int], ...]:
+    name = f"{place_text(path, line)} {function}".rstrip()
+    return (("name", name), ("file", path), *((("line", line),) if line is not None else ()))
 
 
 def _modules(site: Site) -> list[str]:

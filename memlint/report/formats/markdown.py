@@ -81,7 +81,7 @@ def _held(estimate: Estimate) -> str:
     categories = sorted(estimate.categories.items(), key=lambda item: -item[1])
     lines = [
         (
-            code(place_text(line.path, line.line)) or "no line",
+            code(place_text(line.path, line.line, line.library)) or "no line",
             format_nbytes(line.nbytes),
             code(line.why),
             code(line.source or line.module),

@@ -12,7 +12,7 @@ from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.findings_by_workload import workload_positions
 from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
-from memlint.report.phrases import saving
+from memlint.report.phrases import beside, saving
 
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"
@@ -103,7 +103,7 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
         code=OVER_LIMIT,
         path=path or target_file(workload),
         line=estimate.line if estimate is not None and path else None,
-        message=one_line(message),
+        message=one_line(message + beside(estimate.library if estimate is not None else None)),
         severity=verdict.level,
         workload=workload.name,
     )
@@ -113,7 +113,8 @@ def problem_of(finding: Finding, file: str) -> Problem:
     """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
     place = ("path", "line", "column") if finding.path else ()
     fields = finding.model_dump(include={*place, "severity", "workload", "confidence", "nbytes", "peak_change"})
-    texts = {name: one_line(getattr(finding, name)) for name in ("code", "message", "fix")}
+    texts = {"code": finding.code, "message": finding.message + beside(finding.library), "fix": finding.fix}
+    texts = {name: one_line(text) for name, text in texts.items()}
     return Problem(**{"path": file or finding.workload or ".", **fields, **texts})
 
 

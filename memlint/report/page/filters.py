@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.model import Estimate, Report, Settings, Verdict, Workload
+from memlint.report.model import Estimate, Place, Report, Settings, Verdict, Workload
 from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, step_text
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
@@ -64,9 +64,10 @@ def parts(text: str) -> list[tuple[bool, str]]:
     return [(bool(number % 2), piece) for number, piece in enumerate(pieces) if piece]
 
 
-def sources(estimate: Estimate | None) -> dict[tuple[str | None, int | None], str]:
+def sources(estimate: Estimate | None) -> dict[tuple[str | None, int | None, Place | None], str]:
     """The text of the lines that the Report knows."""
-    return {(line.path, line.line): line.source for line in estimate.by_line if line.source} if estimate else {}
+    lines = estimate.by_line if estimate else []
+    return {(line.path, line.line, line.library): line.source for line in lines if line.source}
 
 
 def settings(settings: Settings) -> list[tuple[str, str]]:

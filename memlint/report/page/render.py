@@ -28,7 +28,7 @@ from memlint.report.page.grid import grids
 from memlint.report.page.picture import CATEGORIES, Picture, bar, picture
 from memlint.report.page.timeline_columns import in_columns
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
-from memlint.report.phrases import MEASURES, cost, place_text, share, signed, spaced, tensor_text
+from memlint.report.phrases import MEASURES, beside, cost, place_text, share, signed, spaced, tensor_text
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
 _POLICY = (
@@ -115,6 +115,7 @@ def _template() -> Template:
         "verdict": filters.verdict,
         "kept": filters.kept,
         "place": place_text,
+        "beside": beside,
         "tensor": tensor_text,
         "spaced": spaced,
         "spoken": spoken,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from memlint.report.escaping import one_line
-from memlint.report.model import Stretch, Timeline
+from memlint.report.model import Site, Stretch, Timeline
+from memlint.report.phrases import beside
 
-_STRINGS = ("category", "op", "dtype", "path", "module", "name")
+_STRINGS = ("category", "op", "dtype", "module", "name")
 
 
 def in_columns(timeline: Timeline) -> dict[str, Any]:
@@ -23,7 +24,7 @@ def in_columns(timeline: Timeline) -> dict[str, Any]:
         "sites": sites
         | {
             "shape": [position(", ".join(map(str, site.shape))) for site in timeline.sites],
-            "line": [-1 if site.line is None else site.line for site in timeline.sites],
+            "place": [position(_place(site)) for site in timeline.sites],
         },
         "buffer_sites": timeline.buffer_sites,
         "nbytes": timeline.nbytes,
@@ -36,6 +37,11 @@ def in_columns(timeline: Timeline) -> dict[str, Any]:
         "peak": timeline.peak,
         "strings": list(strings),
     }
+
+
+def _place(site: Site) -> str | None:
+    """As it was written: a page has room for the whole path."""
+    return site.path and f"{site.path}:{site.line}".removesuffix(":None") + beside(site.library)
 
 
 def stretches(timeline: Timeline) -> list[Stretch]:

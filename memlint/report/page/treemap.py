@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from memlint.base.units import format_nbytes
-from memlint.report.model import CategoryName, Estimate
+from memlint.report.model import CategoryName, Estimate, LineBytes
 from memlint.report.phrases import line_detail, spaced
 
 _WIDTH, _HEIGHT = 1100.0, 400.0
@@ -65,7 +65,7 @@ def by_line(estimate: Estimate, name: str) -> Treemap:
     """A tile for each source line."""
     items = [
         Item(
-            title=f"{PurePosixPath(line.path).name}:{line.line}" if line.path else line.why or "no line",
+            title=_title(line) or line.why or "no line",
             detail=line_detail(line),
             nbytes=line.nbytes,
             target=f"{name}-{number}",
@@ -74,6 +74,12 @@ def by_line(estimate: Estimate, name: str) -> Treemap:
         for number, line in enumerate(estimate.by_line)
     ]
     return _treemap(name, "line", items, estimate)
+
+
+def _title(line: LineBytes) -> str:
+    """The file and line that made it, as briefly as a tile needs it."""
+    path, number = (line.library.path, line.library.line) if line.library else (line.path, line.line)
+    return f"{PurePosixPath(path).name}:{number}" if path else ""
 
 
 def by_module(estimate: Estimate, name: str) -> Treemap:

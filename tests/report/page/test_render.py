@@ -10,6 +10,7 @@ from typing import Any
 import html5lib
 import pytest
 
+from memlint.report.escaping import one_line
 from memlint.report.model import Report, Timeline
 from memlint.report.page import render_page
 from tests.report.formats.samples import HOSTILE, hostile
@@ -116,7 +117,7 @@ def test_the_data_of_the_script_cannot_end_it_and_hold_the_timeline() -> None:
         columns = packed["sites"]
         assert text(columns["category"][number]) == site.category
         assert text(columns["shape"][number]) == ", ".join(map(str, site.shape))
-        assert columns["line"][number] == site.line
+        assert text(columns["place"][number]) == (site.path and one_line(f"{site.path}:{site.line}"))
     assert packed["buffer_sites"] == timeline.buffer_sites
     stretches = packed["stretches"]
     assert [

@@ -52,12 +52,11 @@ function readLifetimes(packed) {
     describe(buffer) {
       const site = packed.buffer_sites[buffer];
       const said = (name) => text(sites[name][site]);
-      const path = said("path");
       return {
         nbytes: nbytes[buffer],
         category: CATEGORIES[ranks[buffer]],
         tensor: said("dtype") && `${said("dtype")}[${said("shape")}]`,
-        place: path && (sites.line[site] < 0 ? path : `${path}:${sites.line[site]}`),
+        place: said("place"),
         name: said("name"),
         module: said("module"),
         op: said("op"),
