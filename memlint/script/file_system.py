@@ -1,0 +1,462 @@
+"""`open` and the functions of `os` over an Overlay: called like those they stand for, with a script's own paths."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import functools
+import io
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+from memlint.script.overlay import Overlay, failure, real
+
+Path = str | bytes | os.PathLike[Any] | int
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_ANONYMOUS = getattr(os, "O_TMPFILE", 0)
+_FLAGS = {"r": 0, "w": os.O_CREAT | os.O_TRUNC, "x": os.O_CREAT | os.O_EXCL, "a": os.O_CREAT | os.O_APPEND}
+_real_open = builtins.open
+
+
+class _Thread(threading.local):
+    inside = False
+    """Whether the system's own functions are wanted: the overlay itself is at work."""
+
+
+_thread = _Thread()
+
+
+def _guarded(function: Function) -> Function:
+    """Let what a function calls be the system's, and errors speak of the script's paths."""
+    original = getattr(real, function.__name__, None)
+
+    @functools.wraps(function)
+    def guarded(self: FileSystem, *args: Any, **kwargs: Any) -> Any:
+        if _thread.inside:
+            return function(self, *args, **kwargs) if original is None else original(*args, **kwargs)
+        _thread.inside = True
+        try:
+            return function(self, *args, **kwargs)
+        except OSError as error:
+            for name in ("filename", "filename2"):
+                path = getattr(error, name)
+                if isinstance(path, str):
+                    setattr(error, name, self.overlay.outside(path))
+            raise
+        finally:
+            _thread.inside = False
+
+    return cast("Function", guarded)
+
+
+class FileSystem:
+    """The functions, as methods of their names."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        """All of them see and change `overlay`."""
+        self.overlay = overlay
+
+    # --- paths
+
+    def place(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str:
+        """The place of `path`, which may be a file descriptor."""
+        if isinstance(path, int):
+            return self.overlay.outside(os.readlink(f"/proc/self/fd/{path}"))
+        folder = None if dir_fd is None else self.place(dir_fd)
+        known = self.overlay.known(os.fsdecode(path), folder)
+        return self.overlay.followed(known) if follow else self.overlay.unfollowed(known)
+
+    def _read(self, path: Path, dir_fd: int | None = None, *, follow: bool = True) -> str | int:
+        return path if isinstance(path, int) else self.overlay.physical(self.place(path, dir_fd, follow=follow))
+
+    def _is_untouched(self, path: Path | None) -> bool:
+        return isinstance(path, int) or not self.overlay.lines
+
+    # --- reading
+
+    @_guarded
+    def stat(self, path: Path, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        """`os.stat`."""
+        if self._is_untouched(path):
+            return cast("os.stat_result", real.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks))
+        physical = self._read(path, dir_fd, follow=follow_symlinks)
+        return cast("os.stat_result", real.stat(physical, follow_symlinks=follow_symlinks))
+
+    @_guarded
+    def lstat(self, path: Path, *, dir_fd: int | None = None) -> os.stat_result:
+        """`os.lstat`."""
+        if self._is_untouched(path):
+            return cast("os.stat_result", real.lstat(path, dir_fd=dir_fd))
+        return cast("os.stat_result", real.lstat(self._read(path, dir_fd, follow=False)))
+
+    @_guarded
+    def access(self, path: Path, mode: int, *, dir_fd: int | None = None, **options: bool) -> bool:
+        """`os.access`."""
+        if self._is_untouched(path):
+            return bool(real.access(path, mode, dir_fd=dir_fd, **options))
+        return bool(real.access(self._read(path, dir_fd, follow=options.get("follow_symlinks", True)), mode, **options))
+
+    @_guarded
+    def readlink(self, path: Path, *, dir_fd: int | None = None) -> Any:
+        """`os.readlink`."""
+        if self._is_untouched(path):
+            return real.readlink(path, dir_fd=dir_fd)
+        target = real.readlink(self._read(path, dir_fd, follow=False))
+        return os.fsencode(target) if isinstance(path, bytes) else target
+
+    @_guarded
+    def statvfs(self, path: Path) -> os.statvfs_result:
+        """`os.statvfs`."""
+        return cast("os.statvfs_result", real.statvfs(self._read(path)))
+
+    @_guarded
+    def getxattr(self, path: Path, attribute: Any, *, follow_symlinks: bool = True) -> bytes:
+        """`os.getxattr`."""
+        physical = self._read(path, follow=follow_symlinks)
+        return cast("bytes", real.getxattr(physical, attribute, follow_symlinks=follow_symlinks))
+
+    @_guarded
+    def listxattr(self, path: Path | None = None, *, follow_symlinks: bool = True) -> list[str]:
+        """`os.listxattr`."""
+        physical = self._read("." if path is None else path, follow=follow_symlinks)
+        return cast("list[str]", real.listxattr(physical, follow_symlinks=follow_symlinks))
+
+    @_guarded
+    def listdir(self, path: Path | None = None) -> list[Any]:
+        """`os.listdir`."""
+        if self._is_untouched(path):
+            return cast("list[Any]", real.listdir(path))
+        names = self.overlay.names(self.place("." if path is None else path))
+        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    @_guarded
+    def scandir(self, path: Path | None = None) -> Any:
+        """`os.scandir`."""
+        if self._is_untouched(path):
+            return real.scandir(path)
+        given = "." if path is None else os.fspath(cast("str", path))
+        return _Entries(Entry(self, name, os.path.join(given, name)) for name in self.listdir_of(given))
+
+    def listdir_of(self, path: str | bytes) -> list[Any]:
+        """The names in a folder, of the type of its path."""
+        names = self.overlay.names(self.place(path))
+        return [os.fsencode(name) for name in names] if isinstance(path, bytes) else names
+
+    @_guarded
+    def chdir(self, path: Path) -> None:
+        """`os.chdir`, also into a folder that the script made."""
+        real.chdir(path if isinstance(path, int) else self._folder(path))
+
+    @_guarded
+    def getcwd(self) -> str:
+        """`os.getcwd`."""
+        return self.overlay.outside(real.getcwd())
+
+    @_guarded
+    def getcwdb(self) -> bytes:
+        """`os.getcwdb`."""
+        return os.fsencode(self.overlay.outside(real.getcwd()))
+
+    # --- opening
+
+    @_guarded
+    def open(self, path: Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """`os.open`."""
+        if not flags & _WRITING and self._is_untouched(path):
+            return cast("int", real.open(path, flags, mode, dir_fd=dir_fd))
+        if _ANONYMOUS and flags & _ANONYMOUS == _ANONYMOUS:
+            return cast("int", real.open(self.overlay.temporary, flags, mode))
+        return cast("int", real.open(self._opened(path, flags, dir_fd), flags, mode))
+
+    def open_file(
+        self,
+        file: Path,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        closefd: bool = True,
+        opener: Callable[[Any, int], int] | None = None,
+    ) -> Any:
+        """`open`. With an `opener` it is that which opens."""
+        text = buffering, encoding, errors, newline, closefd
+        flags = _flags(mode)
+        if _thread.inside or isinstance(file, int) or (not flags and not self.overlay.lines):
+            return _real_open(file, mode, *text, opener)
+        opened: Any
+        if opener is None:
+            opened = self._open_path(file, flags, mode, *text)
+        else:
+            opened = _real_open(opener(file, flags | getattr(os, "O_CLOEXEC", 0)), mode, *text)
+        raw = getattr(opened, "buffer", opened)
+        getattr(raw, "raw", raw).name = file
+        return opened
+
+    @_guarded
+    def _open_path(self, file: Path, flags: int, mode: str, *text: Any) -> Any:
+        return _real_open(self._opened(file, flags), mode, *text)
+
+    def _opened(self, path: Path, flags: int, dir_fd: int | None = None) -> str:
+        place = self.place(path, dir_fd, follow=not flags & os.O_EXCL)
+        if not flags & _WRITING or self.overlay.is_free(place):
+            return self.overlay.physical(place)
+        return self.overlay.written(place, flags)
+
+    def writing(self, path: Path) -> str:
+        """Where a writer that is not Python's is to write the file `path` anew."""
+        return str(self._within(lambda: self._opened(path, _FLAGS["w"])))
+
+    def updating(self, path: Path) -> str:
+        """Where a writer that is not Python's is to change the file `path`, or to make it."""
+        return str(self._within(lambda: self._opened(path, os.O_RDWR | os.O_CREAT)))
+
+    def reading(self, path: Path) -> str:
+        """Where a reader that is not Python's finds the file `path`."""
+        return str(self._within(lambda: self._read(path)))
+
+    def folder(self, path: Path) -> str:
+        """Where a process is to start that is told to start in `path`."""
+        return str(self._within(lambda: self._folder(path)))
+
+    def _folder(self, path: Path) -> str:
+        """The machine's folder if there is one that the script sees: other code than Python's sees only one of both."""
+        place = self.place(path)
+        return place if os.path.isdir(place) and not self.overlay.is_removed(place) else self.overlay.physical(place)
+
+    def is_machines(self, path: Path) -> bool:
+        """Whether the script sees a file of the machine's at `path`, rather than one that it wrote, or none."""
+
+        def machines() -> bool:
+            place = self.place(path)
+            return not self.overlay.is_free(place) and os.path.lexists(place) and self.overlay.physical(place) == place
+
+        return bool(self._within(machines))
+
+    def within(self, function: Callable[[Overlay], Any]) -> Any:
+        """What `function` says of the overlay; what it calls are the system's own functions."""
+        return self._within(lambda: function(self.overlay))
+
+    @_guarded
+    def _within(self, function: Callable[[], Any]) -> Any:
+        return function()
+
+    # --- changing
+
+    @_guarded
+    def mkdir(self, path: Path, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        """`os.mkdir`."""
+        self._make(real.mkdir, path, mode, dir_fd=dir_fd)
+
+    @_guarded
+    def mkfifo(self, path: Path, mode: int = 0o666, *, dir_fd: int | None = None) -> None:
+        """`os.mkfifo`."""
+        self._make(real.mkfifo, path, mode, dir_fd=dir_fd)
+
+    @_guarded
+    def mknod(self, path: Path, mode: int = 0o600, device: int = 0, *, dir_fd: int | None = None) -> None:
+        """`os.mknod`."""
+        self._make(real.mknod, path, mode, device, dir_fd=dir_fd)
+
+    def _make(self, make: Callable[..., None], path: Path, *args: Any, dir_fd: int | None) -> None:
+        place = self.place(path, dir_fd, follow=False)
+        make(place if self.overlay.is_free(place) else self.overlay.made(place), *args)
+
+    @_guarded
+    def remove(self, path: Path, *, dir_fd: int | None = None) -> None:
+        """`os.remove`."""
+        place = self.place(path, dir_fd, follow=False)
+        if self.overlay.is_free(place):
+            real.unlink(place)
+        else:
+            self.overlay.unlinked(place)
+
+    unlink = remove
+
+    @_guarded
+    def rmdir(self, path: Path, *, dir_fd: int | None = None) -> None:
+        """`os.rmdir`."""
+        place = self.place(path, dir_fd, follow=False)
+        if self.overlay.is_free(place):
+            real.rmdir(place)
+        else:
+            self.overlay.unlinked(place, is_folder=True)
+
+    @_guarded
+    def replace(self, src: Path, dst: Path, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        """`os.replace`."""
+        source, target = (self.place(p, fd, follow=False) for p, fd in ((src, src_dir_fd), (dst, dst_dir_fd)))
+        if self.overlay.is_free(source) and self.overlay.is_free(target):
+            real.replace(source, target)
+        elif self.overlay.is_free(source):
+            real.replace(source, self.overlay.written(target, _FLAGS["w"]))
+        elif self.overlay.is_free(target):
+            self.overlay.copy_up(source)
+            real.replace(self.overlay.upper(source), target)
+            self.overlay.hide(source)
+        else:
+            self.overlay.moved(source, target)
+
+    rename = replace
+
+    @_guarded
+    def link(
+        self,
+        src: Path,
+        dst: Path,
+        *,
+        src_dir_fd: int | None = None,
+        dst_dir_fd: int | None = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        """`os.link`."""
+        source = self.place(src, src_dir_fd, follow=follow_symlinks)
+        self.overlay.linked(source, self.place(dst, dst_dir_fd, follow=False))
+
+    @_guarded
+    def symlink(self, src: Any, dst: Path, target_is_directory: bool = False, *, dir_fd: int | None = None) -> None:
+        """`os.symlink`."""
+        place = self.place(dst, dir_fd, follow=False)
+        made = place if self.overlay.is_free(place) else self.overlay.made(place)
+        real.symlink(self.overlay.outside(os.fsdecode(src)), made, target_is_directory)
+
+    @_guarded
+    def truncate(self, path: Path, length: int) -> None:
+        """`os.truncate`."""
+        real.truncate(path if isinstance(path, int) else self._opened(path, os.O_RDWR), length)
+
+    @_guarded
+    def chmod(self, path: Path, mode: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
+        """`os.chmod`."""
+        self._describe(real.chmod, path, mode, dir_fd=dir_fd, follow=follow_symlinks)
+
+    @_guarded
+    def fchmod(self, fd: int, mode: int) -> None:
+        """`os.fchmod`."""
+        self._describe(real.chmod, fd, mode)
+
+    @_guarded
+    def chown(self, path: Path, uid: int, gid: int, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> None:
+        """`os.chown`."""
+        self._describe(real.chown, path, uid, gid, dir_fd=dir_fd, follow=follow_symlinks)
+
+    @_guarded
+    def utime(
+        self, path: Path, times: Any = None, *, dir_fd: int | None = None, follow_symlinks: bool = True, **ns: Any
+    ) -> None:
+        """`os.utime`."""
+        arguments = () if times is None else (times,)
+        self._describe(real.utime, path, *arguments, dir_fd=dir_fd, follow=follow_symlinks, **ns)
+
+    @_guarded
+    def setxattr(self, path: Path, attribute: Any, value: Any, flags: int = 0, *, follow_symlinks: bool = True) -> None:
+        """`os.setxattr`."""
+        self._describe(real.setxattr, path, attribute, value, flags, follow=follow_symlinks)
+
+    @_guarded
+    def removexattr(self, path: Path, attribute: Any, *, follow_symlinks: bool = True) -> None:
+        """`os.removexattr`."""
+        self._describe(real.removexattr, path, attribute, follow=follow_symlinks)
+
+    def _describe(
+        self,
+        change: Callable[..., None],
+        path: Path,
+        *args: Any,
+        dir_fd: int | None = None,
+        follow: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Change mode, owner, times or attributes of what the script wrote; those of the machine's files stay."""
+        place = self.place(path, dir_fd, follow=follow)
+        if self.overlay.status(place) is None:
+            raise failure(errno.ENOENT, place)
+        physical = self.overlay.physical(place)
+        if physical != place or self.overlay.is_free(place):
+            change(physical, *args, **kwargs)
+
+    def functions(self) -> Iterator[tuple[Any, str, Callable[..., Any], Callable[..., Any]]]:
+        """Each function that is stood in for: where it is, its name, the system's, and the one of here."""
+        for name in vars(type(self)):
+            if name in vars(os) and callable(original := getattr(real, name)):
+                yield os, name, original, getattr(self, name)
+        for owner in (builtins, io):
+            yield owner, "open", _real_open, self.open_file
+
+
+def _flags(mode: str) -> int:
+    """What `os.open` would be told for a mode of `open`; 0 if it only reads."""
+    kind = next((c for c in mode if c in _FLAGS), "r")
+    return _FLAGS[kind] | (os.O_RDWR if "+" in mode else 0 if kind == "r" else os.O_WRONLY)
+
+
+class _Entries:
+    """What `os.scandir` gives: an iterator that can be closed."""
+
+    def __init__(self, entries: Iterator[Entry]) -> None:
+        self._entries = iter(list(entries))
+
+    def __iter__(self) -> _Entries:
+        return self
+
+    def __next__(self) -> Entry:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """`ScandirIterator.close`."""
+        self._entries = iter(())
+
+
+class Entry(os.PathLike[Any]):
+    """An `os.DirEntry`."""
+
+    def __init__(self, files: FileSystem, name: Any, path: Any) -> None:
+        """The file `name` at `path`."""
+        self._files, self.name, self.path = files, name, path
+
+    def __fspath__(self) -> Any:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<DirEntry {self.name!r}>"
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        """`DirEntry.stat`."""
+        return self._files.stat(self.path, follow_symlinks=follow_symlinks)
+
+    def inode(self) -> int:
+        """`DirEntry.inode`."""
+        return self.stat(follow_symlinks=False).st_ino
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """`DirEntry.is_dir`."""
+        return stat.S_ISDIR(self._mode(follow_symlinks))
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """`DirEntry.is_file`."""
+        return stat.S_ISREG(self._mode(follow_symlinks))
+
+    def is_symlink(self) -> bool:
+        """`DirEntry.is_symlink`."""
+        return stat.S_ISLNK(self._mode(follow=False))
+
+    def is_junction(self) -> bool:
+        """`DirEntry.is_junction`."""
+        return False
+
+    def _mode(self, follow: bool) -> int:
+        try:
+            return self.stat(follow_symlinks=follow).st_mode
+        except FileNotFoundError:
+            return 0

@@ -1,0 +1,261 @@
+"""A file system over that of the machine: what a script writes or removes changes a scratch folder alone.
+
+A path that the script writes lies at `scratch/<absolute path>`. What it reads is the file there, or else the machine's
+unless it removed that. Paths are called as the script knows them, absolute and with links followed up to their folder;
+`physical` is where the bytes of one are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from memlint.script.place import script_frame
+
+if TYPE_CHECKING:
+    from memlint.tracing.records import Frame
+
+TEMPORARY = ".temporary"
+"""In the scratch folder, what stands for the system's temporary one."""
+_MAX_LINKS = 40  # as Linux: path_resolution(7)
+
+
+real: Any = SimpleNamespace(**{name: function for name, function in vars(os).items() if callable(function)})
+"""The functions of `os`, whatever takes their place while a script runs."""
+
+
+def failure(number: int, path: str) -> OSError:
+    """The error of the system with this number about `path`."""
+    return OSError(number, os.strerror(number), path)
+
+
+class Overlay:
+    """What a script sees of the file system, and where its changes are kept."""
+
+    def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
+        """`scratch` is a folder that is there; what lies in one of the folders `free` is written where it is."""
+        self.scratch = os.path.realpath(scratch)
+        self.temporary = os.path.join(self.scratch, TEMPORARY)
+        self.free = (*tuple(os.path.realpath(folder) + os.sep for folder in free), self.temporary + os.sep)
+        self.lines: dict[str, Frame | None] = {}
+        """The line of the script that first changed each path."""
+        self.removed: set[str] = set()
+        """Paths of which nothing that the machine has there is seen any more."""
+        self._folders: dict[str, str] = {}
+        Path(self.temporary).mkdir(parents=True, exist_ok=True)
+
+    # --- paths
+
+    def known(self, path: str, folder: str | None = None) -> str:
+        """`path`, relative to `folder` or else to the current one, as the script knows it: absolute, without dots."""
+        path = os.path.normpath(os.path.join(self.outside(real.getcwd()) if folder is None else folder, path))
+        return self.outside(path[1:] if path.startswith("//") else path)
+
+    def outside(self, path: str) -> str:
+        """What the script calls a path, which may be one of the scratch folder."""
+        if path == self.scratch or (path.startswith(self.scratch + os.sep) and not self.is_free(path)):
+            return path[len(self.scratch) :] or os.sep
+        return path
+
+    def is_free(self, path: str) -> bool:
+        """Whether `path` may be written where it is."""
+        return (path + os.sep).startswith(self.free)
+
+    def followed(self, path: str, num_links: int = 0) -> str:
+        """A known path with all links followed, the last too. Raises OSError for links in a circle."""
+        folder, name = os.path.split(path)
+        if not name or self.is_free(path):
+            return path
+        place = os.path.join(self._folder(folder, num_links), name)
+        if self.is_free(place):
+            return place
+        try:
+            target = real.readlink(self.physical(place))
+        except OSError:
+            return place
+        if num_links == _MAX_LINKS:
+            raise failure(errno.ELOOP, path)
+        return self.followed(os.path.normpath(os.path.join(os.path.dirname(place), target)), num_links + 1)
+
+    def unfollowed(self, path: str) -> str:
+        """A known path with the links of its folder followed, but not itself."""
+        folder, name = os.path.split(path)
+        return os.path.join(self._folder(folder), name)
+
+    def _folder(self, path: str, num_links: int = 0) -> str:
+        folder = self._folders.get(path)
+        if folder is None:
+            folder = self._folders[path] = self.followed(path, num_links)
+        return folder
+
+    def upper(self, place: str) -> str:
+        """Where `place` lies once it was written."""
+        return self.scratch + place
+
+    def physical(self, place: str) -> str:
+        """Where what the script sees at `place` lies; a path that is not there if it sees nothing."""
+        if self.is_free(place):
+            return place
+        upper = self.upper(place)
+        return place if not self.is_removed(place) and not os.path.lexists(upper) else upper
+
+    def is_removed(self, place: str) -> bool:
+        """Whether what the machine has at `place` is seen no more."""
+        if not self.removed:
+            return False
+        while place not in self.removed:
+            folder = os.path.dirname(place)
+            if folder == place:
+                return False
+            place = folder
+        return True
+
+    def status(self, place: str) -> os.stat_result | None:
+        """What the script sees at `place`, links not followed."""
+        try:
+            status: os.stat_result = real.lstat(self.physical(place))
+        except OSError:
+            return None
+        return status
+
+    def names(self, place: str) -> list[str]:
+        """What the script sees in a folder. Raises OSError if there is none."""
+        physical = self.physical(place)
+        names = real.listdir(physical)
+        if physical != place and not self.is_free(place):
+            names = [name for name in names if os.path.join(physical, name) != self.temporary]
+            if not self.is_removed(place) and os.path.isdir(place):
+                names = list(dict.fromkeys([*real.listdir(place), *names]))
+        return [name for name in names if not self.removed or self.status(os.path.join(place, name)) is not None]
+
+    # --- changes: each takes places and gives where the bytes of the changed one lie
+
+    def made(self, place: str) -> str:
+        """`place` is about to be made."""
+        if self.status(place) is not None:
+            raise failure(errno.EEXIST, place)
+        return self._changed(place)
+
+    def written(self, place: str, flags: int) -> str:
+        """The file `place` is about to be opened with `flags` of `os.open`."""
+        status = self.status(place)
+        if status is None and not flags & os.O_CREAT:
+            raise failure(errno.ENOENT, place)
+        if status is not None and flags & os.O_CREAT and flags & os.O_EXCL:
+            raise failure(errno.EEXIST, place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise failure(errno.EISDIR, place)
+        upper = self._changed(place)
+        if status is not None and not flags & os.O_TRUNC:
+            self.copy_up(place)
+        return upper
+
+    def unlinked(self, place: str, *, is_folder: bool = False) -> None:
+        """Remove a file, or an empty folder."""
+        status = self.status(place)
+        if status is None:
+            raise failure(errno.ENOENT, place)
+        if stat.S_ISDIR(status.st_mode) is not is_folder:
+            raise failure(errno.ENOTDIR if is_folder else errno.EISDIR, place)
+        if is_folder and self.names(place):
+            raise failure(errno.ENOTEMPTY, place)
+        upper = self._changed(place)
+        if os.path.lexists(upper):
+            (real.rmdir if is_folder else real.unlink)(upper)
+        self.hide(place)
+
+    def moved(self, source: str, target: str) -> None:
+        """Rename, in place of what is at `target`."""
+        status, before = self.status(source), self.status(target)
+        if status is None:
+            raise failure(errno.ENOENT, source)
+        if source == target:
+            return
+        if target.startswith(source + os.sep):
+            raise failure(errno.EINVAL, target)
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if before is not None and stat.S_ISDIR(before.st_mode) is not is_folder:
+            raise failure(errno.ENOTDIR if is_folder else errno.EISDIR, target)
+        if before is not None and is_folder and self.names(target):
+            raise failure(errno.ENOTEMPTY, target)
+        self._changed(source)
+        self.copy_up(source)
+        upper = self._changed(target)
+        self.hide(target)
+        real.replace(self.upper(source), upper)
+        self.hide(source)
+
+    def linked(self, source: str, target: str) -> None:
+        """Make a hard link to what the script wrote; of what the machine has, a copy."""
+        status = self.status(source)
+        if status is None:
+            raise failure(errno.ENOENT, source)
+        upper = self.made(target)
+        if stat.S_ISDIR(status.st_mode):
+            raise failure(errno.EPERM, source)
+        physical = self.physical(source)
+        if physical == source and not self.is_free(source):
+            shutil.copy2(physical, upper, follow_symlinks=False)
+        else:
+            real.link(physical, upper, follow_symlinks=False)
+
+    def copy_up(self, place: str) -> None:
+        """Let all that the script sees at `place` lie in the scratch folder."""
+        upper = self.upper(place)
+        status = self.status(place)
+        assert status is not None, "what is copied is there"
+        if stat.S_ISDIR(status.st_mode):
+            Path(upper).mkdir(parents=True, exist_ok=True)
+            for name in self.names(place):
+                self.copy_up(os.path.join(place, name))
+        elif not os.path.lexists(upper):
+            Path(upper).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(place, upper, follow_symlinks=False)
+
+    def note(self, place: str) -> None:
+        """Keep the line that changes `place`, if it is the first."""
+        if place not in self.lines:
+            self.lines[place] = script_frame()
+
+    def _changed(self, place: str) -> str:
+        folder = os.path.dirname(place)
+        status = self.status(folder)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            raise failure(errno.ENOENT if status is None else errno.ENOTDIR, place)
+        upper = self.upper(place)
+        Path(upper).parent.mkdir(parents=True, exist_ok=True)
+        self.note(place)
+        self._folders.clear()
+        return upper
+
+    def hide(self, place: str) -> None:
+        """Let nothing that the machine has at `place` be seen any more."""
+        if os.path.lexists(place):
+            self.removed.add(place)
+
+    # --- afterwards
+
+    def lost(self) -> Iterator[str]:
+        """Each file of the machine's that the script sees no more."""
+        for place in self.removed:
+            if os.path.islink(place) or not os.path.isdir(place):
+                files = [place]
+            else:
+                files = [os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names]
+            yield from (file for file in files if self.status(file) is None)
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Each file that lies in the scratch folder because the script wrote it: its place, and where it lies."""
+        for folder, folders, names in os.walk(self.scratch):
+            if folder == self.scratch and TEMPORARY in folders:
+                folders.remove(TEMPORARY)
+            for name in names:
+                physical = os.path.join(folder, name)
+                if os.path.isfile(physical) and not os.path.islink(physical):
+                    yield physical[len(self.scratch) :], physical

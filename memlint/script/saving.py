@@ -1,0 +1,135 @@
+"""Files that are written or read by other code than Python's, and tensors without memory that are saved.
+
+PyTorch's archives hold of such a tensor what `memlint.cuda.facade.serialization` writes, and how many bytes it stands
+for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from memlint.accelerator.device import entry_of, is_virtual
+from memlint.script.after_import import after_import
+from memlint.script.safetensors_files import replace_safetensors
+
+if TYPE_CHECKING:
+    from memlint.script.file_system import FileSystem
+    from memlint.script.replacing import Replacing
+
+_RECORD = "memlint_nbytes"
+Tensor = torch.Tensor
+
+
+def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
+    """Let tensors without memory be saved, and let writers and readers that are not Python's see `files`, if any."""
+    _count_saved(replacing)
+    after_import("safetensors", _import_safetensors_torch)
+    after_import("safetensors.torch", lambda module: replace_safetensors(module, replacing, files))
+    if files is None:
+        return
+    writing, reading = files.writing, files.reading
+    for owner, name, mapped in (
+        (torch._C, "PyTorchFileWriter", writing),
+        (torch, "load", reading),
+        (torch.jit, "load", reading),
+        (torch.autograd.profiler.profile, "export_chrome_trace", writing),
+        (sqlite3, "connect", lambda path: path if _is_no_file(path) else files.updating(path)),
+        (sqlite3.dbapi2, "connect", lambda path: path if _is_no_file(path) else files.updating(path)),
+    ):
+        position = int(isinstance(owner, type))
+        replacing.put(owner, name, _mapping(getattr(owner, name), position, mapped))
+    for saver in (torch.jit, torch.jit.ScriptModule):
+        replacing.put(saver, "save", _mapping(vars(saver)["save"], 1, writing))
+    replacing.put(np.memmap, "__new__", _updating_memory(np.memmap.__new__, files))
+    after_import("tokenizers", lambda module: _save_tokenizers(module, replacing, files))
+
+
+def _import_safetensors_torch(_package: ModuleType) -> None:
+    """Let its functions be replaced before anybody takes one out of the package."""
+    importlib.import_module("safetensors.torch")
+
+
+def _mapping(function: Callable[..., Any], position: int, mapped: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`function` with `mapped` of its argument at `position`, if that is a path."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > position and isinstance(args[position], str | bytes | os.PathLike):
+            args = (*args[:position], mapped(args[position]), *args[position + 1 :])
+        for name in ("f", "path", "database", "filename"):
+            if isinstance(kwargs.get(name), str | bytes | os.PathLike):
+                kwargs[name] = mapped(kwargs[name])
+        return function(*args, **kwargs)
+
+    return call
+
+
+def _is_no_file(database: Any) -> bool:
+    return os.fsdecode(database).startswith((":memory:", "file:")) or not database
+
+
+def _updating_memory(new: Callable[..., Any], files: FileSystem) -> Callable[..., Any]:
+    """`numpy.memmap`, which keeps to itself what it changes in a file of the machine's: those are large."""
+
+    def memmap(cls: type, filename: Any, dtype: Any = np.uint8, mode: str = "r+", *args: Any, **kwargs: Any) -> Any:
+        if mode in ("r+", "readwrite") and isinstance(filename, str | os.PathLike) and files.is_machines(filename):
+            mode = "c"
+        return new(cls, filename, dtype, mode, *args, **kwargs)
+
+    return memmap
+
+
+def _save_tokenizers(module: ModuleType, replacing: Replacing, files: FileSystem) -> None:
+    replacing.put(module.Tokenizer, "save", _mapping(module.Tokenizer.save, 1, files.writing))
+    replacing.put(module.Tokenizer, "from_file", _mapping(module.Tokenizer.from_file, 0, files.reading))
+
+
+# --- PyTorch's archives
+
+
+def _count_saved(replacing: Replacing) -> None:
+    """Let each archive of PyTorch tell the bytes of the tensors without memory that it stands for."""
+    save: Callable[..., None] = vars(torch.serialization)["_save"]
+    reduce: Callable[..., Any] = vars(torch.Tensor)["_reduce_ex_internal"]
+    archives: list[dict[int, int]] = []
+    """Of each archive that is being written: bytes of the storages saved, by their number."""
+
+    def reduce_tensor(tensor: Tensor, protocol: int) -> Any:
+        if archives and is_virtual(tensor) and tensor.layout is torch.strided:
+            archives[-1][entry_of(tensor).number] = tensor.untyped_storage().nbytes()
+        return reduce(tensor, protocol)
+
+    def save_counting(obj: object, archive: Any, *args: Any, **kwargs: Any) -> None:
+        archives.append({})
+        try:
+            save(obj, archive, *args, **kwargs)
+        finally:
+            nbytes = sum(archives.pop().values())
+        if nbytes:
+            text = str(nbytes)
+            archive.write_record(_RECORD, text, len(text))
+
+    replacing.put(torch.serialization, "_save", save_counting)
+    replacing.put(torch.Tensor, "_reduce_ex_internal", reduce_tensor)
+
+
+def nbytes_of(path: str) -> int:
+    """Bytes that the file `path` would have on a real device."""
+    nbytes = os.path.getsize(path)  # noqa: PTH202
+    with open(path, "rb") as file:  # noqa: PTH123
+        if file.read(2) != b"PK":
+            return nbytes
+    try:
+        with zipfile.ZipFile(path) as archive:
+            records = [name for name in archive.namelist() if name.endswith(f"/{_RECORD}")]
+            return nbytes + sum(int(archive.read(name)) for name in records)
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return nbytes

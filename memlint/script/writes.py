@@ -1,0 +1,145 @@
+"""A script's own files stay as they are, and nothing leaves the machine: what it would have written goes elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from memlint.script.file_system import FileSystem
+from memlint.script.guard import Connection, Guard
+from memlint.script.landlock import only_writes_beneath
+from memlint.script.overlay import Overlay
+from memlint.script.replacing import Replacing
+from memlint.script.saving import nbytes_of, replace_writers
+
+if TYPE_CHECKING:
+    from memlint.tracing.records import Frame
+
+_OF_THE_SYSTEM = tuple(Path(folder) for folder in ("/dev", "/proc", "/sys"))
+_WITHOUT_OVERLAY = frozenset({"posix", "nt", "_io", "importlib._bootstrap", "importlib._bootstrap_external"})
+"""Modules whose names stay the system's: the import system finds what is installed with them."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """A file that the script would have written, or removed."""
+
+    path: str
+    nbytes: int | None
+    """Bytes that it would have on a real device; None if it would be removed."""
+    frame: Frame | None
+    """The line that first changed it."""
+
+
+class Writes:
+    """What the script has written, removed and asked the network for so far."""
+
+    def __init__(self, overlay: Overlay | None, files: FileSystem | None, guard: Guard, *, is_guarded: bool) -> None:
+        """Without an overlay the script writes where it wants to, and nobody knows what."""
+        self._overlay, self._files, self._guard = overlay, files, guard
+        self.is_guarded = is_guarded
+        """Whether the kernel keeps writers that are not Python's, and other processes, to the scratch folder."""
+
+    def records(self) -> tuple[Write, ...]:
+        """The files, by their paths."""
+        if self._overlay is None or self._files is None:
+            return ()
+        return self._files.within(lambda overlay: tuple(_records(overlay)))  # type: ignore[no-any-return]
+
+    def connections(self) -> tuple[Connection, ...]:
+        """The other machines that the script wanted to speak with; none was reached."""
+        return self._guard.connections()
+
+
+def _records(overlay: Overlay) -> Iterator[Write]:
+    written = dict(overlay.files())
+    for place in sorted({*written, *overlay.lost()}):
+        nbytes = nbytes_of(written[place]) if place in written else None
+        yield Write(place, nbytes, _line(overlay, place))
+
+
+def _line(overlay: Overlay, place: str) -> Frame | None:
+    """The line that changed `place`, or else the folder that it came with."""
+    while place not in overlay.lines and place != os.path.dirname(place):  # noqa: PTH120
+        place = os.path.dirname(place)  # noqa: PTH120
+    return overlay.lines.get(place)
+
+
+@contextlib.contextmanager
+def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ()) -> Iterator[Writes]:
+    """Let what the script writes, moves and removes change `scratch` alone, and let it reach no other machine.
+
+    The script reads back what it wrote. Folders in `free` are written where they are. With `kept` nothing is
+    redirected, and only the network is refused. The process cannot write elsewhere after that, even when this is left.
+    """
+    with Replacing() as replacing:
+        if kept:
+            replace_writers(replacing, None)
+            writes = Writes(None, None, Guard(None), is_guarded=False)
+        else:
+            writes = _redirected(replacing, Overlay(scratch, (*free, *_OF_THE_SYSTEM)), free)
+        writes._guard.active = True
+        try:
+            yield writes
+        finally:
+            writes._guard.active = False
+
+
+def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) -> Writes:
+    files = FileSystem(overlay)
+    replace_writers(replacing, files)
+    functions = {id(original): replacement for _, _, original, replacement in files.functions()}
+    for module_name, module in list(sys.modules.items()):
+        if module_name not in _WITHOUT_OVERLAY and not module_name.startswith("memlint.script"):
+            for name, value in list(getattr(module, "__dict__", {}).items()):
+                if id(value) in functions:
+                    replacing.put(module, name, functions[id(value)])
+    closer = tempfile._TemporaryFileCloser  # type: ignore[attr-defined]  # its methods have functions of os as defaults
+    for name, method in list(vars(closer).items()):
+        if isinstance(method, FunctionType) and method.__defaults__:
+            defaults = tuple(functions.get(id(value), value) for value in method.__defaults__)
+            code = method.__code__, method.__globals__, name, defaults, method.__closure__
+            replacing.put(closer, name, FunctionType(*code))
+    replacing.put(shutil, "_use_fd_functions", False)
+    replacing.put(tempfile, "tempdir", overlay.temporary)
+    replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, files))
+    os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), overlay.temporary))
+    for names in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
+        names.update({functions[id(function)] for function in names if id(function) in functions})
+    sys.meta_path.append(_Written(overlay))
+    is_guarded = only_writes_beneath((Path(overlay.scratch), Path("/dev"), *free))
+    guard = Guard(lambda path: overlay.is_free(path) or (path + os.sep).startswith(overlay.scratch + os.sep))
+    return Writes(overlay, files, guard, is_guarded=is_guarded)
+
+
+def _started(init: Any, files: FileSystem) -> Any:
+    """`subprocess.Popen`, which may start a process in a folder that the script made."""
+
+    def start(self: Any, *args: Any, cwd: Any = None, **kwargs: Any) -> None:
+        init(self, *args, cwd=None if cwd is None else files.folder(cwd), **kwargs)
+
+    return start
+
+
+class _Written:
+    """Finds modules that the script wrote."""
+
+    def __init__(self, overlay: Overlay) -> None:
+        self._overlay = overlay
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
+        """Look where the module would be, in the scratch folder."""
+        if not self._overlay.lines:
+            return None
+        folders = [self._overlay.upper(self._overlay.known(folder)) for folder in (sys.path if path is None else path)]
+        return PathFinder.find_spec(name, [folder for folder in folders if Path(folder).is_dir()], target)

@@ -1,0 +1,48 @@
+"""Runs one script as `memlint run` does, but for its report: the records of what happened go into a file."""
+
+import contextlib
+import dataclasses
+import faulthandler
+import json
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from memlint.accelerator import state
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+from memlint.script.place import script_frame
+from memlint.script.writes import scratch_writes
+
+
+def main() -> None:
+    """Run the script that the options name."""
+    faulthandler.enable()
+    options = json.loads(sys.argv[1])
+    exchange = Path(options["exchange"])
+    sys.dont_write_bytecode = True
+    assumptions: list[list[object]] = []
+    answer: dict[str, object] = {"assumptions": assumptions, "error": None}
+    sys.argv = [options["script"], *options["args"]]
+    sys.path[0] = str(Path(options["script"]).parent)
+    with contextlib.ExitStack() as exits:
+        exits.enter_context(virtual_device(device_named("a100-80gb")))
+        state.current.assume = lambda text: assumptions.append([text, (f := script_frame()) and f.line])
+        writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
+        try:
+            runpy.run_path(options["script"], run_name="__main__")
+        except BaseException as error:
+            traceback.print_exc()
+            answer["error"] = f"{type(error).__name__}: {error}"
+        answer["writes"] = [dataclasses.asdict(write) for write in writes.records()]
+        answer["connections"] = [dataclasses.asdict(connection) for connection in writes.connections()]
+        answer["is_guarded"] = writes.is_guarded
+        (exchange / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
