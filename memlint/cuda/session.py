@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from memlint.accelerator import backend, guard, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
+from memlint.base.patching import Patch, patched
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
@@ -52,36 +52,21 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
         with state.installed(running), contextlib.ExitStack() as exits:
             if device.is_cuda:
                 exits.enter_context(backend.cuda_factories())
-            exits.enter_context(_patched(running))
+            exits.enter_context(patched(_patches(running)))
             yield running.ledger
     finally:
         autocast.clear_cache()
         torch.autograd.set_multithreading_enabled(multithreading)
 
 
-@contextlib.contextmanager
-def _patched(running: Simulated) -> Iterator[None]:
-    """Replace the names of PyTorch that the program finds the device by."""
+def _patches(running: Simulated) -> list[Patch]:
+    """The names of PyTorch that the program finds the device by."""
     patches = placement.patches(running.device) + guard.patches()
     for each in (factories, reading, serialization, interchange):
         patches += each.patches()
-    if running.cuda:
-        patches += queries.patches(running) + autocast.patches()
-    replaced: list[tuple[Any, str, Any]] = []
-    try:
-        for owner, name, value in patches:
-            replaced.append((owner, name, owner.__dict__.get(name, _MISSING)))
-            setattr(owner, name, value)
-        yield
-    finally:
-        for owner, name, value in reversed(replaced):
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+    return patches + queries.patches(running) + autocast.patches() if running.cuda else patches
 
 
-_MISSING = object()
 _REGISTER = (
     *(attention, backend, composites, convolution, encoder, hidden, recurrent),
     *(sparse_kernels, sparse_products),

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from memlint.base.errors import MemlintError
 from memlint.base.frames import chain, user_lines
 from memlint.worker.dependencies import Watch
-from memlint.worker.process_limits import die_with, limit_memory
+from memlint.worker.own_process import die_with, limit_memory
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

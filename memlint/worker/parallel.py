@@ -10,8 +10,8 @@ import psutil
 
 from memlint.worker import server_client
 from memlint.worker.child_exit import unanswered
+from memlint.worker.own_process import terminations_raise
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.signals import terminations_raise
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
 
 WORKER_NBYTES = 2**30

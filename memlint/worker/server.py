@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 from memlint.worker.dependencies import Watch
-from memlint.worker.process_limits import die_with
+from memlint.worker.own_process import die_with
 
 
 def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
@@ -38,20 +38,14 @@ def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
     serve(int(handle), Snapshot(Path(place), watch, imported, descriptors, _output(1), _output(2), bool(bytecode)))
 
 
-@contextmanager
-def _no_backward(modules: Sequence[str]) -> Iterator[None]:
+def _no_backward(modules: Sequence[str]) -> AbstractContextManager[None]:
     """Leave to the copies what memlint does with autograd when it is imported: that starts threads of autograd's."""
     if not any(module.startswith("memlint.") for module in modules):
-        yield
-        return
-    from memlint.accelerator import accumulation  # noqa: PLC0415
+        return nullcontext()
+    from memlint.accelerator import accumulation  # noqa: PLC0415  (neither is among the modules of other copies)
+    from memlint.base.patching import patched  # noqa: PLC0415
 
-    measure = accumulation.measure
-    accumulation.measure = lambda: None
-    try:
-        yield
-    finally:
-        accumulation.measure = measure
+    return patched([(accumulation, "measure", lambda: None)])
 
 
 def _open_descriptors() -> frozenset[int]:

@@ -14,7 +14,7 @@ from typing import IO, NamedTuple, NoReturn
 
 from memlint.worker import child
 from memlint.worker.dependencies import Watch
-from memlint.worker.fork import Fork, may_fork
+from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervise import supervise
 from memlint.worker.supervisor_pool import SupervisorPool, run_supervisor

@@ -18,9 +18,9 @@ from typing import Any
 
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.child_exit import unanswered
-from memlint.worker.process_tree import ProcessTree
+from memlint.worker.own_process import signals_wait, terminations_raise
+from memlint.worker.processes import ProcessTree
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.signals import signals_wait, terminations_raise
 from memlint.worker.supervise import start_python
 from memlint.worker.supervisor_pool import INTERVAL, PATIENCE
 

@@ -18,9 +18,9 @@ from memlint.script.spec import END_SIGNAL
 from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import Limit, interrupted, read_answer, stopped
 from memlint.worker.dependencies import child_environment
-from memlint.worker.process_tree import Child, ProcessTree
+from memlint.worker.own_process import terminations_raise
+from memlint.worker.processes import Child, ProcessTree
 from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
-from memlint.worker.signals import terminations_raise
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
 _END_PATIENCE = 10.0  # seconds for a script to say what was seen so far

@@ -15,10 +15,9 @@ from typing import NamedTuple, NoReturn
 
 from memlint.base.errors import WorkerError
 from memlint.worker.child_exit import unanswered
-from memlint.worker.fork import Fork, may_fork
-from memlint.worker.process_limits import die_with
+from memlint.worker.own_process import ENDING, die_with, signals_wait
+from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
-from memlint.worker.signals import ENDING, signals_wait
 from memlint.worker.supervise import Interrupted, ask
 
 INTERVAL = 0.1  # seconds between two calls of `on_wait`

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from memlint.base.errors import TargetError
+from memlint.base.patching import patched
 from memlint.source.imports import module_name
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.target import Target
@@ -74,13 +75,11 @@ def _execute(path: Path, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise TargetError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    arguments, sys.argv = sys.argv, [str(path)]
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with patched([(sys, "argv", [str(path)])]):
+            spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
-    finally:
-        sys.argv = arguments
     return module

@@ -23,7 +23,7 @@ from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
 from memlint.report.model import Report
 from memlint.report.reading import read_report
-from memlint.worker.signals import terminations_raise
+from memlint.worker.own_process import terminations_raise
 from memlint.workloads.target import SEPARATOR
 
 WORKING_TREE = "the working tree"

@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
-from memlint.cuda.allocator.reference import LARGE_ROUNDING, MIN_BLOCK, SMALL_SEGMENT, SMALL_SIZE
-from memlint.cuda.allocator.settings import MIN_LARGE_ALLOCATION, AllocatorSettings
+from memlint.cuda.allocator.reference import MIN_BLOCK, SMALL_SIZE, Allocator
 
 if TYPE_CHECKING:
     import numpy as np
 
-_LARGE_SEGMENT = AllocatorSettings().large_segment_size
+_segment_size = Allocator().segment_size
 _FOR_INT64 = 2**62
 _NO_EVENT = -(2**62)
 
@@ -158,9 +157,3 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
     for block in itertools.chain(filter(None, blocks), (free for _size, _address, free in pool)):
         block.clear()  # neighbours know each other, and would be there until Python searches for cycles
     return reserved, tails
-
-
-def _segment_size(size: int) -> int:
-    if size <= SMALL_SIZE:
-        return SMALL_SEGMENT
-    return _LARGE_SEGMENT if size < MIN_LARGE_ALLOCATION else -(-size // LARGE_ROUNDING) * LARGE_ROUNDING

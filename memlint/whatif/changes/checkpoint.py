@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from memlint.base.patching import patched
 from memlint.tracing.records import Trace
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
@@ -85,7 +86,7 @@ def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Cal
     """Run a step in which checkpoints of other functions, reentrant or not, only call them."""
     from torch.utils import checkpoint as checkpointing
 
-    begin, reentrant = checkpointing._checkpoint_without_reentrant_generator, checkpointing.CheckpointFunction
+    begin = checkpointing._checkpoint_without_reentrant_generator
 
     def begin_ours(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return begin(function, *args, **kwargs) if function in forwards else iter((None,))
@@ -97,10 +98,6 @@ def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Cal
         def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:
             return function(*args)
 
-    checkpointing._checkpoint_without_reentrant_generator = begin_ours  # type: ignore[assignment]
-    checkpointing.CheckpointFunction = Plain  # type: ignore[assignment, misc]
-    try:
+    ours = {"_checkpoint_without_reentrant_generator": begin_ours, "CheckpointFunction": Plain}
+    with patched((checkpointing, name, value) for name, value in ours.items()):
         step()
-    finally:
-        checkpointing._checkpoint_without_reentrant_generator = begin
-        checkpointing.CheckpointFunction = reentrant  # type: ignore[misc]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from memlint.base.patching import patched
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 if TYPE_CHECKING:
@@ -79,28 +81,19 @@ class _Chunks:
         self.waiting.append(_Waiting(logits, hidden))
         return logits
 
-    def loss(
-        self,
-        input: Tensor,  # noqa: A002  (the name callers give)
-        target: Tensor,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> Tensor:
+    def loss(self, *args: Any, **kwargs: Any) -> Tensor:
         """In the place of `torch.nn.functional.cross_entropy`."""
         import torch
         from torch.utils.checkpoint import checkpoint
 
-        call = next((each for each in self.waiting if _share(each.logits, input)), None)
+        bound = signature(self.cross_entropy).bind(*args, **kwargs)
+        bound.apply_defaults()
+        logits, target, weight, _, ignore_index, _, reduction, label_smoothing = bound.arguments.values()
+        call = next((each for each in self.waiting if _share(each.logits, logits)), None)
         if call is None:
-            return self.cross_entropy(
-                input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
-            )
+            return self.cross_entropy(*args, **kwargs)
         hidden = call.hidden.flatten(0, -2)
-        classes_last = input.dim() == 2 and input.shape == (len(hidden), self.head.out_features)
+        classes_last = logits.dim() == 2 and logits.shape == (len(hidden), self.head.out_features)
         if not classes_last or target.dim() != 1 or weight is not None or reduction not in {"mean", "sum"}:
             raise NotApplicableError
         self.waiting.remove(call)
@@ -121,13 +114,12 @@ class _Chunks:
         """Run a step; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
         from torch.nn import functional
 
-        functional.cross_entropy = self.loss
         try:
-            step()
+            with patched([(functional, "cross_entropy", self.loss)]):
+                step()
             if self.waiting:
                 raise NotApplicableError
         finally:
-            functional.cross_entropy = self.cross_entropy
             self.waiting.clear()
 
 

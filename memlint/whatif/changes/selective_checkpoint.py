@@ -88,14 +88,11 @@ def _policy(kept: Iterable[KeptOutput]) -> list[str]:
     """A function that looks at the shape of an operator's weight."""
     lines = ["", "def kept(context, op, *args, **kwargs):"]
     for each in kept:
+        lines += [f"    if op is torch.ops.{each.op}:{_comment(each)}"]
         if each.weights:
             weight = f"tuple(args[{WEIGHT_ARGUMENTS[each.op]}].shape)"
-            lines += [f"    if op is torch.ops.{each.op}:{_comment(each)}"]
             lines += [f"        {line}" for line in _wrapped(f"if {weight} in [", each.weights, "]:")]
-            lines += ["            return CheckpointPolicy.MUST_SAVE"]
-        else:
-            lines += [f"    if op is torch.ops.{each.op}:{_comment(each)}"]
-            lines += ["        return CheckpointPolicy.MUST_SAVE"]
+        lines += [f"{' ' * (12 if each.weights else 8)}return CheckpointPolicy.MUST_SAVE"]
     return [*lines, "    return CheckpointPolicy.PREFER_RECOMPUTE", "", ""]
 
 

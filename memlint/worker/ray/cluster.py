@@ -20,11 +20,11 @@ from typing import IO, Any
 
 from memlint.base.errors import UsageError, WorkerError
 from memlint.worker.child_exit import unanswered
+from memlint.worker.own_process import terminations_raise
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack
 from memlint.worker.ray.messages import received, sent
-from memlint.worker.signals import terminations_raise
 
 _INTERVAL = 0.1  # seconds between two calls of `on_wait`
 _RETRIES = 3

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from torch import nn
 from torch.nn.modules.conv import _ConvNd
@@ -57,84 +58,45 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     """First guess for one parameter of `forward`; `others` are the names of all of them."""
     if parameter.annotation in _CONSTANTS:
         return InputSpec.constant(parameter.name, _CONSTANTS[parameter.annotation])
-    words = "int64" if "LongTensor" in str(parameter.annotation) else ""
-    return (
-        _data(parameter.name, words, model, sizes)
-        or _graph(parameter.name, others, model, sizes)
-        or _beside_tokens(parameter.name, sizes)
-        or (_target(parameter.name, model, sizes) if len(others) > 1 else None)
-        or _layered(parameter.name, model, sizes)
+    name, key = parameter.name, parameter.name.lower()
+    embedding, conv, entry = _first(model, nn.Embedding), _first(model, _ConvNd), first_entry(model, sizes)
+    is_text = "LongTensor" in str(parameter.annotation) or key in _TOKENS
+    is_text |= key in _SEQUENCES and embedding is not None
+    if key in _IMAGES and not is_text:
+        return spatial_input(name, (conv.in_channels if conv is not None else 0) or 3, 2, sizes)
+    length, vocabulary = (
+        sizes.length or DEFAULT_LENGTH,
+        TRAINING_STEPS if embedding is None else embedding.num_embeddings,
     )
+    of_node = entry is not None and not others.isdisjoint(_ADJACENCIES | {"edge_index"})
+    # A model for language takes a label for each position, any other a class for each item.
+    is_label, is_class = (len(others) > 1 and key in names for names in (LABELS, LABELS | _CLASS_IDS))
+    is_hidden = key in _HIDDEN and sizes.width and (entry is None or entry.dtype == "int64")
+    of_names: tuple[tuple[object, tuple[Any, ...], dict[str, Any]], ...] = (
+        (is_text, (BATCH, length), {"dtype": "int64", "high": vocabulary}),
+        (key in _AUDIO, (BATCH, AUDIO_LENGTH), {}),
+        (key in _TIMES, (BATCH,), {"dtype": "int64", "high": TRAINING_STEPS}),
+        (key == "edge_index", (2, EDGES), {"dtype": "int64", "high": NODES}),
+        (key == "edge_weight", (EDGES,), {}),
+        (key == "edge_attr", (EDGES, 1), {}),
+        (key in _ADJACENCIES, (NODES, NODES), {"low": 0.0, "high": 1.0}),
+        (of_node, (NODES, entry.shape[-1] if entry is not None else 0), {}),
+        (key in _TYPES, (BATCH, length), {"dtype": "int64", "high": 2}),
+        (key in _POSITIONS, (BATCH, length), {"dtype": "int64", "high": length}),
+        (key in _LENGTHS, (BATCH,), {"dtype": "int64", "low": length, "high": length + 1}),
+        (key in _MASKS or key.endswith("_mask"), (BATCH, length), {"dtype": "bool", "low": 1, "high": 2}),
+        (is_label and embedding is not None, (BATCH, length), {"dtype": "int64", "high": vocabulary}),
+        (is_class, (BATCH,), {"dtype": "int64", "high": sizes.num_classes or 10}),
+        (is_hidden, (BATCH, length, sizes.width), {}),
+    )
+    by_name = next((InputSpec(name, shape, **rest) for applies, shape, rest in of_names if applies), None)
+    by_layer = InputSpec(name, (BATCH, sizes.width or 16)) if entry is None else replace(entry, name=name)
+    return by_name or by_layer
 
 
 def first_entry(model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
     """Input of the first layer in order of definition."""
     return next((input_of("", layer, sizes) for _, layer in entry_layers(model)), None)
-
-
-def _data(name: str, words: str, model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
-    """Text, images, audio, timesteps."""
-    key, table = name.lower(), _first(model, nn.Embedding)
-    if words or key in _TOKENS or (key in _SEQUENCES and table is not None):
-        vocabulary = table.num_embeddings if table is not None else TRAINING_STEPS
-        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH), "int64", high=vocabulary)
-    if key in _IMAGES:
-        conv = _first(model, _ConvNd)
-        return spatial_input(name, (conv.in_channels if conv is not None else 0) or 3, 2, sizes)
-    if key in _AUDIO:
-        return InputSpec(name, (BATCH, AUDIO_LENGTH))
-    if key in _TIMES:
-        return InputSpec(name, (BATCH,), "int64", high=TRAINING_STEPS)
-    return None
-
-
-def _graph(name: str, others: frozenset[str], model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
-    """Edges, and the nodes beside them."""
-    key = name.lower()
-    if key == "edge_index":
-        return InputSpec(name, (2, EDGES), "int64", high=NODES)
-    if key in {"edge_attr", "edge_weight"}:
-        return InputSpec(name, (EDGES,) if key == "edge_weight" else (EDGES, 1))
-    if key in _ADJACENCIES:
-        return InputSpec(name, (NODES, NODES), low=0.0, high=1.0)
-    entry = first_entry(model, sizes)
-    if entry is not None and others & (_ADJACENCIES | {"edge_index"}):
-        return InputSpec(name, (NODES, entry.shape[-1]))
-    return None
-
-
-def _beside_tokens(name: str, sizes: ModelSizes) -> InputSpec | None:
-    """Masks, positions, segments, lengths of a text."""
-    key, length = name.lower(), sizes.length or DEFAULT_LENGTH
-    if key in _TYPES:
-        return InputSpec(name, (BATCH, length), "int64", high=2)
-    if key in _POSITIONS:
-        return InputSpec(name, (BATCH, length), "int64", high=length)
-    if key in _LENGTHS:
-        return InputSpec(name, (BATCH,), "int64", low=length, high=length + 1)
-    if key in _MASKS or key.endswith("_mask"):
-        return InputSpec(name, (BATCH, length), "bool", low=1, high=2)
-    return None
-
-
-def _target(name: str, model: nn.Module, sizes: ModelSizes) -> InputSpec | None:
-    """Labels that `forward` requires: a token per position for a language model, else a class per item."""
-    key, table = name.lower(), _first(model, nn.Embedding)
-    if key in LABELS and table is not None:
-        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH), "int64", high=table.num_embeddings)
-    if key in LABELS | _CLASS_IDS:
-        return InputSpec(name, (BATCH,), "int64", high=sizes.num_classes or 10)
-    return None
-
-
-def _layered(name: str, model: nn.Module, sizes: ModelSizes) -> InputSpec:
-    """Guess what the first layer takes."""
-    entry = first_entry(model, sizes)
-    if entry is not None and not (name.lower() in _HIDDEN and entry.dtype == "int64" and sizes.width):
-        return InputSpec(name, entry.shape, entry.dtype, entry.low, entry.high)
-    if sizes.width is not None and name.lower() in _HIDDEN:
-        return InputSpec(name, (BATCH, sizes.length or DEFAULT_LENGTH, sizes.width))
-    return InputSpec(name, (BATCH, sizes.width or 16))
 
 
 def _first(model: nn.Module, kind: type[Layer]) -> Layer | None:

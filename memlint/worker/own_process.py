@@ -1,10 +1,14 @@
-"""Limits that a process sets on itself and what becomes of its orphans, where the system supports that."""
+"""What a process sets for itself, where the system supports it: limits, its orphans, and signals that end it."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _PR_SET_CHILD_SUBREAPER = 36
@@ -12,6 +16,9 @@ _PR_GET_CHILD_SUBREAPER = 37
 
 HEADROOM = 2**30
 """Bytes of private memory that are reserved but never touched, such as thread stacks and arenas."""
+
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that ask a process to end, where the system has them."""
 
 
 def limit_memory(nbytes: int) -> None:
@@ -65,3 +72,31 @@ def _prctl(option: int, argument: object) -> None:
     if library.prctl(option, argument, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "prctl")
+
+
+@contextmanager
+def terminations_raise() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the stack as Ctrl-C does, so that no child is left."""
+    if threading.current_thread() is not threading.main_thread() or sys.platform == "win32":
+        yield
+        return
+
+    def leave(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """Hold back what ends this process, and the process that is started meanwhile."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

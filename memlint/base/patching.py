@@ -1,0 +1,23 @@
+"""Attributes of objects that are others for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+
+Patch: TypeAlias = "tuple[Any, str, Any]"
+"""Owner and name of an attribute, and its value meanwhile."""
+
+
+@contextmanager
+def patched(patches: Iterable[Patch]) -> Iterator[None]:
+    """Replace attributes inside the block; one that its owner had inherited is inherited again after it."""
+    with ExitStack() as exits:
+        for owner, name, value in patches:
+            if name in owner.__dict__:
+                exits.callback(setattr, owner, name, owner.__dict__[name])
+            else:
+                exits.callback(delattr, owner, name)
+            setattr(owner, name, value)
+        yield
