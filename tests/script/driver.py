@@ -13,8 +13,10 @@ from pathlib import Path
 from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.script.data import loaders_in_process
 from memlint.script.place import script_frame
 from memlint.script.writes import scratch_writes
+from memlint.workloads import torchvision_schemas
 
 
 def main() -> None:
@@ -27,10 +29,12 @@ def main() -> None:
     answer: dict[str, object] = {"assumptions": assumptions, "error": None}
     sys.argv = [options["script"], *options["args"]]
     sys.path[0] = str(Path(options["script"]).parent)
+    torchvision_schemas.install()
     with contextlib.ExitStack() as exits:
         exits.enter_context(virtual_device(device_named("a100-80gb")))
         state.current.assume = lambda text: assumptions.append([text, (f := script_frame()) and f.line])
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
+        exits.enter_context(loaders_in_process(options.get("limit")))
         try:
             runpy.run_path(options["script"], run_name="__main__")
         except BaseException as error:

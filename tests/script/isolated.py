@@ -1,12 +1,22 @@
 """A script in a project of its own, run in a process of its own, and everything that became of both."""
 
 import hashlib
+import importlib.util
 import json
 import subprocess
 import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+
+def needs(*names: str) -> pytest.MarkDecorator:
+    """Skip a test where one of these modules is not installed; importing it here would cost more than the test."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+
 
 DRIVER = Path(__file__).with_name("driver.py")
 
@@ -48,6 +58,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 def run(project: Path, script: str, *args: str, kept: bool = False, unchanged: bool = True, **options) -> Ran:
     """Run a script, which is written to train.py in `project`, and hold that it left the project as it was."""
+    project.mkdir(exist_ok=True)
     (project / "train.py").write_text(textwrap.dedent(script), encoding="utf-8")
     before = tree(project)
     home = project.with_name(project.name + "-run")
@@ -81,7 +92,7 @@ def run(project: Path, script: str, *args: str, kept: bool = False, unchanged: b
         ran.stdout,
         ran.stderr,
         answer["error"],
-        dict(answer["assumptions"]),
+        dict(reversed(answer["assumptions"])),
         inside,
         outside,
         {each["host"]: each["frame"] and each["frame"][1] for each in answer["connections"]},

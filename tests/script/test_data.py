@@ -1,0 +1,181 @@
+"""Loaders of scripts load in this process, whatever they were told."""
+
+from tests.script.isolated import needs, run
+
+WORKERS = "DataLoader workers are left out: batches are loaded in this process"
+
+
+def test_loaders_with_workers_load_here_in_every_way_of_calling(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import os, torch
+        from torch.utils.data import DataLoader, TensorDataset
+        data = TensorDataset(torch.arange(10).float()[:, None], torch.arange(10))
+        options = [
+            lambda: DataLoader(data, 4, True, None, None, 8, None, True, False, 60, None, "spawn"),
+            lambda: DataLoader(data, batch_size=4, num_workers=2, prefetch_factor=4, persistent_workers=True, timeout=3),
+            lambda: DataLoader(data, 4, num_workers=2, multiprocessing_context="fork", pin_memory=True, in_order=False),
+            lambda: DataLoader(data, 4, num_workers=2, pin_memory=True, pin_memory_device="cuda"),
+        ]
+        for make in options:
+            loader = make()
+            for epoch in range(2):
+                batches = [(x.cuda(non_blocking=True).sum(), y) for x, y in loader]
+                print(loader.num_workers, len(loader), len(batches), sum(len(y) for _, y in batches), batches[0][0].device)
+        for bad in (dict(prefetch_factor=2), dict(persistent_workers=True), dict(num_workers=-1)):
+            try:
+                DataLoader(data, **bad)
+            except ValueError as error:
+                print(str(error)[:30])
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[:2] == ["8 3 3 10 cuda:0"] * 2
+    assert lines[2:8] == ["2 3 3 10 cuda:0"] * 6
+    assert lines[8:] == [
+        "prefetch_factor option could o",
+        "persistent_workers option need",
+        "num_workers option should be n",
+    ]
+    assert ran.assumptions == {WORKERS: 13}
+
+
+def test_what_a_worker_asks_for_is_answered_as_in_one(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+        class Shards(IterableDataset):
+            file = None
+            def __iter__(self):
+                info = get_worker_info()
+                yield from range(info.id, 10, info.num_workers)
+        class Opened(Dataset):
+            file = None
+            def __len__(self): return 4
+            def __getitem__(self, i): return self.file[i]
+        def open_file(worker):
+            info = get_worker_info()
+            assert worker == info.id and info.seed >= 0
+            info.dataset.file = torch.arange(4) * 10
+        print([x.tolist() for x in DataLoader(Shards(), 4, num_workers=4)])
+        print([x.tolist() for x in DataLoader(Opened(), 2, num_workers=4, worker_init_fn=open_file)])
+        loader = DataLoader(Shards(), 4, num_workers=4, persistent_workers=True)
+        print([len(list(loader)) for epoch in range(2)], get_worker_info())
+        """,
+    )
+    assert ran.stdout.splitlines() == [
+        "[[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]",
+        "[[0, 10], [20, 30]]",
+        "[3, 3] None",
+    ]
+
+
+def test_loaders_without_workers_are_as_they_were(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+        class Stream(IterableDataset):
+            def __iter__(self):
+                assert get_worker_info() is None
+                yield from range(3)
+        print([x.tolist() for x in DataLoader(Stream())])
+        torch.set_default_device("cuda")
+        loader = DataLoader(range(4), 2, shuffle=True, generator=torch.Generator(device="cuda"))
+        print(len(list(loader)), next(iter(loader)).device)
+        """,
+    )
+    assert ran.stdout.splitlines() == [
+        "[[0], [1], [2]]",
+        "2 cuda:0",
+    ]
+    assert WORKERS not in ran.assumptions
+
+
+def test_loaders_are_cut_and_say_so(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+        class Stream(IterableDataset):
+            def __iter__(self): return iter(range(100))
+        class Sized(Stream):
+            def __len__(self): return 100
+        for loader in (
+            DataLoader(range(100), 10), DataLoader(range(100), 10, num_workers=3, persistent_workers=True),
+            DataLoader(Sized(), 10), DataLoader(range(15), 10),
+            DataLoader(range(100), batch_sampler=BatchSampler(SequentialSampler(range(100)), 10, True)),
+            DataLoader(range(100), batch_size=None),
+        ):
+            print(len(loader), [len(list(loader)) for epoch in range(2)])
+        try:
+            len(DataLoader(Stream(), 10))
+        except TypeError:
+            print(len(list(DataLoader(Stream(), 10))))
+        loader = DataLoader(range(100), 10)
+        first, second = iter(loader), iter(loader)
+        print(sum(1 for _ in zip(first, second)))
+        """,
+        limit=3,
+    )
+    assert ran.stdout.splitlines() == [*["3 [3, 3]"] * 3, "2 [2, 2]", *["3 [3, 3]"] * 2, "3", "3"]
+
+
+@needs("accelerate")
+def test_loaders_that_accelerate_wraps_are_cut_too(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from accelerate import Accelerator
+        from torch.utils.data import DataLoader
+        accelerator = Accelerator(gradient_accumulation_steps=2)
+        model = torch.nn.Linear(1, 1)
+        loader = DataLoader(torch.arange(100.0)[:, None], 10, shuffle=True, num_workers=4, pin_memory=True)
+        model, optimizer, loader = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.1), loader)
+        for epoch in range(2):
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(model(batch).sum())
+                    print(len(loader), batch.shape, batch.device, accelerator.sync_gradients)
+        """,
+        limit=3,
+    )
+    assert ran.error is None, ran.stderr
+    epoch = [f"3 torch.Size([10, 1]) cuda:0 {sync}" for sync in (False, True, True)]
+    assert ran.stdout.splitlines() == epoch * 2
+
+
+@needs("lightning")
+def test_a_lightning_trainer_goes_through_cut_loaders(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import lightning, torch
+        from torch.utils.data import DataLoader
+        class Model(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(1, 1)
+            def training_step(self, batch, i):
+                print("train", i, batch.device)
+                return self.layer(batch).sum()
+            def validation_step(self, batch, i):
+                print("validate", i)
+                self.log("loss", self.layer(batch).sum())
+            def configure_optimizers(self): return torch.optim.Adam(self.parameters())
+        loader = lambda: DataLoader(torch.arange(100.0)[:, None], 10, num_workers=4, persistent_workers=True)
+        trainer = lightning.Trainer(max_epochs=1, accelerator="gpu", devices=1, num_sanity_val_steps=0, enable_progress_bar=False)
+        trainer.fit(Model(), loader(), loader())
+        print(trainer.num_training_batches, trainer.checkpoint_callback.best_model_path != "")
+        """,
+        limit=2,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines()[-5:] == ["train 0 cuda:0", "train 1 cuda:0", "validate 0", "validate 1", "2 True"]
+    assert any(name.endswith(".ckpt") for name in ran.writes)
