@@ -79,10 +79,8 @@ class UnreadableFile(Diagnostic):
     - https://docs.python.org/3/reference/lexical_analysis.html#encoding-declarations
     """
 
-    code = "MEM001"
-    name = "unreadable-file"
+    code, name, severity = "MEM001", "unreadable-file", Severity.ERROR
     summary = "A file cannot be read or parsed, so no rule looked at it."
-    severity = Severity.ERROR
     bad = (Case(source="import torch\n\ndef train(model:\n    pass\n", line=3),)
     good = (Case(source="import torch\n\ndef train(model):\n    pass\n"),)
 
@@ -121,10 +119,8 @@ class MalformedSuppression(Diagnostic):
     - https://docs.astral.sh/ruff/linter/#error-suppression
     """
 
-    code = "MEM002"
-    name = "malformed-suppression"
+    code, name, severity = "MEM002", "malformed-suppression", Severity.WARNING
     summary = "A suppression comment is not understood or names no known rule."
-    severity = Severity.WARNING
     words: ClassVar[tuple[str, ...]] = COMMENTS
     bad = (
         Case(source="logits = None  # memlint: ignore MEM107\n", line=1),
@@ -168,10 +164,8 @@ class BrokenRule(Diagnostic):
     - https://packaging.python.org/en/latest/specifications/entry-points/
     """
 
-    code = "MEM003"
-    name = "broken-rule"
+    code, name, severity = "MEM003", "broken-rule", Severity.ERROR
     summary = "A rule or a plugin failed, so its findings are missing."
-    severity = Severity.ERROR
 
     @classmethod
     def of_rule(cls, rule: Rule, error: BaseException, path: str) -> Finding:
@@ -247,10 +241,8 @@ class UnusedSuppression(Diagnostic):
     - https://docs.astral.sh/ruff/rules/unused-noqa/
     """
 
-    code = "MEM004"
-    name = "unused-suppression"
+    code, name, severity = "MEM004", "unused-suppression", Severity.WARNING
     summary = "A suppression comment names a rule that finds nothing there."
-    severity = Severity.WARNING
     words: ClassVar[tuple[str, ...]] = COMMENTS
     bad = (Case(source="total = 0  # memlint: ignore[MEM601] the cache is fragmented\n", line=1),)
     good = (Case(source="total = 0\n"),)

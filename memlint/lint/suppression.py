@@ -101,10 +101,7 @@ def diagnose(source: Source, codes: Collection[str] | None = None) -> Iterator[F
 
 
 def unused(
-    source: Source,
-    findings: Iterable[Located],
-    codes: Collection[str],
-    traced_lines: Collection[int] | None = None,
+    source: Source, findings: Iterable[Located], codes: Collection[str], traced_lines: Collection[int] | None = None
 ) -> Iterator[Finding]:
     """Report every one of `codes`, whose rules ran, that a comment names and none of `findings` has where it counts.
 

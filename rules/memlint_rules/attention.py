@@ -1,7 +1,5 @@
 """Attention as two matrix products with a softmax between them, found in a Trace."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from math import prod
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Functions that PyTorch has one kernel for, found in a Trace where a program writes them out."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from memlint.tracing.records import Category, Geometry, Node, Phase

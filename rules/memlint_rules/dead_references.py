@@ -1,7 +1,5 @@
 """Tensors that something keeps alive at the peak although nothing reads them again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from memlint.lint.rule import Context

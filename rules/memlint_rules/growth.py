@@ -1,7 +1,5 @@
 """Findings of rules of loops in a traced Workload: what each step adds, and what only the next lets go of."""
 
-from __future__ import annotations
-
 import ast
 from enum import StrEnum
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
 
@@ -32,10 +30,8 @@ class OverBudget(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
     """
 
-    code = "MEM010"
-    name = "over-budget"
+    code, name, severity = "MEM010", "over-budget", Severity.ERROR
     summary = "The step takes more memory than its budget or than the GPU has."
-    severity = Severity.ERROR
     looks_at = "the estimate of a step"
     model = """\
 class Model(nn.Module):

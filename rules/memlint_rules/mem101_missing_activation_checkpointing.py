@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
@@ -43,10 +41,8 @@ class MissingActivationCheckpointing(TraceRule):
     - https://arxiv.org/abs/1604.06174
     """
 
-    code = "MEM101"
-    name = "missing-activation-checkpointing"
+    code, name, severity = "MEM101", "missing-activation-checkpointing", Severity.WARNING
     summary = "Activations saved inside repeated blocks are a large part of the peak and could be recomputed."
-    severity = Severity.WARNING
     model = """\
 class Block(nn.Module):
     def __init__(self):

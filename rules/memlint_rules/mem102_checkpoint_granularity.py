@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from typing import NamedTuple, TypeAlias
@@ -46,10 +44,8 @@ class CheckpointGranularity(TraceRule):
     - https://arxiv.org/abs/1604.06174
     """
 
-    code = "MEM102"
-    name = "checkpoint-granularity"
+    code, name, severity = "MEM102", "checkpoint-granularity", Severity.WARNING
     summary = "One activation checkpoint holds most of the model and lowers the peak little."
-    severity = Severity.WARNING
     model = """\
 class Block(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
@@ -42,10 +40,8 @@ class MaterialisedAttention(TraceRule):
     - https://arxiv.org/abs/2205.14135
     """
 
-    code = "MEM103"
-    name = "materialised-attention"
+    code, name, severity = "MEM103", "materialised-attention", Severity.WARNING
     summary = "Attention writes scores of length x length to memory; a fused kernel does not."
-    severity = Severity.WARNING
     model = """\
 class Attention(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
@@ -35,10 +33,8 @@ class MhaNeedWeights(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
     """
 
-    code = "MEM104"
-    name = "mha-need-weights"
+    code, name, severity = "MEM104", "mha-need-weights", Severity.WARNING
     summary = "`nn.MultiheadAttention` computes attention weights that nothing reads."
-    severity = Severity.WARNING
     model = """\
 class Block(nn.Module):
     def __init__(self):

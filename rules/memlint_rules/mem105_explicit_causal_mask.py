@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 from typing import NamedTuple
 
@@ -64,10 +62,8 @@ class ExplicitCausalMask(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
 
-    code = "MEM105"
-    name = "explicit-causal-mask"
+    code, name, severity = "MEM105", "explicit-causal-mask", Severity.WARNING
     summary = "Fused attention is given a causal mask as a tensor where `is_causal=True` would do."
-    severity = Severity.WARNING
     model = """\
 class Attention(nn.Module):
     def __init__(self):

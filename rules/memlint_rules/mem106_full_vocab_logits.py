@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 
@@ -47,10 +45,8 @@ class FullVocabLogits(TraceRule):
     - https://docs.pytorch.org/docs/stable/checkpoint.html
     """
 
-    code = "MEM106"
-    name = "full-vocab-logits"
+    code, name, severity = "MEM106", "full-vocab-logits", Severity.WARNING
     summary = "The loss takes the logits of all positions over a large vocabulary at once."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

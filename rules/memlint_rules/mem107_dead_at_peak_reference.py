@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.ownership import is_memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
@@ -44,10 +42,8 @@ class DeadAtPeakReference(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code = "MEM107"
-    name = "dead-at-peak-reference"
+    code, name, severity = "MEM107", "dead-at-peak-reference", Severity.WARNING
     summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
-    severity = Severity.WARNING
     looks_at = "the lifetimes in a traced step"
     model = """\
 class Model(nn.Module):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import prod
 
 from memlint.base.units import format_nbytes
@@ -71,10 +69,8 @@ class UnfusedComposite(TraceRule):
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#fuse-operations
     """
 
-    code = "MEM108"
-    name = "unfused-composite"
+    code, name, severity = "MEM108", "unfused-composite", Severity.WARNING
     summary = "An activation or normalisation is written out in operations that each keep tensors for backward."
-    severity = Severity.WARNING
     bad = (
         Case(
             _MODEL.format(
@@ -101,10 +97,7 @@ class UnfusedComposite(TraceRule):
         Case(_MODEL.format('hidden = F.gelu(hidden, approximate="tanh")')),
         Case(_MODEL.format("hidden = F.silu(hidden)"), title="SiLU"),
         Case(_MODEL.format("hidden = F.mish(hidden)"), title="Mish"),
-        Case(
-            _MODEL.format("hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"),
-            title="RMS normalisation",
-        ),
+        Case(_MODEL.format("hidden = F.rms_norm(hidden, (1024,), self.weight, 1e-6)"), title="RMS normalisation"),
         Case(_MODEL.format("hidden = F.layer_norm(hidden, (1024,))"), title="Layer normalisation"),
         Case(
             _MODEL.format("hidden = hidden * torch.sigmoid(self.weight + hidden)"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from itertools import combinations
 from math import prod
 from typing import NamedTuple
@@ -57,10 +55,8 @@ class BroadcastBlowup(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.func.vmap.html
     """
 
-    code = "MEM109"
-    name = "broadcast-blowup"
+    code, name, severity = "MEM109", "broadcast-blowup", Severity.WARNING
     summary = "Two tensors are broadcast to a much larger one that is reduced right away."
-    severity = Severity.WARNING
     model = """\
 class Quantiser(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import linecache
 import re
 from enum import Enum, auto
@@ -54,10 +52,8 @@ class RedundantCopy(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.clone.html
     """
 
-    code = "MEM110"
-    name = "redundant-copy"
+    code, name, severity = "MEM110", "redundant-copy", Severity.WARNING
     summary = "A tensor is copied although neither the copy nor the original changes afterwards."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import merge
@@ -76,18 +74,14 @@ class EffectiveInplace(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd
     """
 
-    code = "MEM111"
-    name = "effective-inplace"
+    code, name, severity = "MEM111", "effective-inplace", Severity.INFO
     summary = "An activation keeps input and output for backward; in place it would keep one tensor."
-    severity = Severity.INFO
     bad = (
         Case(_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
         Case(_MODEL.format(first="nn.ELU()", second="nn.ELU()"), title="ELU"),
     )
     good = (
-        Case(
-            source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)"),
-        ),
+        Case(source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)")),
         Case(_MODEL.format(first="nn.ReLU()", second="nn.ReLU()"), title="ReLU saves its output in either case"),
         Case("""\
 import torch

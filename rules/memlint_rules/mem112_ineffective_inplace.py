@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import prod
 
 from memlint.base.units import format_nbytes
@@ -61,10 +59,8 @@ class IneffectiveInplace(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
     """
 
-    code = "MEM112"
-    name = "ineffective-inplace"
+    code, name, severity = "MEM112", "ineffective-inplace", Severity.WARNING
     summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
-    severity = Severity.WARNING
     bad = (
         Case(_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
         Case(title="In bfloat16", source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), dtype="bfloat16"),

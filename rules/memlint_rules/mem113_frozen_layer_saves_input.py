@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import defaultdict
 
 from memlint.base.units import format_nbytes
@@ -49,10 +47,8 @@ class FrozenLayerSavesInput(TraceRule):
     - https://docs.pytorch.org/vision/stable/generated/torchvision.ops.FrozenBatchNorm2d.html
     """
 
-    code = "MEM113"
-    name = "frozen-layer-saves-input"
+    code, name, severity = "MEM113", "frozen-layer-saves-input", Severity.WARNING
     summary = "A frozen layer that gradients pass through keeps its input for backward without a use for it."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 
@@ -80,10 +78,8 @@ class GatherScatterMessages(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.sparse.mm.html
     """
 
-    code = "MEM115"
-    name = "gather-scatter-messages"
+    code, name, severity = "MEM115", "gather-scatter-messages", Severity.WARNING
     summary = "A sum over neighbours writes one message per edge, where a sparse product would not."
-    severity = Severity.WARNING
     bad = (
         Case(
             source=_MODEL.format(
@@ -102,7 +98,7 @@ class GatherScatterMessages(TraceRule):
                 aggregate="return torch.sparse.mm(adjacency, x).relu()",
                 prepare="indices = torch.stack([target, source])\n        "
                 "adjacency = torch.sparse_coo_tensor(indices, weight, (4096, 4096)).to_sparse_csr()\n        ",
-            ),
+            )
         ),
         Case(
             title="Messages that are more than a weighted row",

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
@@ -62,10 +60,8 @@ class AllPositionLogits(TraceRule):
     - https://huggingface.co/docs/transformers/main_classes/text_generation
     """
 
-    code = "MEM117"
-    name = "all-position-logits"
+    code, name, severity = "MEM117", "all-position-logits", Severity.WARNING
     summary = "Inference computes the logits of every position and reads those of a few."
-    severity = Severity.WARNING
     bad = (
         Case(_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
         Case(_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)"), title="With a cast"),

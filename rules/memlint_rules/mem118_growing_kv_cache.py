@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import prod
 
 from memlint.base.units import format_nbytes
@@ -44,10 +42,8 @@ class GrowingKvCache(TraceRule):
     - https://huggingface.co/docs/transformers/kv_cache
     """
 
-    code = "MEM118"
-    name = "growing-kv-cache"
+    code, name, severity = "MEM118", "growing-kv-cache", Severity.WARNING
     summary = "A cache grows by a concatenation at every token, which needs the old and the new one together."
-    severity = Severity.WARNING
     example = """\
 import torch
 from torch import nn

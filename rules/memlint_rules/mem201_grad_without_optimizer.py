@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -37,10 +35,8 @@ class GradWithoutOptimizer(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
 
-    code = "MEM201"
-    name = "grad-without-optimizer"
+    code, name, severity = "MEM201", "grad-without-optimizer", Severity.ERROR
     summary = "Gradients are computed for parameters that no optimizer updates."
-    severity = Severity.ERROR
     example = """\
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -35,10 +33,8 @@ class UnusedParameters(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
     """
 
-    code = "MEM202"
-    name = "unused-parameters"
+    code, name, severity = "MEM202", "unused-parameters", Severity.WARNING
     summary = "Parameters take memory on the device and no step uses them."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from math import ceil, prod
 
 from memlint.base.units import format_nbytes
@@ -64,10 +62,8 @@ class OptimizerState(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
     """
 
-    code = "MEM203"
-    name = "optimizer-state"
+    code, name, severity = "MEM203", "optimizer-state", Severity.INFO
     summary = "The moments of Adam take a large part of the peak."
-    severity = Severity.INFO
     bad = (Case(_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
     good = (
         Case(_MODEL.format(optimizer="Adafactor(parameters)")),

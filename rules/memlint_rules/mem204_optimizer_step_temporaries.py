@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event, without
@@ -44,10 +42,8 @@ class OptimizerStepTemporaries(TraceRule):
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """
 
-    code = "MEM204"
-    name = "optimizer-step-temporaries"
+    code, name, severity = "MEM204", "optimizer-step-temporaries", Severity.WARNING
     summary = "The optimizer's foreach implementation makes the peak with copies of all parameters."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -41,10 +39,8 @@ class ZeroGradKeepsGrads(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
 
-    code = "MEM205"
-    name = "zero-grad-keeps-grads"
+    code, name, severity = "MEM205", "zero-grad-keeps-grads", Severity.WARNING
     summary = "Gradients are set to zero and kept through the next forward instead of being freed."
-    severity = Severity.WARNING
     example = """\
 import torch
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -42,10 +40,8 @@ class WeightCopiesOnGpu(TraceRule):
     - https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema
     """
 
-    code = "MEM206"
-    name = "weight-copies-on-gpu"
+    code, name, severity = "MEM206", "weight-copies-on-gpu", Severity.WARNING
     summary = "A copy of the weights is kept on the device and no forward reads it."
-    severity = Severity.WARNING
     example = """\
 import copy
 

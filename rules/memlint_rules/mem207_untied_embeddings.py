@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -48,10 +46,8 @@ class UntiedEmbeddings(TraceRule):
     - https://huggingface.co/docs/transformers/main_classes/configuration
     """
 
-    code = "MEM207"
-    name = "untied-embeddings"
+    code, name, severity = "MEM207", "untied-embeddings", Severity.INFO
     summary = "Embedding and output layer of one vocabulary have two weights."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

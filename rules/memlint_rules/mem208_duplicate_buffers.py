@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import TypeAlias
 
@@ -51,10 +49,8 @@ class DuplicateBuffers(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
 
-    code = "MEM208"
-    name = "duplicate-buffers"
+    code, name, severity = "MEM208", "duplicate-buffers", Severity.WARNING
     summary = "Every layer has a copy of the same buffer."
-    severity = Severity.WARNING
     model = """\
 class Block(nn.Module):
     def __init__(self):

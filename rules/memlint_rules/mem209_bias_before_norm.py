@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -40,10 +38,8 @@ class BiasBeforeNorm(TraceRule):
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
 
-    code = "MEM209"
-    name = "bias-before-norm"
+    code, name, severity = "MEM209", "bias-before-norm", Severity.INFO
     summary = "A convolution in front of BatchNorm or InstanceNorm has a bias without effect."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):
@@ -55,10 +51,7 @@ class Model(nn.Module):
         return self.norm(self.conv(x)).relu()
 """
     example = Case.of_model(model, 'Model(), {"x": torch.randn(4, 3, 64, 64)}', line=12)
-    bad = (
-        example,
-        example.but({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12),
-    )
+    bad = (example, example.but({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12))
     good = (
         example.but({"self.conv = nn.Conv2d(3, 64, 3)": "self.conv = nn.Conv2d(3, 64, 3, bias=False)"}),
         example.but({"= nn.BatchNorm2d(64)": "= nn.GroupNorm(8, 64)"}, title="GroupNorm keeps it"),

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import end_at, without
@@ -43,10 +41,8 @@ class StepInBackward(TraceRule):
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """
 
-    code = "MEM210"
-    name = "optimizer-in-backward"
+    code, name, severity = "MEM210", "optimizer-in-backward", Severity.INFO
     summary = "Gradients of all parameters make the peak; stepping in backward needs few at a time."
-    severity = Severity.INFO
     example = """\
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
@@ -43,10 +41,8 @@ class OversizedLinear(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
     """
 
-    code = "MEM211"
-    name = "oversized-linear"
+    code, name, severity = "MEM211", "oversized-linear", Severity.INFO
     summary = "A Linear over a flattened feature map has most of the parameters."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

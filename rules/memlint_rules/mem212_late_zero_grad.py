@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import end_at
@@ -34,10 +32,8 @@ class LateZeroGrad(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
 
-    code = "MEM212"
-    name = "late-zero-grad"
+    code, name, severity = "MEM212", "late-zero-grad", Severity.WARNING
     summary = "Gradients of the last step live on while the next forward runs."
-    severity = Severity.WARNING
     example = """\
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.tracing.records import Buffer, Category, Phase
@@ -38,10 +36,8 @@ class Fp32Training(TraceRule):
     - https://docs.pytorch.org/docs/stable/amp.html
     """
 
-    code = "MEM301"
-    name = "fp32-training"
+    code, name, severity = "MEM301", "fp32-training", Severity.INFO
     summary = "Training runs in float32; autocast to bfloat16 would lower the peak."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import defaultdict
 
 from memlint.base.units import format_nbytes
@@ -38,10 +36,8 @@ class AutocastMisuse(TraceRule):
     - https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
     """
 
-    code = "MEM302"
-    name = "autocast-misuse"
+    code, name, severity = "MEM302", "autocast-misuse", Severity.INFO
     summary = "The same weight is cast several times under autocast, and all casts are kept."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -51,10 +49,8 @@ class Fp32Island(TraceRule):
     - https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
     """
 
-    code = "MEM303"
-    name = "fp32-island"
+    code, name, severity = "MEM303", "fp32-island", Severity.WARNING
     summary = "Activations are cast to float32 for a normalisation that computes in float32 inside."
-    severity = Severity.WARNING
     model = """\
 class Norm(nn.LayerNorm):
     def forward(self, x):
@@ -97,11 +93,7 @@ class Model(nn.Module):
     )
     good = (
         bad[0].but(
-            {
-                "x.float()": "x",
-                "self.weight.float()": "self.weight",
-                "self.bias.float()).to(x.dtype)": "self.bias)",
-            }
+            {"x.float()": "x", "self.weight.float()": "self.weight", "self.bias.float()).to(x.dtype)": "self.bias)"}
         ),
         bad[0].but(title="Autocast casts it anyway", dtype="bf16-amp"),
         bad[0].but(

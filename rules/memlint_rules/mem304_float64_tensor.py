@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 
@@ -40,10 +38,8 @@ class Float64Tensor(TraceRule):
     - https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
     """
 
-    code = "MEM304"
-    name = "float64-tensor"
+    code, name, severity = "MEM304", "float64-tensor", Severity.ERROR
     summary = "Tensors are float64 although the parameters are not."
-    severity = Severity.ERROR
     example = """\
 import numpy as np
 import torch

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import defaultdict
 from math import prod
 
@@ -60,10 +58,8 @@ class WideMaskDtype(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html
     """
 
-    code = "MEM305"
-    name = "wide-mask-dtype"
+    code, name, severity = "MEM305", "wide-mask-dtype", Severity.WARNING
     summary = "A mask is stored with four or eight bytes per element."
-    severity = Severity.WARNING
     model = """\
 class Model(nn.Module):
     def __init__(self):

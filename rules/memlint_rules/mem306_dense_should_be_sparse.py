@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 from math import prod
 
@@ -47,10 +45,8 @@ class DenseShouldBeSparse(TraceRule):
     - https://docs.pytorch.org/docs/stable/sparse.html
     """
 
-    code = "MEM306"
-    name = "dense-should-be-sparse"
+    code, name, severity = "MEM306", "dense-should-be-sparse", Severity.WARNING
     summary = "A matrix that is almost all zeros is stored densely."
-    severity = Severity.WARNING
     example = """\
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
@@ -67,10 +65,8 @@ class OneHotMatmul(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html
     """
 
-    code = "MEM307"
-    name = "one-hot-matmul"
+    code, name, severity = "MEM307", "one-hot-matmul", Severity.WARNING
     summary = "One-hot vectors are multiplied with a matrix to look up its rows."
-    severity = Severity.WARNING
     bad = (
         Case(_MODEL.format(_ONE_HOT, "logits.mean()"), line=13),
         Case(
@@ -82,8 +78,7 @@ class OneHotMatmul(TraceRule):
     good = (
         Case(_MODEL.format(_LOOKUP, "logits.mean()")),
         Case(
-            _MODEL.format(_LOOKUP, "F.cross_entropy(logits.flatten(0, 1), x.flatten())"),
-            title="The target as an index",
+            _MODEL.format(_LOOKUP, "F.cross_entropy(logits.flatten(0, 1), x.flatten())"), title="The target as an index"
         ),
         Case(_MODEL.format("vectors @ self.table + vectors.mean()", "logits.mean()")).but(
             {"logits =": "vectors = F.one_hot(x, 4096).float()\n        logits ="},

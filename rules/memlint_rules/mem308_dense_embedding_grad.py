@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections import defaultdict
 from math import prod
 
@@ -54,10 +52,8 @@ class DenseEmbeddingGrad(TraceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html
     """
 
-    code = "MEM308"
-    name = "dense-embedding-grad"
+    code, name, severity = "MEM308", "dense-embedding-grad", Severity.WARNING
     summary = "The gradient of a large embedding is dense although a step touches few of its rows."
-    severity = Severity.WARNING
     text = """\
 import torch
 from torch import nn

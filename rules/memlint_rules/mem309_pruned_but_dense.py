@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -63,10 +61,8 @@ class PrunedButDense(TraceRule):
     - https://docs.pytorch.org/docs/stable/sparse.html#sparse-semi-structured-tensors
     """
 
-    code = "MEM309"
-    name = "pruned-but-dense"
+    code, name, severity = "MEM309", "pruned-but-dense", Severity.WARNING
     summary = "Masks of an active pruning triple the bytes of the weights; pruning saves none."
-    severity = Severity.WARNING
     bad = (
         Case(_MODEL.format(mode="inference", remove=""), line=13),
         Case(title="In training", source=_MODEL.format(mode="train", remove=""), line=13),

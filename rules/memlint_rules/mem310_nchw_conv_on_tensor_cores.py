@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
 from memlint.tracing.records import Geometry, Node, Phase
@@ -44,10 +42,8 @@ class NchwConvOnTensorCores(TraceRule):
     - https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
     """
 
-    code = "MEM310"
-    name = "nchw-conv-on-tensor-cores"
+    code, name, severity = "MEM310", "nchw-conv-on-tensor-cores", Severity.INFO
     summary = "Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

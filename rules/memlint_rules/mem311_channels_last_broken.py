@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
@@ -37,10 +35,8 @@ class ChannelsLastBroken(TraceRule):
     - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     """
 
-    code = "MEM311"
-    name = "channels-last-broken"
+    code, name, severity = "MEM311", "channels-last-broken", Severity.INFO
     summary = "GroupNorm copies channels_last activations to NCHW and goes on in NCHW."
-    severity = Severity.INFO
     model = """\
 class Model(nn.Module):
     def __init__(self):

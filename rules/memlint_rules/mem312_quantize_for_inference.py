@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memlint.base.units import format_nbytes
@@ -56,10 +54,8 @@ class QuantizeForInference(TraceRule):
     - https://arxiv.org/abs/2208.07339
     """
 
-    code = "MEM312"
-    name = "quantize-for-inference"
+    code, name, severity = "MEM312", "quantize-for-inference", Severity.INFO
     summary = "Inference needs memory for little but the weights of matrix products."
-    severity = Severity.INFO
     bad = (Case(_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),)
     good = (
         Case(title="Small", source=_MODEL.format(mode="inference", size=1024), dtype="bfloat16"),

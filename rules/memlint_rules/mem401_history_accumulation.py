@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 
 from memlint.lint.edits import safe, unsafe, with_method
@@ -55,10 +53,8 @@ class HistoryAccumulation(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code = "MEM401"
-    name = "history-accumulation"
+    code, name, severity = "MEM401", "history-accumulation", Severity.WARNING
     summary = "A running sum of losses keeps the autograd graph of every batch."
-    severity = Severity.WARNING
     example = """\
 import torch.nn.functional as F
 

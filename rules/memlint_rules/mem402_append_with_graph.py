@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -57,10 +55,8 @@ class AppendWithGraph(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code = "MEM402"
-    name = "append-with-graph"
+    code, name, severity = "MEM402", "append-with-graph", Severity.WARNING
     summary = "A list of losses or outputs keeps the autograd graph of every batch."
-    severity = Severity.WARNING
     example = """\
 import torch
 

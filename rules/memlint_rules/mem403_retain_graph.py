@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -51,10 +49,8 @@ class RetainGraph(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
     """
 
-    code = "MEM403"
-    name = "retain-graph"
+    code, name, severity = "MEM403", "retain-graph", Severity.WARNING
     summary = "`backward` keeps its graph although nothing uses it again."
-    severity = Severity.WARNING
     example = """\
 import torch
 
@@ -123,10 +119,7 @@ def penalty(model, x):
             remark = _wrong(scope, call)
             if remark is not None:
                 yield self.finding(
-                    source,
-                    call,
-                    *remark,
-                    correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None,
+                    source, call, *remark, correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None
                 )
 
     def check_steps(self, context: Context) -> Findings:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -87,10 +85,8 @@ class EvalWithoutNoGrad(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
     """
 
-    code = "MEM404"
-    name = "eval-without-no-grad"
+    code, name, severity = "MEM404", "eval-without-no-grad", Severity.WARNING
     summary = "An evaluation loop runs the model while autograd saves everything for a backward that never comes."
-    severity = Severity.WARNING
     example = """\
 import torch
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -43,10 +41,8 @@ class PredictionsStayOnDevice(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
     """
 
-    code = "MEM405"
-    name = "predictions-stay-on-device"
+    code, name, severity = "MEM405", "predictions-stay-on-device", Severity.WARNING
     summary = "The outputs for a whole data set are collected on the GPU."
-    severity = Severity.WARNING
     example = """\
 import torch
 

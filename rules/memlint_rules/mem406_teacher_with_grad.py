@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -47,10 +45,8 @@ class TeacherWithGrad(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
 
-    code = "MEM406"
-    name = "teacher-with-grad"
+    code, name, severity = "MEM406", "teacher-with-grad", Severity.WARNING
     summary = "A model that only gives targets is run with autograd switched on."
-    severity = Severity.WARNING
     example = """\
 import torch.nn.functional as F
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.liveness import Origin, origin
@@ -39,10 +37,8 @@ class KeptBetweenSteps(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code = "MEM407"
-    name = "kept-between-steps"
+    code, name, severity = "MEM407", "kept-between-steps", Severity.WARNING
     summary = "An attribute or a global keeps a tensor of an earlier forward alive at the peak."
-    severity = Severity.WARNING
     looks_at = "the lifetimes in a traced step"
     model = """\
 class Model(nn.Module):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -43,10 +41,8 @@ class RetryInsideExcept(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-out-of-memory-exception-handler-can-t-allocate-memory
     """
 
-    code = "MEM408"
-    name = "retry-inside-except"
+    code, name, severity = "MEM408", "retry-inside-except", Severity.INFO
     summary = "A retry inside the handler runs while the traceback still keeps the failed attempt's tensors."
-    severity = Severity.INFO
     example = """\
 import torch
 

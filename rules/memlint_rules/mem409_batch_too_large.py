@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.whatif.changes import AccumulationSteps, BatchSize
@@ -37,10 +35,8 @@ class BatchTooLarge(TraceRule):
     - https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
-    code = "MEM409"
-    name = "batch-too-large"
+    code, name, severity = "MEM409", "batch-too-large", Severity.WARNING
     summary = "The step does not fit, and would with the batch in parts whose gradients add up."
-    severity = Severity.WARNING
     looks_at = "the estimate of a step"
     example = """\
 import memlint

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -47,10 +45,8 @@ class CatInLoop(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.cat.html
     """
 
-    code = "MEM410"
-    name = "cat-in-loop"
+    code, name, severity = "MEM410", "cat-in-loop", Severity.INFO
     summary = "A tensor grows by `torch.cat` in each round, which copies all of it."
-    severity = Severity.INFO
     example = """\
 import torch
 

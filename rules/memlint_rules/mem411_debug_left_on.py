@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -49,10 +47,8 @@ class DebugLeftOn(SourceRule):
     - https://docs.pytorch.org/docs/stable/torch_cuda_memory.html
     """
 
-    code = "MEM411"
-    name = "debug-left-on"
+    code, name, severity = "MEM411", "debug-left-on", Severity.INFO
     summary = "Anomaly detection, a profiler, a memory history or a collecting hook is on for the whole run."
-    severity = Severity.INFO
     example = """\
 import torch
 

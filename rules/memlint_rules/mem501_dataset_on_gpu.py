@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 from math import prod
@@ -52,10 +50,8 @@ class DatasetOnGpu(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing
     """
 
-    code = "MEM501"
-    name = "dataset-on-gpu"
+    code, name, severity = "MEM501", "dataset-on-gpu", Severity.WARNING
     summary = "A whole data set is kept on the GPU, or worker processes use it."
-    severity = Severity.WARNING
     example = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset

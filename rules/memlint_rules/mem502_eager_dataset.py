@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -43,10 +41,8 @@ class EagerDataset(SourceRule):
     - https://docs.pytorch.org/docs/stable/data.html
     """
 
-    code = "MEM502"
-    name = "eager-dataset"
+    code, name, severity = "MEM502", "eager-dataset", Severity.INFO
     summary = "A data set is read into the host's memory at once."
-    severity = Severity.INFO
     example = """\
 import numpy as np
 import torch

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -46,10 +44,8 @@ class DataloaderHostMemory(SourceRule):
     - https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
     """
 
-    code = "MEM503"
-    name = "dataloader-host-memory"
+    code, name, severity = "MEM503", "dataloader-host-memory", Severity.INFO
     summary = "The workers of a DataLoader each come to hold a copy of the data set, or many batches."
-    severity = Severity.INFO
     example = """\
 import json
 from torch.utils.data import DataLoader, Dataset

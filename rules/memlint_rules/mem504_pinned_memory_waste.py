@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 from math import prod
 
@@ -48,10 +46,8 @@ class PinnedMemoryWaste(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
 
-    code = "MEM504"
-    name = "pinned-memory-waste"
+    code, name, severity = "MEM504", "pinned-memory-waste", Severity.NOTE
     summary = "Pinned host memory is rounded up to a power of two, or holds a whole data set."
-    severity = Severity.NOTE
     bad = (
         Case("""\
 import torch

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -48,10 +46,8 @@ class PadToMax(SourceRule):
     - https://huggingface.co/docs/transformers/main/en/main_classes/data_collator
     """
 
-    code = "MEM505"
-    name = "pad-to-max"
+    code, name, severity = "MEM505", "pad-to-max", Severity.WARNING
     summary = "Every text is padded to the longest length allowed, not to the longest of its batch."
-    severity = Severity.WARNING
     example = """\
 from transformers import AutoTokenizer, Trainer
 

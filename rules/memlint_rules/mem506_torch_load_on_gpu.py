@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -46,10 +44,8 @@ class TorchLoadOnGpu(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.load.html
     """
 
-    code = "MEM506"
-    name = "torch-load-on-gpu"
+    code, name, severity = "MEM506", "torch-load-on-gpu", Severity.WARNING
     summary = "A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from."
-    severity = Severity.WARNING
     example = """\
 import torch
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -48,10 +46,8 @@ class StateDictDuplicates(SourceRule):
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
     """
 
-    code = "MEM507"
-    name = "state-dict-duplicates"
+    code, name, severity = "MEM507", "state-dict-duplicates", Severity.INFO
     summary = "A state dict keeps a second copy of the weights."
-    severity = Severity.INFO
     example = """\
 import torch
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -50,10 +48,8 @@ class CastAfterMove(SourceRule):
     - https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html
     """
 
-    code = "MEM508"
-    name = "cast-after-move"
+    code, name, severity = "MEM508", "cast-after-move", Severity.INFO
     summary = "A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment."
-    severity = Severity.INFO
     example = """\
 import torch
 from models import Transformer

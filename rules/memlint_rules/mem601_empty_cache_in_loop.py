@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -41,10 +39,8 @@ class EmptyCacheInLoop(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
 
-    code = "MEM601"
-    name = "empty-cache-in-loop"
+    code, name, severity = "MEM601", "empty-cache-in-loop", Severity.WARNING
     summary = "`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time."
-    severity = Severity.WARNING
     example = """\
 import torch
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
@@ -36,10 +34,8 @@ class GcSettings(SourceRule):
     - https://pytorch.org/blog/understanding-gpu-memory-2/
     """
 
-    code = "MEM602"
-    name = "gc-settings"
+    code, name, severity = "MEM602", "gc-settings", Severity.INFO
     summary = "The cycle collector is switched off, so tensors in reference cycles are never freed."
-    severity = Severity.INFO
     example = """\
 import gc
 import torch

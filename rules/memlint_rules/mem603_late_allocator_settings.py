@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -40,10 +38,8 @@ class LateAllocatorSettings(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
 
-    code = "MEM603"
-    name = "late-allocator-settings"
+    code, name, severity = "MEM603", "late-allocator-settings", Severity.INFO
     summary = "The allocator's settings are set after its first use, where they have no effect."
-    severity = Severity.INFO
     example = """\
 import os
 import torch

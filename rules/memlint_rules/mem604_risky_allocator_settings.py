@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -46,10 +44,8 @@ class RiskyAllocatorSettings(SourceRule):
     - https://docs.pytorch.org/docs/stable/cuda_environment_variables.html
     """
 
-    code = "MEM604"
-    name = "risky-allocator-settings"
+    code, name, severity = "MEM604", "risky-allocator-settings", Severity.NOTE
     summary = "The allocator's cache is switched off, or hardly allowed to split blocks."
-    severity = Severity.NOTE
     example = """\
 import os
 

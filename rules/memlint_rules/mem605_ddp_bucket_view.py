@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 from memlint.lint.edits import unsafe, with_argument
@@ -42,10 +40,8 @@ class DdpBucketView(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "MEM605"
-    name = "ddp-bucket-view"
+    code, name, severity = "MEM605", "ddp-bucket-view", Severity.WARNING
     summary = "DistributedDataParallel holds every gradient twice: by itself and in a bucket."
-    severity = Severity.WARNING
     example = """\
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
@@ -40,10 +38,8 @@ class DdpUnusedParameters(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
-    code = "MEM606"
-    name = "ddp-unused-parameters"
+    code, name, severity = "MEM606", "ddp-unused-parameters", Severity.NOTE
     summary = "DistributedDataParallel searches the graph for unused parameters in every step."
-    severity = Severity.NOTE
     example = """\
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -46,10 +44,8 @@ class FsdpFlags(SourceRule):
     - https://docs.pytorch.org/docs/stable/fsdp.html
     """
 
-    code = "MEM607"
-    name = "fsdp-flags"
+    code, name, severity = "MEM607", "fsdp-flags", Severity.INFO
     summary = "A sharded model is gathered as a whole, or more of it at once than a step needs."
-    severity = Severity.INFO
     example = """\
 from torch.distributed.fsdp import fully_shard
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
@@ -37,10 +35,8 @@ class UsesDataParallel(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-nn-parallel-distributeddataparallel-instead-of-multiprocessing-or-nn-dataparallel
     """
 
-    code = "MEM608"
-    name = "data-parallel"
+    code, name, severity = "MEM608", "data-parallel", Severity.INFO
     summary = "`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first."
-    severity = Severity.INFO
     example = """\
 import torch
 from torch import nn

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import ast
 import re
 
@@ -38,10 +36,8 @@ class OutdatedTorch(SourceRule):
     - https://github.com/pytorch/pytorch/releases/tag/v2.0.0
     """
 
-    code = "MEM609"
-    name = "outdated-torch"
+    code, name, severity = "MEM609", "outdated-torch", Severity.NOTE
     summary = "The requirements keep PyTorch below 2.0, where gradients are kept and attention takes more memory."
-    severity = Severity.NOTE
     example = """\
 from setuptools import setup
 

@@ -1,7 +1,5 @@
 """What a step keeps for a parameter: itself, its gradients and what the optimizer keeps of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 
