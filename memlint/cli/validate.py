@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,8 @@ def validate(
         click.echo(text, err=True)
 
     with progress() as show:
-        result = command.validate(targets, command.Options(**options), on_wait=show, tell=tell)
+        own = {field.name: options.pop(field.name) for field in fields(command.Options)}
+        result = command.validate(targets, command.Options(**own), options, on_wait=show, tell=tell)
     style = text_style_of(color, output_file, verbosity=0)
     write(result.rendered(output_format, style), output_file, color=style.color)
     for name, error in result.errors:

@@ -18,7 +18,7 @@ from memlint.lint.runner import check_source
 from memlint.report.model import RunFinding
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-from memlint.worker.protocol import Limits, Request
+from memlint.worker.protocol import Request
 from memlint.worker.supervise import ask
 
 
@@ -146,7 +146,7 @@ def findings_in_trace(rule: Rule, case: Case, paths: Sequence[Path]) -> list[Run
     """What the rule finds in the Workload that a case declares, traced in a process of its own."""
     with TemporaryDirectory(prefix="memlint-case-") as folder:
         request = request_of(rule, case, Path(folder), paths)
-        answer = ask(request, Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit))
+        answer = ask(request, request.limits())
     if answer.result is None:
         raise _NotRunError(f"the case cannot be run: {answer.error}")
     for workload in answer.result.workloads:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from memlint.report.model import CategoryName, Finding, Library, Peak, Verdict
+from memlint.report.model import CategoryName, Finding, Library, Peak, Record, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
 """`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
@@ -21,11 +19,7 @@ BudgetRule = Literal["max", "max-increase", "max-increase-percent"]
 BudgetOutcome = Literal["kept", "exceeded", "uncertain", "unknown"]
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Side(_Record):
+class Side(Record):
     """One of the two Reports."""
 
     label: str
@@ -36,7 +30,7 @@ class Side(_Record):
     torch: str | None = None
 
 
-class Facts(_Record):
+class Facts(Record):
     """What a Workload is on one side; fields as in the Report."""
 
     mode: str | None = None
@@ -52,7 +46,7 @@ class Facts(_Record):
     """Why it could not be analysed: its own error, or that of the target that it is in."""
 
 
-class CategoryChange(_Record):
+class CategoryChange(Record):
     """Requested bytes of one category at the peak."""
 
     category: CategoryName
@@ -60,7 +54,7 @@ class CategoryChange(_Record):
     head: int
 
 
-class ModuleChange(_Record):
+class ModuleChange(Record):
     """Requested bytes of one module at the peak; repeated blocks are one, as in `h.*.attn`."""
 
     module: str
@@ -69,7 +63,7 @@ class ModuleChange(_Record):
     head: int
 
 
-class LineChange(_Record):
+class LineChange(Record):
     """Requested bytes that one source line holds at the peak; lines are told by what is written in them."""
 
     path: str | None
@@ -83,7 +77,7 @@ class LineChange(_Record):
     head: int
 
 
-class BufferChange(_Record):
+class BufferChange(Record):
     """Buffers at the peak that are alike: of one category, made by one line for modules of one kind, by one kernel.
 
     Of those with a name neither the line nor the kernel matters.
@@ -105,7 +99,7 @@ class BufferChange(_Record):
     num_head: int
 
 
-class LargestBatch(_Record):
+class LargestBatch(Record):
     """The largest batch that surely fits, by dtype; None where none is known."""
 
     dtype: str
@@ -115,7 +109,7 @@ class LargestBatch(_Record):
     head: int | None
 
 
-class BatchChange(_Record):
+class BatchChange(Record):
     """The device peak at one batch size of the dtype of the Workload."""
 
     batch: int
@@ -123,7 +117,7 @@ class BatchChange(_Record):
     head: int | None
 
 
-class BudgetCheck(_Record):
+class BudgetCheck(Record):
     """One limit of the budget of a Workload, and what is held against it."""
 
     rule: BudgetRule
@@ -135,7 +129,7 @@ class BudgetCheck(_Record):
     level: Literal["error", "warning"]
 
 
-class WorkloadChange(_Record):
+class WorkloadChange(Record):
     """One Workload on both sides."""
 
     name: str
@@ -182,7 +176,7 @@ class WorkloadChange(_Record):
         return any(check.outcome == "exceeded" and check.level in levels for check in self.budget)
 
 
-class Comparison(_Record):
+class Comparison(Record):
     """Everything that differs between two Reports."""
 
     version: Literal[1] = 1

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import model_validator
 
 from memlint.base.units import format_nbytes
 from memlint.memory.estimate import Interval
-from memlint.report.model import CategoryName, PhaseName
+from memlint.report.model import CategoryName, Measure, PhaseName, Record
 from memlint.validate.measurement import Allocation, Measurement
 
-Measure = Literal["requested", "allocated", "reserved", "device"]
-COMPARED: tuple[Measure, ...] = ("requested", "allocated", "reserved", "device")
+COMPARED: tuple[Measure, ...] = get_args(Measure)
 """Peaks that both may have."""
 
 TOO_LOW = 0.01
 """The share by which an estimate may fall short before it counts as too low."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Prediction(_Record):
+class Prediction(Record):
     """The numbers of a Subject's Estimate that a device can be asked for as well, or `error`."""
 
     name: str
@@ -50,7 +45,7 @@ class Prediction(_Record):
         return self
 
 
-class Figure(_Record):
+class Figure(Record):
     """One number of both."""
 
     name: str
@@ -70,7 +65,7 @@ class Figure(_Record):
         return self.difference / self.measured if self.measured else float(self.difference != 0)
 
 
-class Cap(_Record):
+class Cap(Record):
     """What came of running with the estimate as a hard limit."""
 
     limit: int
@@ -81,7 +76,7 @@ class Cap(_Record):
     """Times the allocator had to release cached segments to stay below."""
 
 
-class Comparison(_Record):
+class Comparison(Record):
     """A Measurement and what memlint says of the same Subject."""
 
     measurement: Measurement

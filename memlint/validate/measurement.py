@@ -7,28 +7,21 @@ import re
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import JsonValue
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.cuda.devices import CATALOGUE, Device, device_named
-from memlint.report.model import CategoryName, PhaseName
-from memlint.workloads.pyproject import workload_table
+from memlint.report.model import CategoryName, PhaseName, Record
+from memlint.workloads.pyproject import workload_from_table, workload_table
 from memlint.workloads.spec import Workload
 
 DeviceKind = Literal["cuda", "cpu"]
-
-MEASURES = ("requested", "allocated", "active", "reserved", "device")
-"""Names of the peaks, in the order they are shown."""
 
 _TOLERANCE = 0.03
 """By how much the usable bytes of one GPU differ from driver to driver; three times what was seen (cuda/devices.py)."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class Conditions(_Record):
+class Conditions(Record):
     """What a Workload does not say of itself and yet changes its bytes."""
 
     matmul_precision: Literal["highest", "high", "medium"] = "highest"
@@ -36,7 +29,7 @@ class Conditions(_Record):
     cudnn_benchmark: bool = False
 
 
-class Subject(_Record):
+class Subject(Record):
     """What is measured: a Workload and the Conditions it runs under."""
 
     name: str
@@ -55,13 +48,11 @@ class Subject(_Record):
 
     def workload(self, root: Path, gpu: str) -> Workload:
         """The Workload on the GPU called `gpu`. Raises TargetError and UsageError where it is not there."""
-        from memlint.workloads.pyproject import workload_from_table  # noqa: PLC0415  (which declare.py imports)
-
         table: dict[str, Any] = {**self.table, "name": self.name, "gpu": gpu}
         return workload_from_table(table, root, f"workload {self.name}", origin="config")
 
 
-class Peaks(_Record):
+class Peaks(Record):
     """The most bytes at once; None for what the device does not have."""
 
     requested: int
@@ -79,11 +70,11 @@ class Peaks(_Record):
         """The larger of both, measure by measure."""
         if other is None:
             return self
-        known = {name: [n for n in (getattr(self, name), getattr(other, name)) if n is not None] for name in MEASURES}
-        return Peaks.model_validate({name: max(values) for name, values in known.items() if values})
+        known = [{name: n for name, n in peaks if n is not None} for peaks in (self, other)]
+        return Peaks.model_validate({name: max(n.get(name, 0) for n in known) for name in {**known[0], **known[1]}})
 
 
-class Machine(_Record):
+class Machine(Record):
     """Where it was measured."""
 
     gpu: str
@@ -99,7 +90,7 @@ class Machine(_Record):
     python: str
 
 
-class Flags(_Record):
+class Flags(Record):
     """PyTorch's global settings as they stood during the steps."""
 
     matmul_precision: str
@@ -119,7 +110,7 @@ class Allocation(NamedTuple):
     phase: PhaseName
 
 
-class Measurement(_Record):
+class Measurement(Record):
     """What a device said of one Workload in a fresh process."""
 
     version: Literal[1] = 1
@@ -163,12 +154,11 @@ class Measurement(_Record):
         return self.machine.gpu, self.machine.torch.partition("+")[0]
 
 
-class MeasureRequest(_Record):
+class MeasureRequest(Record):
     """What to measure, as `Request.detail`."""
 
     subject: Subject
     device: DeviceKind
-    """`cuda` or `cpu`."""
     num_steps: int
     num_warmup: int
     history: str | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from pydantic import BaseModel, ConfigDict
-
-from memlint.validate.comparison import COMPARED, Comparison, Measure
+from memlint.report.model import Measure, Record
+from memlint.validate.comparison import COMPARED, Comparison
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"
 """Names of groups that are no families: everything, and the two halves of the suite."""
@@ -17,11 +16,7 @@ _TOLERANCE = 1e-4
 """By how much an error may grow before a scoreboard counts as worse: what dividing bytes by bytes may round away."""
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-
-class Spread(_Record):
+class Spread(Record):
     """Absolute errors of one peak, as shares of what was measured."""
 
     median: float
@@ -29,7 +24,7 @@ class Spread(_Record):
     """The smallest error that 95 % do not exceed."""
 
 
-class GroupErrors(_Record):
+class GroupErrors(Record):
     """The errors of one group."""
 
     family: str
@@ -42,7 +37,7 @@ class GroupErrors(_Record):
     """The share of estimates that are equal to the byte."""
 
 
-class WorstEstimate(_Record):
+class WorstEstimate(Record):
     """One of the worst."""
 
     name: str
@@ -52,7 +47,7 @@ class WorstEstimate(_Record):
     reason: str
 
 
-class Score(_Record):
+class Score(Record):
     """One GPU under one version of PyTorch."""
 
     gpu: str
@@ -64,7 +59,7 @@ class Score(_Record):
     """Names of Subjects without an estimate, and why."""
 
 
-class Scoreboard(_Record):
+class Scoreboard(Record):
     """All of them."""
 
     version: int = 1

@@ -62,6 +62,10 @@ class Request(Extent):
     detail: dict[str, JsonValue] = {}
     """What other functions than `analyse` are asked for; each says what it holds."""
 
+    def limits(self, patience: float = 1) -> Limits:
+        """What its settings allow a child, and `patience` times as many seconds."""
+        return Limits(seconds=patience * self.settings.timeout, nbytes=self.settings.memory_limit)
+
 
 class Result(_Message):
     """The answer; paths in it are absolute, and no comment has taken a finding away."""

@@ -160,8 +160,7 @@ def _function(request: Request) -> str:
 
 
 def _limits(request: Request) -> Limits:
-    patience = _PATIENCE_FOR_PLANS if request.plan else 1
-    return Limits(seconds=request.settings.timeout * patience, nbytes=request.settings.memory_limit)
+    return request.limits(_PATIENCE_FOR_PLANS if request.plan else 1)
 
 
 def _sweeps(requests: Iterable[Request], answers: Iterable[Answer]) -> dict[tuple[str, str], list[Sweep]]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.fit.fits import BatchParts, Fit, Way
+from memlint.commands.sweep.child import answered
 from memlint.commands.sweep.tables import row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
@@ -27,7 +26,6 @@ from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotAppl
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import WhatIf
-from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
@@ -41,23 +39,17 @@ _MOST_TRIES = 4
 
 def fit(request: Request) -> Result:
     """What fits of every Workload of the target, on the GPU named in `request.detail` or on that of the Workload."""
-    root = Path(request.root)
     gpu = request.detail.get("gpu")
-    done: list[Fit] = []
-    for workload in find_requested(request).workloads:
-        here: Any = replace(workload, gpu=gpu) if isinstance(gpu, str) else workload
-        latest = _described(here)
-        try:
-            for latest in _fits(here, root):
-                write_partial(_result([*done, latest]))
-        except MemlintError as error:
-            latest = _described(here, error=error.message, hint=error.hint or "")
-        done.append(latest)
-    return _result(done)
+    workloads = find_requested(request).workloads
+    here = [replace(workload, gpu=gpu) if isinstance(gpu, str) else workload for workload in workloads]
+    return answered("fits", (_fits_or_error(workload, Path(request.root)) for workload in here))
 
 
-def _result(fits: Sequence[Fit]) -> Result:
-    return Result(torch=torch.__version__, detail={"fits": [each.model_dump(mode="json") for each in fits]})
+def _fits_or_error(workload: Workload, root: Path) -> Iterator[list[Fit]]:
+    try:
+        yield from ([fit] for fit in _fits(workload, root))
+    except MemlintError as error:
+        yield [_described(workload, error=error.message, hint=error.hint)]
 
 
 def _fits(workload: Workload, root: Path) -> Iterator[Fit]:

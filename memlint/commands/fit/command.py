@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from memlint.commands.fit.fits import Fit, Fits
 from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, gather
-from memlint.worker.protocol import Limits, Request, Task
+from memlint.worker.protocol import Request, Task
 
 _FIT = "memlint.commands.fit.child:fit"
 _PATIENCE = 10
@@ -33,6 +33,5 @@ def fit(
 
 
 def _tasks(gpus: Sequence[str], request: Request) -> Iterator[Task]:
-    limits = Limits(seconds=request.settings.timeout * _PATIENCE, nbytes=request.settings.memory_limit)
     for gpu in gpus or (None,):
-        yield Task(request.model_copy(update={"detail": {"gpu": gpu}}), limits, _FIT)
+        yield Task(request.model_copy(update={"detail": {"gpu": gpu}}), request.limits(_PATIENCE), _FIT)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-from memlint.report.model import Interval, SweepRow
+from memlint.report.model import Interval, Record, SweepRow
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class BatchParts(_Record):
+class BatchParts(Record):
     """A batch in equal parts, whose gradients are added before the optimizer steps."""
 
     num_parts: int
@@ -22,7 +16,7 @@ class BatchParts(_Record):
     device: Interval
 
 
-class Way(_Record):
+class Way(Record):
     """A Workload with some changes made together."""
 
     changes: tuple[str, ...]
@@ -39,7 +33,7 @@ class Way(_Record):
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 
-class Fit(_Record):
+class Fit(Record):
     """What of one Workload with one dtype fits into one GPU."""
 
     name: str
@@ -61,7 +55,7 @@ class Fit(_Record):
     hint: str = ""
 
 
-class Fits(_Record):
+class Fits(Record):
     """All that a run of `memlint fit` says."""
 
     version: Literal[1] = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
 from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
-from memlint.report.model import Sweep, SweepRow
+from memlint.report.model import Record, Sweep, SweepRow
 from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
 from memlint.worker.child import write_partial
@@ -42,40 +42,47 @@ _OTHER = {
 def sweep(request: Request) -> Result:
     """Sweeps of every Workload of the target, for all that the Order in `request.detail` asks for."""
     root, order = Path(request.root), Order.model_validate(request.detail)
-    done: list[Sweep] = []
-    for workload in find_requested(request).workloads:
-        for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,)):
-            done += _last_of(_tables(replace(workload, dtype=dtype, gpu=gpu), root, order), done)  # type: ignore[arg-type]
-    return _result(done)
+    return answered(
+        "sweeps",
+        (
+            _tables(replace(workload, dtype=dtype, gpu=gpu), root, order)  # type: ignore[arg-type]
+            for workload in find_requested(request).workloads
+            for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,))
+        ),
+    )
 
 
 def around(request: Request) -> Result:
     """Sweeps of every Workload of the target around its own batch size, with its dtype and with another."""
-    root = Path(request.root)
-    done: list[Sweep] = []
-    for workload in find_requested(request).workloads:
-        if not device_named(workload.gpu).is_cuda:
-            continue
-        batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
-        order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
-        for dtype in (workload.dtype, _OTHER[workload.dtype]):
-            here: Any = replace(workload, dtype=dtype)  # type: ignore[arg-type]
-            done += _last_of(_tables(here, root, order, most_calls=MOST_CALLS), done)
-            if done[-1].error is not None:
-                break
-    return _result(done)
+    of_gpu = (each for each in find_requested(request).workloads if device_named(each.gpu).is_cuda)
+    return answered("sweeps", (_around(workload, Path(request.root)) for workload in of_gpu))
 
 
-def _last_of(tables: Iterator[list[Sweep]], done: Sequence[Sweep]) -> list[Sweep]:
-    """The last of what grows; whatever there is meanwhile is told to the parent, after what is `done`."""
-    latest: list[Sweep] = []
-    for latest in tables:
-        write_partial(_result([*done, *latest]))
-    return latest
+def answered(key: str, growing: Iterable[Iterator[Sequence[Record]]]) -> Result:
+    """A Result with the last of everything that grows; whatever there is meanwhile is told to the parent."""
+
+    def result(records: Iterable[Record]) -> Result:
+        return Result(torch=torch.__version__, detail={key: [each.model_dump(mode="json") for each in records]})
+
+    done: list[Record] = []
+    for snapshots in growing:
+        latest: Sequence[Record] = ()
+        for latest in snapshots:
+            write_partial(result([*done, *latest]))
+        done += latest
+    return result(done)
 
 
-def _result(sweeps: Sequence[Sweep]) -> Result:
-    return Result(torch=torch.__version__, detail={"sweeps": [each.model_dump(mode="json") for each in sweeps]})
+def _around(workload: Workload, root: Path) -> Iterator[list[Sweep]]:
+    """Yield the tables with its own dtype as they grow, then with those of another, unless there is an error."""
+    batches = sorted({max(1, workload.batch // 2), workload.batch, *(workload.batch * n for n in _MULTIPLES)})
+    order = Order(batches=tuple(batch for batch in batches if batch <= LARGEST_SIZE))
+    own: list[Sweep] = []
+    for own in _tables(workload, root, order, most_calls=MOST_CALLS):
+        yield own
+    if own[-1].error is None:
+        other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
+        yield from ([*own, *tables] for tables in _tables(other, root, order, most_calls=MOST_CALLS))
 
 
 def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:

@@ -17,7 +17,7 @@ from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
-from memlint.worker.protocol import Limits, Request, Task
+from memlint.worker.protocol import Request, Task
 
 DTYPES = get_args(Dtype)
 _SWEEP = "memlint.commands.sweep.child:sweep"
@@ -125,7 +125,7 @@ def gpus_of(text: str | None) -> tuple[str, ...]:
 def _tasks(order: Order, request: Request) -> Iterator[Task]:
     """One for each dtype on each GPU, so that they can run side by side."""
     num_tables = math.prod(map(len, order.dimensions.values()))
-    limits = Limits(seconds=request.settings.timeout * _PATIENCE * num_tables, nbytes=request.settings.memory_limit)
+    limits = request.limits(_PATIENCE * num_tables)
     for gpu, dtype in itertools.product(order.gpus or (None,), order.dtypes or (None,)):
         one = order.model_copy(update={"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else ()})
         yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)

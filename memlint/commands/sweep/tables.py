@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from memlint.base.units import outcome
 from memlint.cuda.devices import Device, device_named
-from memlint.report.model import Interval, Sweep, SweepRow
+from memlint.report.model import Interval, Record, Sweep, SweepRow
 from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
     from memlint.scaling.sizes import SizePeaks
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Order(_Record):
+class Order(Record):
     """Which tables to make of every Workload of a target."""
 
     batches: tuple[int, ...]
@@ -31,7 +25,7 @@ class Order(_Record):
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
 
 
-class Tables(_Record):
+class Tables(Record):
     """All that a run of `memlint sweep` says."""
 
     version: Literal[1] = 1

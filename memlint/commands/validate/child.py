@@ -1,37 +1,22 @@
-"""What happens in the child process of the validator: finding Workloads and measuring one."""
+"""What happens in the child process of the validator that has a real device: naming it, and measuring a Workload."""
 
 from __future__ import annotations
 
 import platform
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from memlint.base.errors import MemlintError
 from memlint.tracing.records import Phase
 from memlint.validate.cpu import CpuMeasurement, measure_cpu_step
 from memlint.validate.cuda import CudaMeasurement, driver_version, limit_reserved, measure_cuda_step, require_cuda
 from memlint.validate.history import write_history
-from memlint.validate.measurement import (
-    Allocation,
-    Machine,
-    Measurement,
-    MeasureRequest,
-    Peaks,
-    Subject,
-    catalogue_name,
-    plain_table,
-)
+from memlint.validate.measurement import Allocation, Machine, Measurement, MeasureRequest, Peaks, catalogue_name
 from memlint.validate.real_run import Holdings, flags_now, reason_to_skip, under, watched_phases
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
-from memlint.workloads.discover import complete, find_workloads
-from memlint.workloads.pyproject import workloads_from_tables
-
-_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer")
 
 
 def describe(request: Request) -> Result:
@@ -40,30 +25,6 @@ def describe(request: Request) -> Result:
     if device == "cuda":
         require_cuda()
     return Result.model_validate({"detail": {"machine": _machine(device).model_dump(mode="json")}})
-
-
-def find(request: Request) -> Result:
-    """The Workloads of a target as Subjects, their inputs inferred where nobody gave them; none is no error."""
-    root, settings = Path(request.root), request.settings
-    configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
-    overrides = {key: value for key in _OVERRIDES if (value := getattr(settings, key)) is not None}
-    one = request.detail.get("device") == "cpu" and settings.batch is None
-    place = request.path or request.target
-    text = f"{place}::{request.qualname}" if request.path and request.qualname else place
-    subjects, failed = [], []
-    for workload in find_workloads(text, root, configured, overrides).workloads:
-        if not request.named and workload.origin == "discovered":
-            continue
-        try:
-            # A step on the host takes real time: where nobody said a batch, one item is enough to compare.
-            is_one = one and workload.origin in ("discovered", "target")
-            completed, _ = complete(replace(workload, batch=1) if is_one else workload, root)
-            table = plain_table(completed, root)
-            name = table.pop("name")
-            subjects.append(Subject.model_validate({"name": name, "table": table}).model_dump(mode="json"))
-        except MemlintError as error:
-            failed.append({"name": workload.name, "message": error.message, "hint": error.hint})
-    return Result.model_validate({"detail": {"subjects": subjects, "failed": failed}})
 
 
 def measure(request: Request) -> Result:

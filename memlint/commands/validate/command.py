@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, UsageError
-from memlint.commands.validate.measuring import (
-    ALLOCATOR_VARIABLES,
-    Outcome,
-    Session,
-    find_subjects,
-    require_torch,
-)
+from memlint.commands.validate.measuring import ALLOCATOR_VARIABLES, Outcome, Session, find_subjects, require_torch
 from memlint.config import Settings, find_settings, override
 from memlint.report.text_style import TextStyle
 from memlint.validate.comparison import Comparison
@@ -30,7 +25,7 @@ TRACED_STEPS = 2
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says."""
+    """What the command line says beside Settings."""
 
     suite: Path | None = None
     device: DeviceKind = "cuda"
@@ -42,18 +37,6 @@ class Options:
     cap: bool = False
     events: bool = False
     only: tuple[str, ...] = ()
-    batch: int | None = None
-    dimensions: dict[str, int] | None = None
-    dtype: str | None = None
-    mode: str | None = None
-    optimizer: str | None = None
-    timeout: float | None = None
-    memory_limit: str | None = None
-
-    def settings(self) -> dict[str, object]:
-        """Those that are keys of Settings."""
-        names = ("batch", "dimensions", "dtype", "mode", "optimizer", "timeout", "memory_limit")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +87,26 @@ class _Task(NamedTuple):
 def validate(
     targets: Sequence[str],
     options: Options,
+    typed: Mapping[str, object] = MappingProxyType({}),
     *,
     on_wait: Callable[[str, float], None] = lambda _name, _seconds: None,
     tell: Callable[[str], None] = lambda _text: None,
 ) -> Validation:
-    """Measure and compare what `options` say. `tell` is called with each line of progress.
+    """Measure and compare what `options` say, with the keys of Settings that were `typed`.
 
-    Raises MemlintError for options that make no sense; what goes wrong with a single Subject stands in its Outcome.
+    `tell` is called with each line of progress. Raises MemlintError for options that make no sense; what goes wrong
+    with a single Subject stands in its Outcome.
     """
     require_torch()
     _check(targets, options)
     if options.against is not None:
-        return _against(options.against, options, on_wait)
-    subjects, outcomes = find_subjects(targets, options.settings(), options.device, on_wait)
+        settings, root = _project(options.against, typed)
+        session = Session(root, settings, "cpu", on_wait=on_wait)
+        measurements = [m for m in read_measurements(options.against) if _is_chosen(m.subject, options)]
+        return Validation(list(session.comparisons(measurements)), summed_up=not options.only)
+    subjects, outcomes = find_subjects(targets, typed, options.device, on_wait)
     tasks = [_Task(subject, Path(request.root), request.settings, options.history) for request, subject in subjects]
-    tasks += _of_suite(options) if options.suite is not None else []
+    tasks += _of_suite(options.suite, options, typed) if options.suite is not None else []
     tasks = [task for task in tasks if _is_chosen(task.subject, options)]
     sessions = _sessions(tasks, options, on_wait)
     for number, task in enumerate(tasks, start=1):
@@ -153,29 +141,25 @@ def _check(targets: Sequence[str], options: Options) -> None:
         raise UsageError("--events compares two steps that run now", "Leave out --record, --against and --steps.")
 
 
-def _against(folder: Path, options: Options, on_wait: Callable[[str, float], None]) -> Validation:
-    settings, root = find_settings(folder)
-    session = Session(root, override(settings, **_limits(options)), "cpu", on_wait=on_wait)
-    measurements = [m for m in read_measurements(folder) if _is_chosen(m.subject, options)]
-    return Validation(list(session.comparisons(measurements)), summed_up=not options.only)
-
-
 def _is_chosen(subject: Subject, options: Options) -> bool:
     """Whether its name has one of the texts of `--only` in it."""
     return not options.only or any(text in subject.name for text in options.only)
 
 
-def _of_suite(options: Options) -> list[_Task]:
-    assert options.suite is not None
+def _project(place: Path, typed: Mapping[str, object]) -> tuple[Settings, Path]:
+    """Settings and root of the project around `place`, with the limits that were typed."""
+    settings, root = find_settings(place)
+    return override(settings, **{name: typed.get(name) for name in ("timeout", "memory_limit")}), root
+
+
+def _of_suite(suite: Path, options: Options, typed: Mapping[str, object]) -> list[_Task]:
     variable = next((name for name in ALLOCATOR_VARIABLES if os.environ.get(name)), None)
     if variable is not None:
         raise UsageError(f"{variable} is set, and would change what the suite measures", f"Run: unset {variable}")
-    settings, root = find_settings(options.suite.parent)
-    settings = override(settings, **_limits(options))
-    entries = read_suite(options.suite, root)
+    settings, root = _project(suite.parent, typed)
     return [
         _Task(entry.subject, root, settings, options.history and entry.history)
-        for entry in entries
+        for entry in read_suite(suite, root)
         if entry.cpu == (options.device == "cpu")
     ]
 
@@ -191,10 +175,6 @@ def _sessions(tasks: Sequence[_Task], options: Options, on_wait: Callable[[str, 
                 session.store = Store(options.record, session.machine)
             sessions[task.root] = session
     return sessions
-
-
-def _limits(options: Options) -> dict[str, object]:
-    return {"timeout": options.timeout, "memory_limit": options.memory_limit}
 
 
 def _progress(outcome: Outcome) -> str:

@@ -172,11 +172,10 @@ class Session:
             seconds=times * max(self.settings.timeout, _SECONDS if function == "measure" else 0.0),
             nbytes=_UNLIMITED if on_gpu else self.settings.memory_limit,
         )
-        module = "predict" if function == "predict" else "child"
         return ask(
             Request(target=name, path=None, root=str(self.root), settings=self.settings, detail=dict(detail)),
             limits,
-            analyse=f"memlint.commands.validate.{module}:{function}",
+            analyse=f"memlint.commands.validate.{'predict' if function == 'predict' else 'child'}:{function}",
             environment=environment,
             on_wait=lambda seconds: self.on_wait(name, seconds),
         )
@@ -205,11 +204,10 @@ def find_subjects(
     for targets in distinct([resolve(argument, options) for argument in arguments]):
         outcomes += [Outcome(name, error=error) for name, error in targets.lost]
         for request in targets.requests:
-            limits = Limits(seconds=request.settings.timeout, nbytes=request.settings.memory_limit)
             answer = ask(
                 request.model_copy(update={"detail": {"device": device}}),
-                limits,
-                analyse="memlint.commands.validate.child:find",
+                request.limits(),
+                analyse="memlint.commands.validate.predict:find",
                 on_wait=lambda seconds, name=request.target: on_wait(name, seconds),  # type: ignore[misc]
             )
             if answer.error is not None:

@@ -1,7 +1,8 @@
-"""What happens in the child process that estimates Subjects."""
+"""What happens in the child process of the validator that has no device: finding Subjects, and estimating them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,12 +10,32 @@ import torch
 from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.child import find_requested
 from memlint.memory.timeline import Timeline, by_category, live, without
 from memlint.tracing.records import Category, Phase
 from memlint.validate.comparison import COMPARED, Prediction
-from memlint.validate.measurement import Allocation, Subject
+from memlint.validate.measurement import Allocation, Subject, plain_table
 from memlint.validate.real_run import under
 from memlint.worker.protocol import Request, Result
+from memlint.workloads.discover import complete
+
+
+def find(request: Request) -> Result:
+    """The Workloads of a target as Subjects, their inputs inferred where nobody gave them; none is no error."""
+    root = Path(request.root)
+    one = request.detail.get("device") == "cpu" and request.settings.batch is None
+    subjects, failed = [], []
+    for workload in find_requested(request).workloads:
+        try:
+            # A step on the host takes real time: where nobody said a batch, one item is enough to compare.
+            is_one = one and workload.origin in ("discovered", "target")
+            completed, _ = complete(replace(workload, batch=1) if is_one else workload, root)
+            table = plain_table(completed, root)
+            name = table.pop("name")
+            subjects.append(Subject.model_validate({"name": name, "table": table}).model_dump(mode="json"))
+        except MemlintError as error:
+            failed.append({"name": workload.name, "message": error.message, "hint": error.hint})
+    return Result.model_validate({"detail": {"subjects": subjects, "failed": failed}})
 
 
 def predict(request: Request) -> Result:
