@@ -81,27 +81,22 @@ class GitHub:
         return self._author
 
     def comments(self) -> list[Comment]:
-        """All comments of the pull request's conversation, the oldest first."""
         with self._asking():
             return [_comment(comment) for comment in self._pull.get_comments()]
 
     def create(self, body: str) -> Comment:
-        """Add a comment to the conversation."""
         with self._asking():
             return _comment(self._pull.create_comment(body))
 
     def edit(self, comment: Comment, body: str) -> None:
-        """Give a comment another body."""
         with self._asking():
             self._pull.get_comment(comment.id).edit(body)
 
     def delete(self, comment: Comment) -> None:
-        """Remove a comment."""
         with self._asking():
             self._pull.get_comment(comment.id).delete()
 
     def hide(self, comment: Comment) -> None:
-        """Minimize a comment as outdated."""
         with self._asking():
             self._github.requester.graphql_named_mutation(
                 "minimizeComment",

@@ -50,14 +50,12 @@ class GitLab:
         self._author = ""
 
     def author(self) -> str:
-        """Whose token it is."""
         if not self._author:
             with self._asking():
                 self._author = self._gitlab.http_request("get", "/user", **_ONCE).json()["username"].strip()
         return self._author
 
     def comments(self) -> list[Comment]:
-        """All notes, the oldest first."""
         with self._asking():
             notes = self._notes.list(
                 iterator=True, activity_filter="only_comments", order_by="created_at", sort="asc", **_ONCE
@@ -65,22 +63,18 @@ class GitLab:
             return [_comment(note.attributes) for note in notes]
 
     def create(self, body: str) -> Comment:
-        """Add a note."""
         with self._asking():
             return _comment(self._notes.create({"body": body}, **_ONCE).attributes)
 
     def edit(self, comment: Comment, body: str) -> None:
-        """Give a note another body."""
         with self._asking():
             self._notes.update(comment.id, {"body": body}, **_ONCE)
 
     def delete(self, comment: Comment) -> None:
-        """Remove a note."""
         with self._asking():
             self._notes.delete(comment.id, **_ONCE)
 
     def hide(self, comment: Comment) -> None:
-        """GitLab has no such thing."""
         raise ForgeError("invalid", f"GitLab cannot hide note {comment.id}")
 
     def _see(self, response: requests.Response, **_options: object) -> None:
