@@ -30,22 +30,6 @@ SYMBOLIC_SHAPES = "torch.fx.experimental.symbolic_shapes"
 
 
 class _StandIn(ModuleType):
-    @staticmethod
-    def disable(fn: Callable[..., Any] | None = None, *_: Any, **__: Any) -> Any:
-        """Nothing is compiled here, so every function is disabled as it is."""
-        return fn if fn is not None else lambda f: f
-
-    @staticmethod
-    def assume_constant_result(fn: Any) -> Any:
-        """There is no graph, so no result is folded into one and no function is allowed in one."""
-        return fn
-
-    allow_in_graph = assume_constant_result
-
-    @staticmethod
-    def graph_break(*_: Any, **__: Any) -> None:
-        """There is no graph to break."""
-
     def __getattr__(self, name: str) -> Any:
         # `inspect` asks every module for its file, and the import system asks for the path of a package.
         if name.startswith("__") and not (name == "__path__" and self.__name__ == NAME):
@@ -54,13 +38,6 @@ class _StandIn(ModuleType):
             return _alone(f"{self.__name__}.{name}")
         _remove()
         return getattr(import_module(self.__name__), name)
-
-
-class _UtilsStandIn(_StandIn):
-    @staticmethod
-    def is_compile_supported(_device_type: object) -> bool:
-        """Nothing is compiled here."""
-        return False
 
 
 class _OneModule(_StandIn):
@@ -130,9 +107,17 @@ def _equal(x: Any, y: Any) -> bool:
     return tuple(x) == tuple(y) if isinstance(x, tuple | list) else bool(x == y)
 
 
-def _itself(x: bool) -> bool:
+def _itself(x: Any) -> Any:
     return x
 
+
+_WITHOUT_COMPILATION: dict[str, Callable[..., Any]] = {
+    "disable": lambda fn=None, *_, **__: _itself if fn is None else fn,
+    "assume_constant_result": _itself,
+    "allow_in_graph": _itself,
+    "graph_break": lambda *_, **__: None,
+}
+"""What TorchDynamo is asked where nothing is compiled: every function is disabled as it is, and there is no graph."""
 
 _ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
     "guard_or_false": _itself,
@@ -200,10 +185,11 @@ def install() -> None:
     """Put the stand-ins where the real modules would be, unless those are loaded already."""
     sys.meta_path.insert(0, _LoadedMeanwhile)
     if NAME not in sys.modules:
-        stand_in = _StandIn(NAME)
-        sys.modules[NAME], sys.modules[UTILS] = stand_in, _UtilsStandIn(UTILS)
+        sys.modules[NAME] = torch.__dict__["_dynamo"] = _StandIn(NAME)
+        sys.modules[UTILS] = _StandIn(UTILS)
         sys.modules.update({name: _OneModule(name) for name in WITHOUT_THE_REST})
-        torch.__dict__["_dynamo"] = stand_in
+        sys.modules[NAME].__dict__.update(_WITHOUT_COMPILATION)
+        sys.modules[UTILS].__dict__["is_compile_supported"] = lambda _device_type: False
     for name, kind in ((SYMPY, _SympyStandIn), (SYMBOLIC_SHAPES, _SymbolicShapesStandIn)):
         if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
             sys.modules[name] = module = kind(name)

@@ -1,14 +1,6 @@
-"""Every error a user can cause.
+"""Every error a user can cause: a MemlintError, which ends the command with exit code 2.
 
-    MemlintError
-    |- UsageError          what was typed or configured makes no sense
-    |- TargetError         a path, a name or a model that cannot be found or read
-    |- WorkloadError       the model cannot be built, called or given inputs
-    |- TraceError          the virtual accelerator cannot carry out an operation
-    |- WorkerError         the child process crashed, hung, left or ran out of memory
-    `- RuleError           a rule or a plugin is broken
-
-A message says what happened, where, and what to type next. All of them end the command with exit code 2.
+A message says what happened, where, and what to type next.
 """
 
 from __future__ import annotations

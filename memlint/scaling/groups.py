@@ -84,11 +84,7 @@ class Group:
         """Whether these births are what a call that infers everything anew leaves."""
         first = self.patterns[0]
         made = _alone(self.call, tuple(numbers[: len(self.call.numbers)]), Remembered())
-        return made is not None and first is not None and made == first._replace(births=_born(births))
-
-
-def _born(births: Sequence[Sequence[int]]) -> tuple[Born, ...]:
-    return tuple(Born(*each) for each in births)
+        return made is not None and first is not None and made == first._replace(births=tuple(map(Born._make, births)))
 
 
 def _made(call: Call, patterns: dict[object, tuple[Pattern | None, Remembered]]) -> tuple[Pattern | None, Remembered]:

@@ -42,15 +42,12 @@ class Grid(NamedTuple):
             once, twice = values[1] - values[0], values[2] - 2 * values[1] + values[0]
             pairs = steps * (steps - 1) // 2
             if values.dtype != object:
-                most = max(abs(int(extreme)) for each in (values[0], once, twice) for extreme in _extremes(each))
+                extremes = (end for each in (values[0], once, twice) if each.size for end in (each.min(), each.max()))
+                most = max((abs(int(extreme)) for extreme in extremes), default=0)
                 if most * max(1, abs(steps), abs(pairs)) > _FOR_INT64:
                     values, once, twice = (each.astype(object) for each in (values, once, twice))
             values = values[0] + once * steps + twice * pairs
         return values
-
-
-def _extremes(values: np.ndarray) -> tuple[int, int]:
-    return (values.min(), values.max()) if values.size else (0, 0)
 
 
 def size_name(point: Point) -> str:

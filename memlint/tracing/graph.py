@@ -36,7 +36,8 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
         operands[flow.target][source] = None
         if source < 0 and source not in makers:
             buffer = trace.buffers[flow.buffer]
-            makers[source] = graph.placeholder(_placeholder_name(buffer))
+            name = re.sub(r"\W+", "_", f"{buffer.category}_{buffer.name}_{buffer.id}", flags=re.ASCII)
+            makers[source] = graph.placeholder(name)
             makers[source].meta["memlint_buffers"] = (buffer,)
     nodes = trace.nodes[first:]
     from_host = {node.index for node in nodes if any(geometry.buffer < 0 for geometry in node.inputs)}
@@ -61,10 +62,6 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
 def _quoted(frame: Frame) -> str:
     code = linecache.getline(frame.path, frame.line).strip()
     return f'File "{frame.path}", line {frame.line}, in {frame.function}\n    {code}'
-
-
-def _placeholder_name(buffer: Buffer) -> str:
-    return re.sub(r"\W+", "_", f"{buffer.category}_{buffer.name}_{buffer.id}", flags=re.ASCII)
 
 
 def _last_writers(trace: Trace) -> list[int]:

@@ -72,13 +72,10 @@ def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()
     if out_of_memory:
         error = WorkerError(error.message, error.hint)
     texts = _text(exchange / STDOUT), _text(exchange / STDERR)
-    return Answer(None, error, traceback, *texts, out_of_memory, partial=_partial(exchange))
-
-
-def _partial(exchange: Path) -> Result | None:
+    partial = None
     with suppress(FileNotFoundError, ValidationError):
-        return Result.model_validate_json((exchange / PARTIAL).read_bytes())
-    return None
+        partial = Result.model_validate_json((exchange / PARTIAL).read_bytes())
+    return Answer(None, error, traceback, *texts, out_of_memory, partial=partial)
 
 
 class _OutOfMemoryError(WorkerError):

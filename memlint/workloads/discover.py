@@ -64,12 +64,9 @@ def find_workloads(
             return _discovered(module, target.path, text, overrides)
         workloads = [workload for workload in workloads if name in ("", workload.qualname)]
     workloads = workloads or [Workload(name, text, str(target.path or ""), target.qualname)]
-    return Found(tuple(_overridden(workload, overrides) for workload in workloads))
-
-
-def _overridden(workload: Workload, overrides: Mapping[str, Any]) -> Workload:
-    dimensions = {**workload.dimensions, **overrides.get("dimensions", {})}
-    return replace(workload, **{**overrides, "dimensions": dimensions})
+    sizes = overrides.pop("dimensions", {})
+    changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
+    return Found(tuple(changed))
 
 
 def _is_of(workload: Workload, target: Target) -> bool:

@@ -131,19 +131,11 @@ def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (
 def workload_table(workload: Workload, base: Path | None = None) -> dict[str, object]:
     """Every setting of `workload` by its key in a table; paths are relative to the folder `base`."""
     inputs, loss = workload.inputs, workload.loss
-    settings = {
-        "name": workload.name,
+    settings = {key: getattr(workload, key) or None for key in KEYS} | {
         "target": _relative_target(workload, base),
-        "mode": workload.mode,
-        "batch": workload.batch,
-        "dimensions": workload.dimensions or None,
-        "dtype": workload.dtype,
         "optimizer": _relative(workload.optimizer, base),
-        "gpu": workload.gpu,
         "inputs": None if inputs is None else {spec.name: _input_value(spec) for spec in inputs},
         "loss": None if loss is None else _relative(loss, base),
-        "arguments": workload.arguments or None,
-        "allocator": workload.allocator or None,
     }
     return {key: value for key, value in settings.items() if value is not None}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from memlint.cuda.kernels.host import has_fastest_dimension
 from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
+_VERSIONS = "2.1 to 2.13"
 LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -21,47 +23,29 @@ def _matrix_copy(x: Tensor) -> Entry | None:
     return None if is_dense or has_fastest_dimension(x) else copy_of(x)
 
 
-def _product(*operands: Tensor, fused: bool = False) -> Steps:
+def _product(first: int, end: int, *args: Any, fused: bool = False, **_: Any) -> Steps:
+    """A product of those of its arguments that stand from `first` up to `end`."""
     yield
-    copies = [_matrix_copy(x) for x in reversed(operands)]
+    copies = [_matrix_copy(x) for x in reversed(args[first:end])]
     workspaces = simulated().workspaces
     (workspaces.product_with_bias if fused else workspaces.product)()
     del copies
 
 
-@hidden("bmm", source="Blas.cpp (prepare_batch_matrix_for_cublas); recorded", versions="2.1 to 2.13")
-@hidden("mm", source="Blas.cpp, cuBlasCommonArgs.h; recorded", versions="2.1 to 2.13")
-def _mm(a: Tensor, b: Tensor, *_: Any, **__: Any) -> Steps:
-    """Copies of operands without a fastest dimension; the workspace of cuBLAS."""
-    return _product(a, b)
+_COPIES = "Copies of operands without a fastest dimension; the workspace of cuBLAS."
+for _ops, _first, _end, _what, _source in (
+    (("mm",), 0, 2, _COPIES, "Blas.cpp, cuBlasCommonArgs.h; recorded"),
+    (("bmm",), 0, 2, _COPIES, "Blas.cpp (prepare_batch_matrix_for_cublas); recorded"),
+    (("baddbmm", "baddbmm_"), 1, 3, "As mm.", "Blas.cpp"),
+    (("mv",), 0, 1, "As mm.", "Blas.cpp"),
+    (("addmv", "addmv_"), 1, 2, "As mm.", "Blas.cpp"),
+    (("dot", "vdot"), 0, 0, "The workspace of cuBLAS.", "Blas.cpp"),
+):
+    hidden(*_ops, what=_what, source=_source, versions=_VERSIONS)(partial(_product, _first, _end))
 
 
-@hidden("baddbmm", "baddbmm_", source="Blas.cpp", versions="2.1 to 2.13")
-def _baddbmm(c: Tensor, a: Tensor, b: Tensor, **_: Any) -> Steps:
-    """As mm."""
-    return _product(a, b)
-
-
-@hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions="2.1 to 2.13")
+@hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions=_VERSIONS)
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, **_: Any) -> Steps:
     """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
-    return _product(a, b, fused=fused and bias.shape[0] == b.shape[1])
-
-
-@hidden("mv", source="Blas.cpp", versions="2.1 to 2.13")
-def _mv(a: Tensor, x: Tensor, **_: Any) -> Steps:
-    """As mm."""
-    return _product(a)
-
-
-@hidden("addmv", "addmv_", source="Blas.cpp", versions="2.1 to 2.13")
-def _addmv(c: Tensor, a: Tensor, x: Tensor, **_: Any) -> Steps:
-    """As mm."""
-    return _product(a)
-
-
-@hidden("dot", "vdot", source="Blas.cpp", versions="2.1 to 2.13")
-def _dot(*_: Any) -> Steps:
-    """The workspace of cuBLAS."""
-    return _product()
+    return _product(0, 2, a, b, fused=fused and bias.shape[0] == b.shape[1])

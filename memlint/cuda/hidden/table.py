@@ -27,11 +27,13 @@ class Row(NamedTuple):
 ROWS: list[Row] = []
 
 
-def hidden(*ops: str, source: str, versions: str = "2.10 to 2.13") -> Callable[[Temporaries], Temporaries]:
-    """Enter the decorated generator in the table for `ops`; its docstring says what is taken."""
+def hidden(
+    *ops: str, source: str, versions: str = "2.10 to 2.13", what: str = ""
+) -> Callable[[Temporaries], Temporaries]:
+    """Enter the decorated generator in the table for `ops`; `what`, or else its docstring, says what is taken."""
 
     def enter(function: Temporaries) -> Temporaries:
-        ROWS.append(Row(ops, " ".join((function.__doc__ or "").split()), source, versions))
+        ROWS.append(Row(ops, what or " ".join((function.__doc__ or "").split()), source, versions))
         for op in ops:
             enter_temporaries(op, function)
         return function
