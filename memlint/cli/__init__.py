@@ -8,13 +8,14 @@ from __future__ import annotations
 import atexit
 import gc
 import traceback
+from pathlib import Path
 from typing import Any
 
 import click
 
 from memlint.base.errors import MemlintError
 from memlint.base.version import __version__
-from memlint.cli import check, clean, comment, diff, report, rules, run, sweep, validate
+from memlint.cli import check, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
 
 
@@ -46,6 +47,16 @@ def main() -> None:
     atexit.register(gc.freeze)  # and the search at the end a fifth
 
 
+@click.command()
+def clean() -> None:
+    """Remove the cache of the project around the current directory: .memlint_cache."""
+    from memlint.base import cache as cachedir  # noqa: PLC0415
+    from memlint.config import find_settings  # noqa: PLC0415
+
+    removed = cachedir.clean(find_settings(Path())[1])
+    click.echo(f"Removed {removed}." if removed else "There is no cache here.")
+
+
 for _command in (
     check.check,
     run.run,
@@ -55,7 +66,7 @@ for _command in (
     diff.diff,
     report.report,
     comment.comment,
-    clean.clean,
+    clean,
     rules.rule,
     rules.rules,
     rules.new_rule,

@@ -50,7 +50,7 @@ def report(
     """
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.report import file_name, gather  # noqa: PLC0415
-    from memlint.report.merge import of_workload  # noqa: PLC0415
+    from memlint.report.workloads import of_workload  # noqa: PLC0415
 
     file = output_file
     if form in SUFFIXES and file is None:

@@ -85,8 +85,8 @@ def fit(
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
-    from memlint.commands.fit.fits_text import render  # noqa: PLC0415
+    from memlint.commands.sweep.tables_text import render_fits  # noqa: PLC0415
 
     with progress("fitting") as show:
         result = fit_command.fit(targets, gpu, options, on_wait=show)
-    show_result(result, render, output_format, output_file, color)
+    show_result(result, render_fits, output_format, output_file, color)

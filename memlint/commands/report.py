@@ -10,9 +10,9 @@ from pathlib import Path
 from memlint.base.errors import UsageError
 from memlint.commands.check import command as checking
 from memlint.commands.check.targets import CheckOptions
-from memlint.report.merge import merged
 from memlint.report.model import Report
 from memlint.report.reading import MOST_NBYTES, parse_report, read_report
+from memlint.report.workloads import merged
 from memlint.workloads.target import SEPARATOR
 
 STDIN = "-"

@@ -6,15 +6,25 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 from memlint.base.version import __version__
-from memlint.compare import budgets
-from memlint.compare.comparison import BatchChange, Comparison, Facts, LargestBatch, Side, State, WorkloadChange
+from memlint.compare.comparison import (
+    BatchChange,
+    BudgetCheck,
+    BudgetOutcome,
+    BudgetRule,
+    Comparison,
+    Facts,
+    LargestBatch,
+    Side,
+    State,
+    WorkloadChange,
+)
 from memlint.compare.match import paired
 from memlint.compare.peak_growth import peak_growth
 from memlint.lint.diagnostics import UnreadableFile
-from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import without_numbers
 from memlint.report.from_rules import failed_target
-from memlint.report.model import Error, Finding, Report, Sweep, Workload
+from memlint.report.model import Budget, Error, Finding, Measure, Report, Sweep, Workload
+from memlint.report.workloads import findings_by_workload
 
 _COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu")
 
@@ -151,7 +161,7 @@ def _change(pair: _Pair) -> WorkloadChange:
         **growth,
         largest=_largest(before, after),
         batches=_batches(before, after),
-        budget=budgets.checks(after.allowed if after else None, base, head, measure),
+        budget=_checks(after.allowed if after else None, base, head, measure),
         findings_new=new,
         findings_fixed=fixed,
     )
@@ -192,6 +202,34 @@ def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
         before, after = getattr(base, fact), getattr(head, fact)
         if before != after:
             yield f"{fact} {before} in base, {after} in head"
+
+
+def _checks(budget: Budget | None, base: Facts | None, head: Facts | None, measure: Measure) -> list[BudgetCheck]:
+    """One for each limit of `budget`; none where head has no peak.
+
+    As in `memlint check` the most is exceeded only where even the low end of the interval is, so that what cannot be
+    known fails no run. An increase is the change of the estimates: what cannot be known is the same on both sides.
+    """
+    if budget is None or head is None or head.peak is None:
+        return []
+    after = head.peak[measure]
+    before = base.peak[measure].estimate if base is not None and base.peak is not None else None
+    increase = None if before is None else after.estimate - before
+    percent = None if before is None or increase is None else 100 * increase / max(before, 1)
+    limits: list[tuple[BudgetRule, float | None, float | None, float | None]] = [
+        ("max", budget.max, after.estimate, after.low),
+        ("max-increase", budget.max_increase, increase, increase),
+        ("max-increase-percent", budget.max_increase_percent, percent, percent),
+    ]
+    made = []
+    for rule, limit, actual, least in limits:
+        if limit is None:
+            continue
+        outcome: BudgetOutcome = "unknown" if least is None else "exceeded" if least > limit else "kept"
+        if rule == "max" and outcome == "kept" and after.high > limit:
+            outcome = "uncertain"
+        made.append(BudgetCheck(rule=rule, limit=limit, actual=actual, outcome=outcome, level=budget.level))
+    return made
 
 
 def _largest(before: Workload | None, after: Workload | None) -> list[LargestBatch]:

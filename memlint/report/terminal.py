@@ -33,10 +33,9 @@ from memlint.report.phrases import (
     step_text,
     tensor_text,
 )
-from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.sparkline import course_lines
-from memlint.report.sweep_text import sweep_lines
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
+from memlint.report.what_if_text import plan_lines, sweep_lines, what_if_lines
 
 _SEVERITY_COLORS = {"error": "red", "warning": "yellow", "info": "cyan", "note": "bright_black"}
 _CATEGORY_COLORS = {

@@ -14,8 +14,8 @@ from memlint import cli
 from memlint.report.exports import EXPORTS, SUFFIXES
 from memlint.report.formats import FORMATS
 from memlint.report.formats.json import render_json
-from memlint.report.merge import merged
 from memlint.report.model import Report, Settings, Skipped
+from memlint.report.workloads import merged
 from tests.report.exports.samples import step
 from tests.report.sample import REPORT
 

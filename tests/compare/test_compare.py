@@ -5,8 +5,8 @@ import pytest
 from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
 from memlint.compare.headline import headline
-from memlint.report.merge import merged
 from memlint.report.model import Budget, Interval, Settings
+from memlint.report.workloads import merged
 from tests.compare.samples import GIB, MIB, exactly, failed, finding, lost, report, sweep, workload
 
 

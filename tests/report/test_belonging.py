@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from memlint.report.findings_by_workload import findings_by_workload
-from memlint.report.merge import merged, of_workload
+from memlint.report.workloads import findings_by_workload, merged, of_workload
 from tests.compare.samples import finding, report, workload
 
 

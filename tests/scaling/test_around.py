@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from memlint.cli import main
 from memlint.config import Settings
 from memlint.report.model import Interval, Sweep, SweepRow
-from memlint.report.sweep_text import sweep_lines
 from memlint.report.text_style import TextStyle
+from memlint.report.what_if_text import sweep_lines
 from memlint.worker.protocol import Request
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from memlint.cli import main
 from memlint.commands.fit.fits import BatchParts, Fit, Fits, Way
-from memlint.commands.fit.fits_text import render
+from memlint.commands.sweep.tables_text import render_fits
 from memlint.config import Settings
 from memlint.report.model import Interval, SweepRow
 from memlint.report.text_style import TextStyle
@@ -182,7 +182,7 @@ FIT = Fit(
 
 def test_ways_as_text_and_markdown() -> None:
     told = Fits(tool="memlint 0", fits=(FIT,))
-    assert render(told, "text", TextStyle()) == (
+    assert render_fits(told, "text", TextStyle()) == (
         "Net on RTX (24.0 GiB): train step, float32, adamw\n\n"
         "  largest batch    device  batch 64 as   changes\n"
         "             14  22.0 GiB  8 parts of 8  as it is\n"
@@ -192,5 +192,5 @@ def test_ways_as_text_and_markdown() -> None:
         "  Parts of a batch are steps whose gradients are added (gradient accumulation) before the optimizer's.\n"
         "  Each number was simulated with all changes of its row made together, and surely fits.\n"
     )
-    assert "|              14 |" in render(told, "markdown", TextStyle())
-    assert Fits.model_validate_json(render(told, "json", TextStyle())) == told
+    assert "|              14 |" in render_fits(told, "markdown", TextStyle())
+    assert Fits.model_validate_json(render_fits(told, "json", TextStyle())) == told

@@ -12,8 +12,8 @@ from memlint.base.errors import TargetError
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
-from memlint.report.findings_by_workload import moved
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
+from memlint.report.workloads import moved
 from memlint.worker import answer_cache
 from memlint.worker.protocol import ANALYSE, Answer, Extent, Limits, Request, Task
 

@@ -16,9 +16,9 @@ from memlint.commands.comment.marker import marker_of
 from memlint.commands.comment.posting import Behavior, Draft, Posted, post
 from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
-from memlint.report.merge import merged
 from memlint.report.model import Report
 from memlint.report.reading import read_report
+from memlint.report.workloads import merged
 
 ForgeName = Literal["github", "gitlab"]
 When = Literal["always", "change", "increase", "budget"]

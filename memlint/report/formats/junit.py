@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 
 from memlint.report.escaping import one_line, visible
-from memlint.report.findings_by_workload import findings_by_workload
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, exceeded, failed, problem_of, target_file
 from memlint.report.model import Finding, Report, Workload
+from memlint.report.workloads import findings_by_workload
 
 _SOURCE = "source rules"
 

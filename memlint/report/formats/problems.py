@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
-from memlint.report.findings_by_workload import workload_positions
 from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
 from memlint.report.phrases import beside, saving
+from memlint.report.workloads import workload_positions
 
 NOT_ANALYSED = "not-analysed"
 OVER_LIMIT = "over-limit"

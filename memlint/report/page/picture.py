@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby, pairwise
 from typing import NamedTuple, get_args
 
-from memlint.report.model import CategoryName, PhaseName, Timeline, Workload
-from memlint.report.page.timeline_columns import stretches
+from memlint.report.model import CategoryName, PhaseName, Stretch, Timeline, Workload
 from memlint.report.phrases import spaced
 
 # From the bottom of the stack to its top: what lives long first.
@@ -117,6 +116,11 @@ def tick_step(top: int) -> tuple[float, int, str]:
         unit, name = unit * 1024, larger
     sizes = (digit * 10.0**power for power in count(-1) for digit in (1, 2, 5))
     return next(size for size in sizes if size * 5 * unit >= top), unit, name
+
+
+def stretches(timeline: Timeline) -> list[Stretch]:
+    """Those of the Timeline; where it names none, one for all of its events."""
+    return timeline.stretches or [Stretch(first=0, phase="other", step=-1)]
 
 
 def _of_timeline(timeline: Timeline) -> Iterator[_Column]:

@@ -20,15 +20,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.escaping import visible
-from memlint.report.findings_by_workload import findings_by_workload
-from memlint.report.model import Finding, Report, Workload
+from memlint.report.escaping import one_line, visible
+from memlint.report.model import Finding, Report, Site, Timeline, Workload
 from memlint.report.page import filters
 from memlint.report.page.grid import grids
-from memlint.report.page.picture import CATEGORIES, Picture, bar, picture
-from memlint.report.page.timeline_columns import in_columns
+from memlint.report.page.picture import CATEGORIES, Picture, bar, picture, stretches
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
 from memlint.report.phrases import MEASURES, beside, cost, place_text, share, signed, spaced, tensor_text
+from memlint.report.workloads import findings_by_workload
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
 _POLICY = (
@@ -36,6 +35,7 @@ _POLICY = (
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
 """What the page may do: run its own script, which never writes HTML, and apply its own style."""
+_STRINGS = ("category", "op", "dtype", "module", "name")
 _BREAK = re.compile(r"\s")
 _UNSAFE = {ord("<"): "\\u003c", ord(">"): "\\u003e", ord("&"): "\\u0026", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
@@ -68,7 +68,7 @@ def render_page(report: Report) -> str:
         policy=_POLICY.format(script=_digest(script), style=_digest(style)),
         style=Markup(style),
         script=Markup(script),
-        data=_embedded([in_columns(view.workload.timeline) if view.workload.timeline else None for view in views]),
+        data=_embedded([_in_columns(view.workload.timeline) if view.workload.timeline else None for view in views]),
     )
 
 
@@ -85,6 +85,42 @@ def _digest(text: str) -> str:
 def _embedded(data: Sequence[Mapping[str, Any] | None]) -> Markup:
     """JSON in which nothing ends a script element, begins a comment or breaks a line."""
     return Markup(json.dumps(data, separators=(",", ":")).translate(_UNSAFE))
+
+
+def _in_columns(timeline: Timeline) -> dict[str, Any]:
+    """Columns of the sites, of the Buffers and of the stretches: a third of the bytes that the records take.
+
+    A string is its position in `strings`, None is -1.
+    """
+    strings: dict[str, int] = {}
+
+    def position(text: str | None) -> int:
+        return -1 if text is None else strings.setdefault(one_line(text), len(strings))
+
+    sites = {name: [position(getattr(site, name)) for site in timeline.sites] for name in _STRINGS}
+    parts = stretches(timeline)
+    return {
+        "sites": sites
+        | {
+            "shape": [position(", ".join(map(str, site.shape))) for site in timeline.sites],
+            "place": [position(_place(site)) for site in timeline.sites],
+        },
+        "buffer_sites": timeline.buffer_sites,
+        "nbytes": timeline.nbytes,
+        "events": timeline.events,
+        "stretches": {
+            "first": [stretch.first for stretch in parts],
+            "phase": [position(stretch.phase) for stretch in parts],
+            "step": [stretch.step for stretch in parts],
+        },
+        "peak": timeline.peak,
+        "strings": list(strings),
+    }
+
+
+def _place(site: Site) -> str | None:
+    """As it was written: a page has room for the whole path."""
+    return site.path and f"{site.path}:{site.line}".removesuffix(":None") + beside(site.library)
 
 
 def _asset(name: str) -> str:
@@ -107,32 +143,25 @@ def _template() -> Template:
         undefined=StrictUndefined,
     )
     environment.filters |= {
+        **{name: getattr(filters, name) for name in ("step", "verdict", "kept", "parts")},
         "nbytes": format_nbytes,
         "exact": "{:,} B".format,
         "change": lambda nbytes: signed(nbytes, minus="\u2212"),
         "share": share,
-        "step": filters.step,
-        "verdict": filters.verdict,
-        "kept": filters.kept,
         "place": place_text,
         "beside": beside,
         "tensor": tensor_text,
         "spaced": spaced,
         "spoken": spoken,
-        "parts": filters.parts,
         "cost": cost,
         "count": format_count,
     }
     environment.globals |= {
+        **{name: getattr(filters, name) for name in ("headline", "scale_of", "summary", "sources", "settings")},
         "CATEGORIES": CATEGORIES,
         "MEASURES": MEASURES,
         "OUTCOMES": filters.OUTCOMES,
         "bar": bar,
         "grids": grids,
-        "headline": filters.headline,
-        "scale_of": filters.scale_of,
-        "summary": filters.summary,
-        "sources": filters.sources,
-        "settings": filters.settings,
     }
     return environment.get_template("page.html.jinja")

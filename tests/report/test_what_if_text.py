@@ -1,8 +1,8 @@
 """Plans and simulated changes as text."""
 
 from memlint.report.model import Change, Plan
-from memlint.report.plan_text import plan_lines, what_if_lines
 from memlint.report.text_style import TextStyle
+from memlint.report.what_if_text import plan_lines, what_if_lines
 from tests.report.sample import ESTIMATE, GIB, MIB, exactly
 
 PAINT = TextStyle()

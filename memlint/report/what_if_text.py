@@ -1,14 +1,40 @@
-"""Simulated Changes and plans as text."""
+"""What a Workload would take otherwise, as text: with other batch sizes, with single Changes, and with a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from memlint.base.units import format_nbytes
-from memlint.report.model import Change, Estimate, Plan
-from memlint.report.phrases import cost, listed, signed
-from memlint.report.text_style import EFFECT_COLORS, TextStyle, table
+from memlint.report.model import Change, Estimate, Plan, Sweep, SweepRow
+from memlint.report.phrases import cost, largest_batch, listed, signed
+from memlint.report.text_style import EFFECT_COLORS, OUTCOME_COLORS, TextStyle, table
+
+_SUFFIXES = {"fits": "", "does not fit": ", too much", "uncertain": ", perhaps"}
+
+
+def sweep_lines(sweeps: Sequence[Sweep], paint: TextStyle) -> Iterator[str]:
+    """Batch sizes and dtypes side by side, in device memory: lines for the sweeps of one Workload."""
+    made = [sweep for sweep in sweeps if sweep.rows]
+    if made:
+        yield paint("  Batch sizes, device memory", bold=True)
+        columns = [{row.batch: row for row in reversed(sweep.rows)} for sweep in made]
+        batches = sorted({batch for column in columns for batch in column})
+        rows = [("  batch", *(sweep.dtype for sweep in made))]
+        rows += [(f"  {batch}", *(_cell(column.get(batch), paint) for column in columns)) for batch in batches]
+        rows.append(("  largest that fits", *(largest_batch(sweep, if_partial="") for sweep in made)))
+        yield from table(rows, ("right", *["left"] * len(made)))
+    for sweep in sweeps:
+        if sweep.error is not None or sweep.note is not None:
+            reason = sweep.error or f"every batch was traced: {sweep.note}"
+            yield f"  Batch sizes with {sweep.dtype}: {reason}." + (f" {sweep.hint}" if sweep.hint else "")
+
+
+def _cell(row: SweepRow | None, paint: TextStyle) -> str:
+    if row is None or row.device is None or row.outcome is None:
+        return "rejected" if row is not None else ""
+    color = None if row.outcome == "fits" else OUTCOME_COLORS[row.outcome]
+    return paint(format_nbytes(row.device.estimate) + _SUFFIXES[row.outcome], color)
 
 
 def plan_lines(plan: Plan, estimate: Estimate, paint: TextStyle) -> Iterator[str]:
