@@ -39,7 +39,8 @@ def resolve_affected(
     projects: dict[Path, tuple[Settings, list[Path]]] = {}
     settings_at = functools.cache(find_settings)
     for file in map(_file, names):
-        settings, root = settings_at(_existing(file.parent))
+        closest = next(place for place in (file.parent, *file.absolute().parents) if place.is_dir())
+        settings, root = settings_at(closest)
         projects.setdefault(root, (settings, []))[1].append(file)
     return [
         _targets(root, override(settings, **options), files, force_exclude=force_exclude, cache=cache)
@@ -54,11 +55,6 @@ def _file(name: str) -> Path:
     if SEPARATOR in name and not file.exists() and Path(name.partition(SEPARATOR)[0]).exists():
         raise UsageError(f"{name} is something in a file, and --affected takes files", "Name the file alone.")
     return file
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the closest around it that is there."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
 
 
 def _targets(root: Path, settings: Settings, changed: Sequence[Path], *, force_exclude: bool, cache: bool) -> Targets:
@@ -90,7 +86,8 @@ def _affected_by(changed: Iterable[Path], root: Path, settings: Settings, *, cac
     rules = [_real(root / path) for path in settings.rule_paths]
     if any(file.name in _CONFIGURATION or any(file.is_relative_to(place) for place in rules) for file in files):
         return lambda _request: True
-    gone = {_word(file) for file in files if file.suffix == ".py" and not file.exists()}
+    lost = [file for file in files if file.suffix == ".py" and not file.exists()]
+    gone = {file.parent.name if file.name == "__init__.py" else file.stem for file in lost}  # as imports called them
     project = Project(root, cache=cache)
 
     def is_affected(request: Request) -> bool:
@@ -117,11 +114,6 @@ def _named(request: Request) -> tuple[list[Path], list[str]]:
         elif separator:
             modules.append(place)
     return files, modules
-
-
-def _word(file: Path) -> str:
-    """What imports called the file."""
-    return file.parent.name if file.name == "__init__.py" else file.stem
 
 
 def _real(file: Path | str) -> Path:

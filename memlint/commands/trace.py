@@ -35,15 +35,12 @@ def step_module(target: object, options: Mapping[str, Any]) -> GraphModule:
     """Trace two steps of the Workload of `target`, and give the second; the rest is as in `memlint.trace`."""
     options = {name: value for name, value in options.items() if value is not None}
     with _importable(target), _compiling_restored():
-        workload, root = _typed(str(target), options) if _is_text(target) else (_handed_over(target, options), Path())
+        is_text = isinstance(target, str | Path)
+        workload, root = _typed(str(target), options) if is_text else (_handed_over(target, options), Path())
         program = build_program(workload, root)
         with workload_errors():
             allocator = AllocatorSettings.parse(workload.allocator)
             return trace_program(program, device_named(workload.gpu), allocator).step_module()
-
-
-def _is_text(target: object) -> bool:
-    return isinstance(target, str | Path)
 
 
 def _typed(text: str, options: Mapping[str, Any]) -> tuple[Workload, Path]:

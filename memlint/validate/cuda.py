@@ -147,7 +147,8 @@ def measure_cuda_step(
 def driver_version() -> str:
     """Version of NVIDIA's driver; empty where pynvml is not installed."""
     pynvml = _pynvml()
-    return "" if pynvml is None else _text(pynvml.nvmlSystemGetDriverVersion())
+    version: str | bytes = "" if pynvml is None else pynvml.nvmlSystemGetDriverVersion()
+    return version.decode() if isinstance(version, bytes) else version
 
 
 @dataclass
@@ -190,7 +191,3 @@ def _pynvml() -> Any:
     except pynvml.NVMLError:
         return None
     return pynvml
-
-
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

@@ -68,7 +68,8 @@ def _tables(comparison: Comparison) -> Iterator[Iterator[str]]:
     """The table of what has changed and the folded one of what has not, each with ever fewer rows."""
     changed = sorted(filter(_has_news, comparison.workloads), key=_rank)
     unchanged = [change for change in comparison.workloads if not _has_news(change)]
-    rows, quiet_rows = [_row(change) for change in changed], [_quiet_row(change) for change in unchanged]
+    rows = [_row(change) for change in changed]
+    quiet_rows = [(code(each.name), _step(each), _peak(each), _budget(each)) for each in unchanged]
     head, quiet_head = (
         ("workload", "step", "base", "head", "change", "largest batch", "budget"),
         ("workload", "step", "peak", "budget"),
@@ -100,10 +101,6 @@ def _row(change: WorkloadChange) -> tuple[str, ...]:
     elif base is not None and head is not None:
         news = f"<b>{difference(head - base)}</b> {percent(base, head)}"
     return *start, _peak(change), news, _batches(change), _budget(change)
-
-
-def _quiet_row(change: WorkloadChange) -> tuple[str, ...]:
-    return code(change.name), _step(change), _peak(change), _budget(change)
 
 
 def _step(change: WorkloadChange) -> str:

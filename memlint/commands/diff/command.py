@@ -118,7 +118,9 @@ def _analysed(side: TypedSide, place: Checkout | None, words: Sequence[str] | No
         return _Analysed(read_report(Path(side.label)))
     if words is None:
         return _Analysed(Report(tool=f"memlint {__version__}"), place.commit)
-    python = [_program(side.python) if side.python else sys.executable, "-P"]
+    program = side.python or sys.executable
+    # A path that holds in other directories; links stay, as an environment is where its link is.
+    python = [str(Path(program).absolute()) if os.sep in program else shutil.which(program) or program, "-P"]
     with tempfile.TemporaryDirectory(prefix="memlint-diff-") as folder:
         file = Path(folder) / "report.json"
         command = [*python, "-m", "memlint", "check", "--output-format", "json", "-o", str(file), *words]
@@ -132,11 +134,6 @@ def _analysed(side: TypedSide, place: Checkout | None, words: Sequence[str] | No
             raise _no_report(side, output)
         report = read_report(file)
     return _Analysed(report, place.commit, (*_strayed(side, place, report), *_without_submodules(side, place)))
-
-
-def _program(python: str) -> str:
-    """A path that holds in other directories; links stay, as an environment is where its link is."""
-    return str(Path(python).absolute()) if os.sep in python else shutil.which(python) or python
 
 
 def _no_report(side: TypedSide, output: str) -> TargetError:

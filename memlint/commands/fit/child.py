@@ -99,7 +99,8 @@ class _Search:
         """Changes that lower the peak at this batch, each time one more."""
         analysis = Analysis.of(replace(self.workload, batch=batch), self._root)
         limit = self.device.total_nbytes
-        planner = Planner(analysis.workload, analysis.simulation, _no_holders, limit, at_any_batch=True, exact=exact)
+        # Variables that hold something are no Changes for a program with any batch.
+        planner = Planner(analysis.workload, analysis.simulation, lambda *_: {}, limit, at_any_batch=True, exact=exact)
         return planner.plan().steps
 
     def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
@@ -134,11 +135,6 @@ class _Search:
             if device.high <= self.device.total_nbytes:
                 return BatchParts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
         return None
-
-
-def _no_holders(*_: object) -> dict[int, Any]:
-    """Variables that hold something are no Changes for a program with any batch."""
-    return {}
 
 
 def _described(workload: Workload, **others: Any) -> Fit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from memlint.base.units import format_nbytes
 from memlint.commands.fit.fits import Fit, Fits, Way
 from memlint.commands.sweep.tables import Tables
 from memlint.report.escaping import for_log
-from memlint.report.model import Interval, Sweep, SweepRow
+from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds
 from memlint.report.text_style import EFFECT_COLORS, OUTCOME_COLORS, TextStyle, table
 
@@ -32,13 +33,10 @@ def render(tables: Tables, form: str, paint: TextStyle) -> str:
         return tables.model_dump_json(indent=2) + "\n"
     if form == "csv":
         return _csv(tables)
-    groups = [list(group) for _, group in itertools.groupby(for_log(tables).sweeps, key=_identity)]
+    # Sweeps that differ in the sizes of dimensions only stand in one table.
+    identity = operator.attrgetter("name", "target", "mode", "optimizer", "dtype", "gpu")
+    groups = [list(group) for _, group in itertools.groupby(for_log(tables).sweeps, key=identity)]
     return "\n".join(line for group in groups for line in _lines(group, paint, markdown=form == "markdown"))
-
-
-def _identity(sweep: Sweep) -> tuple[object, ...]:
-    """Sweeps that differ in the sizes of dimensions only stand in one table."""
-    return sweep.name, sweep.target, sweep.mode, sweep.optimizer, sweep.dtype, sweep.gpu
 
 
 def title(entry: Any) -> str:
@@ -96,7 +94,9 @@ def _sentences(sweep: Sweep) -> Iterator[str]:
         if sweep.gpu_nbytes:
             yield "None of these surely fits."
     else:
-        nbytes = f", with {_interval_text(sweep.largest.device)}" if sweep.largest.device else ""
+        device = sweep.largest.device
+        between = f" ({bounds(device)})" if device and bounds(device) else ""
+        nbytes = f", with {format_nbytes(device.estimate)}{between}" if device else ""
         more = "" if sweep.is_limit else " A larger one may."
         yield f"The largest batch that fits is {_largest(sweep)}{nbytes}.{more}"
     if sweep.note is not None:
@@ -152,10 +152,6 @@ def bar(nbytes: int, limit: int) -> str:
     eighths = min(8 * _BAR_WIDTH, round(8 * _BAR_WIDTH * nbytes / limit))
     filled = _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8] * (eighths % 8 > 0)
     return f"{filled:<{_BAR_WIDTH}}{'▶' if nbytes > limit else '│'}"
-
-
-def _interval_text(peak: Interval) -> str:
-    return format_nbytes(peak.estimate) + (f" ({bounds(peak)})" if bounds(peak) else "")
 
 
 def _csv(tables: Tables) -> str:
