@@ -14,9 +14,16 @@ from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.script.data import loaders_in_process
-from memlint.script.place import script_frame
 from memlint.script.writes import scratch_writes
 from memlint.workloads import torchvision_schemas
+
+
+def line_in(script: str) -> int | None:
+    """The line of `script` that runs."""
+    frame = sys._getframe()
+    while frame is not None and frame.f_code.co_filename != script:
+        frame = frame.f_back
+    return frame and frame.f_lineno
 
 
 def main() -> None:
@@ -32,7 +39,7 @@ def main() -> None:
     torchvision_schemas.install()
     with contextlib.ExitStack() as exits:
         exits.enter_context(virtual_device(device_named("a100-80gb")))
-        state.current.assume = lambda text: assumptions.append([text, (f := script_frame()) and f.line])
+        state.current.assume = lambda text: assumptions.append([text, line_in(options["script"])])
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(options.get("limit")))
         try:
