@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-_MISSING = object()
+from memlint.base.patching import patched
 
 
-class Replacing:
-    """A context manager whose `put` replaces attributes; when it is left they are what they were."""
-
-    def __init__(self) -> None:
-        self._replaced: list[tuple[Any, str, Any]] = []
+class Replacing(contextlib.ExitStack):
+    """An ExitStack whose `put` replaces attributes, also while the script runs; it undoes that when it is left."""
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Let `owner.name` be `value` until the end."""
-        self._replaced.append((owner, name, vars(owner).get(name, _MISSING)))
-        setattr(owner, name, value)
-
-    def __enter__(self) -> Replacing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._replaced:
-            owner, name, value = self._replaced.pop()
-            if value is _MISSING:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, value)
+        self.enter_context(patched([(owner, name, value)]))

@@ -50,6 +50,7 @@ def replace_writers(replacing: Replacing, files: FileSystem | None) -> None:
     for saver in (torch.jit, torch.jit.ScriptModule):
         replacing.put(saver, "save", _mapping(vars(saver)["save"], 1, writing))
     replacing.put(np.memmap, "__new__", _updating_memory(np.memmap.__new__, files))
+    after_import("pyarrow", lambda module: replacing.put(module, "memory_map", _mapping(module.memory_map, 0, reading)))
     after_import("tokenizers", lambda module: _save_tokenizers(module, replacing, files))
 
 
