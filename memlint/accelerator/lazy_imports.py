@@ -119,15 +119,12 @@ _WITHOUT_COMPILATION: dict[str, Callable[..., Any]] = {
 }
 """What TorchDynamo is asked where nothing is compiled: every function is disabled as it is, and there is no graph."""
 
+_THE_NUMBER_ITSELF = """
+    guard_or_false guard_or_true guard_size_oblivious statically_known_true expect_true guard_int guarding_hint_or_throw
+"""
 _ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
-    "guard_or_false": _itself,
-    "guard_or_true": _itself,
-    "guard_size_oblivious": _itself,
-    "statically_known_true": _itself,
+    **dict.fromkeys(_THE_NUMBER_ITSELF.split(), _itself),
     "statically_known_false": operator.not_,
-    "expect_true": _itself,
-    "guard_int": _itself,
-    "guarding_hint_or_throw": _itself,
     "free_unbacked_symbols": lambda _x: (),
     "sym_eq": _equal,
     "sym_and": lambda *xs: functools.reduce(operator.and_, xs),

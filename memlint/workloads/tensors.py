@@ -26,6 +26,12 @@ def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str,
     return inputs
 
 
+def positional_and_named(inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a call: inputs that are named by digits go by position."""
+    positional = [inputs[name] for name in sorted(filter(str.isdigit, inputs), key=int)]
+    return positional, {name: value for name, value in inputs.items() if not name.isdigit()}
+
+
 def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> Any:
     """Make one value of `spec`: a tensor, or the constant."""
     if spec.dtype == CONSTANT:

@@ -13,7 +13,8 @@ from memlint.cuda.hidden import ROWS, cub
 from memlint.cuda.hidden.iteration import walk
 from memlint.cuda.hidden.staging import Reduction, launches
 from memlint.cuda.session import virtual_device
-from memlint.cuda.versions import simulated_torch, torch_version
+from memlint.cuda.versions import torch_version
+from tests.cuda.versions import simulated_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,10 +24,10 @@ from fixtures.scripts.nca import TwoAutomata
 from fixtures.scripts.resnet18 import ResNet18Training
 from memlint.cuda.allocator.reference import Allocator, Block
 from memlint.cuda.devices import device_named
-from memlint.cuda.versions import simulated_torch
 from memlint.memory.estimate import Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
+from tests.cuda.versions import simulated_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

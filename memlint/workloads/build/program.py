@@ -15,6 +15,7 @@ from memlint.tracing.records import Assumption
 from memlint.workloads.build.optimizers import OptimizerFactory
 from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.spec import Workload
+from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -110,7 +111,7 @@ class Program:
     def _train_step(self) -> None:
         # As in an ordinary loop, `output` and `loss` stay referenced until the step is over.
         assert self.model is not None
-        positional, named = self._arguments()
+        positional, named = positional_and_named(self.inputs)
         for _ in range(self.accumulation_steps):
             with self._autocast():
                 output = self.model(*positional, **named)
@@ -133,16 +134,10 @@ class Program:
 
     def _inference_step(self) -> None:
         assert self.model is not None
-        positional, named = self._arguments()
+        positional, named = positional_and_named(self.inputs)
         with torch.no_grad(), self._autocast():
             output = self.model(*positional, **named)
         del output
-
-    def _arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and named arguments for the model."""
-        positional = sorted((name for name in self.inputs if name.isdigit()), key=int)
-        named = {name: value for name, value in self.inputs.items() if not name.isdigit()}
-        return [self.inputs[name] for name in positional], named
 
     def _autocast(self) -> AbstractContextManager[object]:
         dtype = _AUTOCASTS.get(self.workload.dtype)

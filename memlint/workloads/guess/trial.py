@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from memlint.workloads.guess.layers import ENTRIES
 from memlint.workloads.spec import InputSpec
-from memlint.workloads.tensors import make_inputs
+from memlint.workloads.tensors import make_inputs, positional_and_named
 
 TRIAL_BATCH = 2
 """Enough for BatchNorm in training mode, and unlike other sizes."""
@@ -81,8 +81,7 @@ class Stage:
             if isinstance(leaf, torch.Tensor)
         }
         self._running = []
-        positional = [inputs[name] for name in sorted(filter(str.isdigit, inputs), key=int)]
-        named = {name: value for name, value in inputs.items() if not name.isdigit()}
+        positional, named = positional_and_named(inputs)
         try:
             with torch.set_grad_enabled(grad):
                 trial.output = self.model(*positional, **named)
