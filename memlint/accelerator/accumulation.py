@@ -28,6 +28,7 @@ class _Unshared:
     """Holders of a tensor and of its storage when autograd alone has it; None until measured."""
 
     counts: tuple[int, int] | None = None
+    is_measured = False
     measuring: list[tuple[int, int]] | None = None
 
 
@@ -66,9 +67,14 @@ def _is_dense(x: Tensor) -> bool:
     return True
 
 
-def measure() -> None:
-    """Add two gradients that nobody else holds and remember how many holders that makes."""
-    _Unshared.measuring = []
+def measure_once() -> None:
+    """Before the first backward: add two gradients that nobody else holds, and remember how many holders that makes.
+
+    Not sooner: after a backward no copy of the process can run another, as autograd has threads then.
+    """
+    if _Unshared.is_measured:
+        return
+    _Unshared.measuring, _Unshared.is_measured = [], True
     multithreading = torch.autograd.is_multithreading_enabled()
     torch.autograd.set_multithreading_enabled(False)
     try:

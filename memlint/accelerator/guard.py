@@ -11,7 +11,6 @@ import ctypes
 from typing import Any
 
 import torch
-from torch.autograd.variable import Variable
 
 _TYPE, _VALUE, _TRACEBACK = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 _PENDING = (ctypes.byref(_TYPE), ctypes.byref(_VALUE), ctypes.byref(_TRACEBACK))
@@ -19,7 +18,8 @@ _fetch = ctypes.pythonapi.PyErr_Fetch
 _normalize = ctypes.pythonapi.PyErr_NormalizeException
 _fetch.restype = _normalize.restype = None  # no argtypes: ctypes would call into CPython to convert
 
-_taken: list[BaseException] = []
+taken: list[BaseException] = []
+"""Those that wait for the end of their backward."""
 _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
 
 
@@ -30,7 +30,7 @@ class DeviceGuard(torch._C._acc.DeviceGuard):
         """The device type; called for every node of a backward, so it only does what it must."""
         _fetch(*_PENDING)  # nothing else may run before: CPython calls with an exception pending fail
         if _TYPE.value is not None:
-            _taken.append(_exception())
+            taken.append(_exception())
         return _DEVICE_TYPE
 
 
@@ -45,25 +45,3 @@ def _exception() -> BaseException:
             ctypes.pythonapi.Py_DecRef(reference)
             reference.value = None
     return exception
-
-
-class _Engine(type(Variable._execution_engine)):  # type: ignore[misc]
-    """Autograd's engine, which raises the exceptions that the guard took away."""
-
-    def run_backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a backward."""
-        before = len(_taken)
-        try:
-            return super().run_backward(*args, **kwargs)
-        except SystemError:
-            if len(_taken) == before:
-                raise
-            exception = _taken[before]
-        finally:
-            del _taken[before:]
-        raise exception  # here, where it keeps its own cause and context
-
-
-def patches() -> list[tuple[Any, str, Any]]:
-    """What is replaced while a device is simulated: owner, name, replacement."""
-    return [(Variable, "_execution_engine", _Engine())]

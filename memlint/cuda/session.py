@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from memlint.accelerator import backend, guard, sparse, sparse_kernels, sparse_products, state
+from memlint.accelerator import backend, engine, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch, patched
@@ -61,7 +61,7 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
 
 def _patches(running: Simulated) -> list[Patch]:
     """The names of PyTorch that the program finds the device by."""
-    patches = placement.patches(running.device) + guard.patches()
+    patches = placement.patches(running.device) + engine.patches()
     for each in (factories, reading, serialization, interchange):
         patches += each.patches()
     return patches + queries.patches(running) + autocast.patches() if running.cuda else patches

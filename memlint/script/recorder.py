@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator.device import entry_of, is_virtual
 from memlint.script.evaluations import Evaluations
+from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.script.spec import Ending, Script
 from memlint.tracing.recorder import Arguments, Function, Keywords, Recorder
 from memlint.tracing.records import Category, Phase
@@ -58,6 +59,7 @@ class ScriptRecorder(Recorder):
         """Class of the optimizer that leads."""
         self.made: weakref.WeakSet[Any] = weakref.WeakSet()
         """Optimizers that exist, whether they step or not."""
+        self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
         self._leader: int | None = None
@@ -140,12 +142,18 @@ class ScriptRecorder(Recorder):
         self.roles.note_inputs(inputs)
         if self._is_between:
             self._is_between = False
+            if self.step < 0:
+                self.reruns.wait_here(self._program)
             self._began = time.perf_counter()
             self.begin_step()
         if not self.precision:
             parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             self.batch = next((t.shape[0] for t in inputs if t.dim()), None)
+
+    def _program(self) -> ScriptProgram:
+        models = {name: module for name, root in self._roots.items() if (module := root()) is not None}
+        return ScriptProgram(models, list(self.made))
 
     def _meet(self, module: torch.nn.Module) -> None:
         """Remember the names of a model that is called for the first time, and of what is in it."""

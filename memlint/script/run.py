@@ -28,6 +28,7 @@ from memlint.tracing.records import Phase, Trace
 if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
+    from memlint.script.reruns import Reruns
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class ScriptRun:
     num_evaluations: int
     num_remembered: int
     """Evaluation calls, and how many of them were answered from memory."""
+    reruns: Reruns
+    """Answers what its Trace would be with Changes."""
 
 
 def run_script(
@@ -71,6 +74,8 @@ def run_script(
             ledger.freeze()
             recorder.roles.note_gradients()
             recorded = recorder.finish(device)
+            if recorder.reruns.send is not None:
+                recorder.reruns.send(None if endings[0].is_failure else recorded.trace)
             answer(
                 ScriptRun(
                     script=script,
@@ -83,13 +88,14 @@ def run_script(
                     optimizer=recorder.optimizer,
                     num_evaluations=recorder.evaluations.num_calls,
                     num_remembered=recorder.evaluations.num_remembered,
+                    reruns=recorder.reruns,
                 )
             )
 
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         with observed(recorder), contextlib.ExitStack() as exits:
             _watch_ends(recorder)
-            for patches in (processes.patches(script), _phases(recorder)):
+            for patches in (processes.patches(script), _listening(recorder)):
                 exits.enter_context(_replaced(patches))
             end(_executed(script))
 
@@ -133,9 +139,13 @@ def _watch_ends(recorder: ScriptRecorder) -> None:
     os._exit = leave
 
 
-def _phases(recorder: ScriptRecorder) -> list[tuple[Any, str, Any]]:
-    """What is saved and made text of is a phase of its own."""
-    save = torch.save
+def _listening(recorder: ScriptRecorder) -> list[tuple[Any, str, Any]]:
+    """What tells the recorder of optimizers that are made and of files that are saved: owner, name, replacement."""
+    save, init = torch.save, torch.optim.Optimizer.__init__
+
+    def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        recorder.made.add(self)
+        init(self, *args, **kwargs)
 
     def saving(*args: Any, **kwargs: Any) -> Any:
         attribution = recorder.attribution
@@ -145,7 +155,7 @@ def _phases(recorder: ScriptRecorder) -> list[tuple[Any, str, Any]]:
         finally:
             attribution.section = before
 
-    return [(torch, "save", saving)]
+    return [(torch, "save", saving), (torch.optim.Optimizer, "__init__", making)]
 
 
 @contextlib.contextmanager

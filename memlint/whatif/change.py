@@ -66,6 +66,11 @@ class Change(ABC):
     is_edit: ClassVar[bool] = False
     """Whether `edit` makes it, without another Trace."""
 
+    @property
+    def is_made_after_setup(self) -> bool:
+        """Whether it needs nothing before the model is built, as in a script that has built it."""
+        return type(self).before_setup is Change.before_setup
+
     @abstractmethod
     def describe(self, names: Names) -> str:
         """What to do, in the imperative."""

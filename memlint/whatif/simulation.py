@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +55,16 @@ class Simulation:
         program: Program | None,
         trace: Trace,
         estimate: Estimate,
+        rerun: Callable[[Sequence[Change]], Trace | None] = lambda _changes: None,
     ) -> None:
-        """`rebuild` makes the program anew, if that is possible; `program`, `trace` and `estimate` are unchanged."""
+        """`rebuild` makes the program anew; `program`, `trace` and `estimate` are unchanged.
+
+        A script cannot be made anew: `rerun` gives its Trace with Changes, or None.
+        """
         self.estimate = estimate
         self.step_flops = step_flops(trace)
         self._rebuild = rebuild
+        self._rerun = rerun
         self._device = device
         self.settings = settings
         self._inputs = _shapes(program)
@@ -89,16 +94,23 @@ class Simulation:
         """
         changes = tuple(change for change in changes if not change.is_edit)
         if changes not in self._traces:
-            if self._rebuild is None:
-                raise NotApplicableError
-            program = self._rebuild()
             self.num_traces += 1
-            trace = trace_of_workload(ChangedProgram(program, *changes), self._device, self.settings)
-            if any(each.sets_batch for each in changes) and _shapes(program) == self._inputs:
-                raise NotApplicableError  # the target makes its inputs as it likes
+            trace = self._traced(changes)
             # A Trace takes much memory: only those that are asked for next are kept.
             self._traces = {(): self._traces[()], **dict(list(self._traces.items())[-2:]), changes: trace}
         return self._traces[changes]
+
+    def _traced(self, changes: tuple[Change, ...]) -> Trace:
+        if self._rebuild is None:
+            rerun = self._rerun(changes) if all(each.is_made_after_setup for each in changes) else None
+            if rerun is None:
+                raise NotApplicableError
+            return rerun
+        program = self._rebuild()
+        trace = trace_of_workload(ChangedProgram(program, *changes), self._device, self.settings)
+        if any(each.sets_batch for each in changes) and _shapes(program) == self._inputs:
+            raise NotApplicableError  # the target makes its inputs as it likes
+        return trace
 
     def _simulated(self, changes: tuple[Change, ...]) -> WhatIf:
         trace = self.trace(*changes)

@@ -74,7 +74,8 @@ class Analysis:
         device, settings = device_named(workload.gpu), AllocatorSettings.parse(workload.allocator)
         timeline = Timeline.of(run.trace)
         peak = estimate(timeline, device, run.trace.nodes, settings)
-        simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak)
+        rerun = run.reruns.trace
+        simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak, rerun=rerun)
         return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation)
 
     @property

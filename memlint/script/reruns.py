@@ -1,0 +1,113 @@
+"""Copies of a script as it was before its first step, in which Changes are made before they go on.
+
+The process forks where the first training call begins: model, data and optimizer are there, and nothing of a step has
+happened. The copy waits there, and forks again for every combination of Changes that is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+from torch import nn
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from memlint.tracing.records import Trace
+
+_exit = os._exit
+"""Not what a script makes of it."""
+
+
+class Change(Protocol):
+    """What is made in a copy; it has to be picklable."""
+
+    def after_setup(self, _program: Any) -> None:
+        """Change a ScriptProgram; may raise anything where it does not apply."""
+
+
+class ScriptProgram:
+    """What a Change sees of a script: its models by the names of their variables, and its only optimizer."""
+
+    def __init__(self, models: dict[str, nn.Module], optimizers: list[Any]) -> None:
+        self.model = nn.ModuleDict(models)
+        self._optimizers = optimizers
+
+    @property
+    def optimizer(self) -> Any:
+        """None where there are several."""
+        return self._optimizers[0] if len(self._optimizers) == 1 else None
+
+    @optimizer.setter
+    def optimizer(self, other: Any) -> None:
+        """Take over how another optimizer of the same class is implemented."""
+        (ours,) = self._optimizers
+        if type(other) is not type(ours):
+            raise AttributeError("the optimizer of a script cannot be replaced")
+        for group, new in zip(ours.param_groups, other.param_groups, strict=True):
+            group.update({name: new[name] for name in ("foreach", "fused") if name in new})
+
+
+class Reruns:
+    """Asks the copy that waits; before the first step there is none, and nothing can be asked."""
+
+    def __init__(self) -> None:
+        self.send: Callable[[Trace | None], NoReturn] | None = None
+        """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
+        self._copy: Connection | None = None
+
+    def wait_here(self, program: Callable[[], ScriptProgram]) -> None:
+        """Fork: in the process itself nothing happens, and copies of it in which `program()` was changed go on too."""
+        if not hasattr(os, "fork"):
+            return
+        self._copy, theirs = Pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if os.fork():
+            theirs.close()
+            return
+        self._copy.close()
+        with suppress(EOFError):
+            while True:
+                changes: tuple[Change, ...] = theirs.recv()
+                copy = os.fork()
+                if not copy:
+                    self._go_on(changes, program, theirs)
+                    return
+                _, status = os.waitpid(copy, 0)
+                if status:
+                    theirs.send(None)
+        _exit(0)
+
+    def _go_on(self, changes: Sequence[Change], program: Callable[[], ScriptProgram], answer: Connection) -> None:
+        """Be a copy with these Changes, which writes nothing."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        try:
+            subject = program()
+            for change in changes:
+                change.after_setup(subject)
+        except BaseException:  # whatever it was, the Change does not apply
+            _exit(1)
+
+        def send(trace: Trace | None) -> NoReturn:
+            answer.send(trace)
+            _exit(0)
+
+        self.send = send
+
+    def trace(self, changes: Sequence[Change]) -> Trace | None:
+        """The Trace of a copy in which these Changes were made; None where they do not apply or it fails with them."""
+        if self._copy is None:
+            return None
+        self._copy.send(tuple(changes))
+        with suppress(EOFError):
+            trace: Trace | None = self._copy.recv()
+            return trace
+        return None
