@@ -431,6 +431,28 @@ class Budget(Record):
     """Whether exceeding it fails the run."""
 
 
+class Write(Record):
+    """A file that a script would have written or removed, and the line that would have done it."""
+
+    file: str
+    nbytes: NonNegativeInt | None = None
+    """Bytes that it would have; None if it would be gone."""
+    path: str | None = None
+    """With `line` and `library` the line that first did it."""
+    line: NonNegativeInt | None = None
+    library: Library = None
+
+
+class Connection(Record):
+    """Another machine that a script wanted to speak with, in vain."""
+
+    host: str
+    path: str | None = None
+    """With `line` and `library` the line that first did it."""
+    line: NonNegativeInt | None = None
+    library: Library = None
+
+
 class Script(Record):
     """How the run of a training script went."""
 
@@ -450,6 +472,9 @@ class Script(Record):
     """Calls of a model without gradients."""
     remembered: NonNegativeInt = 0
     """How many of these were answered as one before of the same shapes."""
+    writes: Several[Write] = []
+    """None of them happened, unless --keep-writes was asked for."""
+    connections: Several[Connection] = []
 
 
 class Workload(Record):

@@ -89,6 +89,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         *(_details(workload, estimate, paint) if paint.verbosity > 0 else ()),
         sweep_lines(workload.sweep, paint),
         plan_lines(workload.plan, estimate, paint) if workload.plan is not None else (),
+        _writes(workload.script, paint),
         _assumptions(workload, paint),
     )
     for section in sections:
@@ -106,6 +107,26 @@ def _script(script: Script, paint: TextStyle) -> Iterator[str]:
     if script.not_reached:
         phases = " and ".join(script.not_reached)
         yield paint(f"  not reached, if the script has it: {phases}; memlint run --whole goes on to the end", dim=True)
+
+
+def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
+    """What the script would have done to files and asked of the network."""
+    if script is None or not (script.writes or script.connections):
+        return
+    yield paint("  Kept from the script", bold=True)
+    shown = paint.first_rows(script.writes)
+    rows = [
+        (
+            f"  - {write.file}",
+            "removed" if write.nbytes is None else format_nbytes(write.nbytes),
+            paint(place_text(write.path, write.line), dim=True),
+        )
+        for write in shown
+    ]
+    yield from table(rows, ("left", "right", "left"))
+    yield from paint.rest(len(script.writes) - len(shown), "more files")
+    for each in script.connections:
+        yield f"  - network: {each.host}  {paint(place_text(each.path, each.line), dim=True)}"
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from memlint.accelerator import state
 
 if TYPE_CHECKING:
+    from memlint.base.patching import Patch
     from memlint.script.spec import Script
 
 _IN_PLACE = "all_reduce broadcast reduce barrier monitored_barrier broadcast_object_list"
@@ -50,9 +51,9 @@ def set_variables(script: Script) -> None:
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
 
 
-def patches(_script: Script) -> list[tuple[Any, str, Any]]:
+def patches() -> list[Patch]:
     """What is replaced while the script runs: owner, name, replacement."""
-    replaced: list[tuple[Any, str, Any]] = [
+    replaced: list[Patch] = [
         (DistributedDataParallel, "__init__", _wrap),
         (DistributedDataParallel, "forward", lambda self, *args, **kwargs: self.module(*args, **kwargs)),
         (DistributedDataParallel, "train", torch.nn.Module.train),

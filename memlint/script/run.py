@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import runpy
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,17 +17,21 @@ import torch
 
 from memlint.base.frames import user_lines
 from memlint.base.ownership import is_users
+from memlint.base.patching import Patch, patched
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script import processes
+from memlint.script.data import loaders_in_process
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.spec import END_SIGNAL, Ending, Script
+from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
 from memlint.tracing.records import Phase, Trace
 
 if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
     from memlint.cuda.devices import Device
+    from memlint.script.guard import Connection
     from memlint.script.reruns import Reruns
 
 
@@ -51,18 +55,32 @@ class ScriptRun:
     num_evaluations: int
     num_remembered: int
     """Evaluation calls, and how many of them were answered from memory."""
+    writes: tuple[Write, ...]
+    """Files that it would have written or removed."""
+    connections: tuple[Connection, ...]
+    """Other machines that it wanted to speak with."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
 
 
 def run_script(
-    script: Script, device: Device, allocator: AllocatorSettings, answer: Callable[[ScriptRun], NoReturn]
+    script: Script,
+    device: Device,
+    allocator: AllocatorSettings,
+    exchange: Path,
+    answer: Callable[[ScriptRun], NoReturn],
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
-    `answer` ends the process: no `except`, `finally` or exit handler of the script sees that.
+    `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. What the script writes
+    goes into the folder `exchange`, where `answer` may write too.
     """
-    with collected_between_steps(), virtual_device(device, allocator) as ledger:
+    with (
+        collected_between_steps(),
+        virtual_device(device, allocator) as ledger,
+        scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
+        loaders_in_process(script.batches if script.whole else None),
+    ):
         endings: list[Ending] = []
 
         def end(ending: Ending) -> NoReturn:
@@ -73,13 +91,13 @@ def run_script(
                 threading.Event().wait()
             ledger.freeze()
             recorder.roles.note_gradients()
-            recorded = recorder.finish(device)
+            trace = recorder.finish(device).trace
             if recorder.reruns.send is not None:
-                recorder.reruns.send(None if endings[0].is_failure else recorded.trace)
+                recorder.reruns.send(None if endings[0].is_failure else trace)
             answer(
                 ScriptRun(
                     script=script,
-                    trace=recorded.trace,
+                    trace=trace,
                     ending=endings[0],
                     num_steps=recorder.num_steps,
                     seconds=tuple(recorder.seconds),
@@ -88,15 +106,14 @@ def run_script(
                     optimizer=recorder.optimizer,
                     num_evaluations=recorder.evaluations.num_calls,
                     num_remembered=recorder.evaluations.num_remembered,
+                    writes=writes.records(),
+                    connections=writes.connections(),
                     reruns=recorder.reruns,
                 )
             )
 
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
-        with observed(recorder), contextlib.ExitStack() as exits:
-            _watch_ends(recorder)
-            for patches in (processes.patches(script), _listening(recorder)):
-                exits.enter_context(_replaced(patches))
+        with observed(recorder), patched([*processes.patches(), *_listening(recorder)]):
             end(_executed(script))
 
 
@@ -108,9 +125,10 @@ def _executed(script: Script) -> Ending:
         else:
             runpy.run_path(script.path, run_name="__main__")
     except SystemExit as error:
-        is_failure = error.code not in (0, None)
-        text = repr(error.code) if is_failure else ""
-        return Ending(f"the script called sys.exit({text})", is_failure=is_failure, traceback=tuple(user_lines(error)))
+        if error.code in (0, None):
+            return Ending("the script called sys.exit()")
+        reason = f"the script called sys.exit({error.code!r})"
+        return Ending(reason, is_failure=True, traceback=tuple(user_lines(error)))
     except BaseException as error:
         traceback.print_exc()
         text = "".join(traceback.format_exception_only(error)).strip()
@@ -118,30 +136,9 @@ def _executed(script: Script) -> Ending:
     return Ending("the script ran to its end")
 
 
-def _watch_ends(recorder: ScriptRecorder) -> None:
-    """Answer where the process would end without one: `os._exit`, and a signal of whoever waits for the answer."""
-
-    def leave(status: int) -> NoReturn:
-        recorder.end(Ending(f"the script ended its process with os._exit({status})", is_failure=status != 0))
-
-    def asked(_number: int, frame: FrameType | None) -> None:
-        stack = (f for f in traceback.extract_stack(frame) if is_users(f.filename))
-        lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
-        recorder.end(Ending("it was stopped before it had done so", is_failure=True, traceback=lines))
-
-    signal.signal(END_SIGNAL, asked)
-    handle = signal.signal
-
-    def keep_ours(number: int, handler: Any) -> Any:
-        return None if number == END_SIGNAL else handle(number, handler)
-
-    signal.signal = keep_ours  # type: ignore[assignment]  # positional in both
-    os._exit = leave
-
-
-def _listening(recorder: ScriptRecorder) -> list[tuple[Any, str, Any]]:
-    """What tells the recorder of optimizers that are made and of files that are saved: owner, name, replacement."""
-    save, init = torch.save, torch.optim.Optimizer.__init__
+def _listening(recorder: ScriptRecorder) -> list[Patch]:
+    """What tells the recorder of optimizers that are made, of files that are saved, and that the process would end."""
+    save, init, handle = torch.save, torch.optim.Optimizer.__init__, signal.signal
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder.made.add(self)
@@ -155,16 +152,21 @@ def _listening(recorder: ScriptRecorder) -> list[tuple[Any, str, Any]]:
         finally:
             attribution.section = before
 
-    return [(torch, "save", saving), (torch.optim.Optimizer, "__init__", making)]
+    def leaving(status: int) -> NoReturn:
+        recorder.end(Ending(f"the script ended its process with os._exit({status})", is_failure=status != 0))
 
+    def asked_to_end(_number: int, frame: FrameType | None) -> None:
+        stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
+        lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
+        recorder.end(Ending("it was stopped before it had done so", is_failure=True, traceback=lines))
 
-@contextlib.contextmanager
-def _replaced(patches: list[tuple[Any, str, Any]]) -> Iterator[None]:
-    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
-    for owner, name, value in patches:
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for owner, name, value in reversed(before):
-            setattr(owner, name, value)
+    def handling(number: int, handler: Any) -> Any:
+        return None if number == END_SIGNAL else handle(number, handler)
+
+    handle(END_SIGNAL, asked_to_end)
+    return [
+        (torch.optim.Optimizer, "__init__", making),
+        (torch, "save", saving),
+        (os, "_exit", leaving),
+        (signal, "signal", handling),
+    ]

@@ -37,6 +37,12 @@ _exchange: tuple[Path, int] | None = None
 """The directory of the exchange and the process that may write there, once `main` has begun."""
 
 
+def exchange_folder() -> Path:
+    """Where a child may write."""
+    assert _exchange is not None, "only a child has one"
+    return _exchange[0]
+
+
 def write_partial(result: Result) -> None:
     """Write what there is so far, in place of the last partial result: it counts if this process is stopped or fails.
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,9 +23,8 @@ def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
     os.set_inheritable(int(handle), False)
     watch = Watch(Path(place))
     sys.dont_write_bytecode = not bytecode
-    with _no_backward(modules):
-        for module in ("memlint.worker.child", "memlint.worker.protocol", *modules):
-            importlib.import_module(module)
+    for module in ("memlint.worker.child", "memlint.worker.protocol", *modules):
+        importlib.import_module(module)
     watch.paused = True
     sys.dont_write_bytecode = True
     sys.stdout.flush()
@@ -36,16 +33,6 @@ def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:
     from memlint.worker.server_children import Snapshot, serve  # noqa: PLC0415  (not among the modules of the copies)
 
     serve(int(handle), Snapshot(Path(place), watch, imported, descriptors, _output(1), _output(2), bool(bytecode)))
-
-
-def _no_backward(modules: Sequence[str]) -> AbstractContextManager[None]:
-    """Leave to the copies what memlint does with autograd when it is imported: that starts threads of autograd's."""
-    if not any(module.startswith("memlint.") for module in modules):
-        return nullcontext()
-    from memlint.accelerator import accumulation  # noqa: PLC0415  (neither is among the modules of other copies)
-    from memlint.base.patching import patched  # noqa: PLC0415
-
-    return patched([(accumulation, "measure", lambda: None)])
 
 
 def _open_descriptors() -> frozenset[int]:

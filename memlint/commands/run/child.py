@@ -16,10 +16,11 @@ from memlint.cuda.devices import device_named
 from memlint.lint.registry import project_rules
 from memlint.memory.timeline import live
 from memlint.report import model as report
+from memlint.report.from_trace import place_of
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.tracing.records import Category, Phase
-from memlint.worker.child import answer_now
+from memlint.worker.child import answer_now, exchange_folder
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
@@ -60,7 +61,7 @@ def analyse(request: Request) -> NoReturn:
             )
         )
 
-    run_script(script, device_named(gpu), AllocatorSettings.parse(_allocator(script)), answer)
+    run_script(script, device_named(gpu), AllocatorSettings.parse(_allocator(script)), exchange_folder(), answer)
 
 
 def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
@@ -102,6 +103,8 @@ def _record(run: ScriptRun, analysis: Analysis) -> report.Script:
         not_reached=[] if run.script.whole else [phase.value for phase in _AFTER_TRAINING if phase not in seen],
         evaluations=run.num_evaluations,
         remembered=run.num_remembered,
+        writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in run.writes],
+        connections=[report.Connection(host=each.host, **place_of(each.frame)) for each in run.connections],
     )
 
 
