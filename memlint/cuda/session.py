@@ -10,11 +10,11 @@ import torch
 from memlint.accelerator import backend, engine, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
-from memlint.base.patching import Patch, patched
+from memlint.base.patching import Patch
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
-from memlint.cuda.facade import factories, interchange, placement, queries, reading, serialization
+from memlint.cuda.facade import early_names, factories, interchange, placement, queries, reading, serialization
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
@@ -52,7 +52,7 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
         with state.installed(running), contextlib.ExitStack() as exits:
             if device.is_cuda:
                 exits.enter_context(backend.cuda_factories())
-            exits.enter_context(patched(_patches(running)))
+            exits.enter_context(early_names.patched_everywhere(_patches(running)))
             yield running.ledger
     finally:
         autocast.clear_cache()

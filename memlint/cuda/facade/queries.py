@@ -194,7 +194,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "is_bf16_supported": is_bf16_supported,
             "Stream": Stream,
             "Event": Event,
-            **dict.fromkeys(("stream", "device", "device_of"), contextlib.nullcontext),
+            **{name: lambda *_, **__: contextlib.nullcontext() for name in ("stream", "device", "device_of")},
             "memory_allocated": lambda *_: statistics.now().allocated,
             "memory_reserved": lambda *_: statistics.now().reserved,
             "max_memory_allocated": lambda *_: statistics.now().peak_allocated,

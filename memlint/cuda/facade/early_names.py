@@ -1,0 +1,91 @@
+"""Names that modules took from PyTorch before a device was simulated.
+
+A module imported earlier may have `from torch import zeros`, a function of PyTorch as a default, in a table, in a class
+or in a `functools.partial`. What is replaced where PyTorch has it is replaced there too, and put back at the end.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+from memlint.base.patching import Patch, patched
+
+_searched: dict[str, ModuleType] = {}
+"""Modules by name whose holders are known."""
+_holders: list[Any] = []
+"""What was seen to hold a name that is replaced: namespaces, tables, classes, functions, partials."""
+
+
+@contextmanager
+def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
+    """Replace attributes inside the block, and functions among them wherever a module has them."""
+    pairs = [(vars(owner).get(name), value) for owner, name, value in patches]
+    pairs = [(before, value) for before, value in pairs if callable(before) and callable(value)]
+    with patched(patches):
+        _exchange({id(before): value for before, value in pairs})
+        try:
+            yield
+        finally:
+            _exchange({id(value): before for before, value in pairs})
+
+
+def _exchange(replacements: Mapping[int, Any]) -> None:
+    """Put functions in the place of others, given by their `id`, wherever modules hold them."""
+    for holder in _holders:
+        _exchange_in(holder, replacements)
+    for name, module in list(sys.modules.items()):
+        own = name == "memlint" or name.startswith("memlint.")  # keeps PyTorch's own functions on purpose
+        if own or not isinstance(module, ModuleType) or _searched.get(name) is module:
+            continue
+        _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and not getattr(spec, "_initializing", False):  # `__main__` and notebooks go on
+            _searched[name] = module
+
+
+def _parts(module: ModuleType) -> Iterator[Any]:
+    """A module's namespace and, but of PyTorch's, what may hold functions in it."""
+    yield vars(module)
+    if module.__name__.partition(".")[0] == "torch":  # finds functions in tables by what they are
+        return
+    for value in list(vars(module).values()):
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            yield value
+            yield from (each for each in vars(value).values() if type(each) is FunctionType)
+        elif type(value) in (dict, list, partial, FunctionType):
+            yield value
+
+
+def _exchange_in(holder: Any, replacements: Mapping[int, Any]) -> bool:
+    """Whether any of them was there."""
+
+    def new(value: Any) -> Any:
+        return replacements.get(id(value), value)
+
+    kind = type(holder)
+    if kind is FunctionType:
+        positional, named = holder.__defaults__ or (), holder.__kwdefaults__ or {}
+        is_there = any(id(each) in replacements for each in (*positional, *named.values()))
+        if is_there:
+            holder.__defaults__ = tuple(map(new, positional))
+            holder.__kwdefaults__ = {name: new(value) for name, value in named.items()}
+        return is_there
+    if kind is partial:
+        is_there = id(holder.func) in replacements
+        if is_there:
+            holder.__setstate__((new(holder.func), holder.args, holder.keywords, vars(holder)))
+        return is_there
+    items = enumerate(holder) if kind is list else (holder if kind is dict else vars(holder)).items()
+    values = [(key, value.__func__ if type(value) is staticmethod else value) for key, value in items]
+    values = [(key, new(value)) for key, value in values if id(value) in replacements]
+    for key, value in values:
+        if isinstance(holder, type):  # where a function of Python would become a method
+            setattr(holder, key, staticmethod(value))
+        else:
+            holder[key] = value
+    return bool(values)
