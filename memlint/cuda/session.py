@@ -14,7 +14,16 @@ from memlint.base.patching import Patch
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
-from memlint.cuda.facade import early_names, factories, interchange, placement, queries, reading, serialization
+from memlint.cuda.facade import (
+    control_flow,
+    early_names,
+    factories,
+    interchange,
+    placement,
+    queries,
+    reading,
+    serialization,
+)
 from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
@@ -62,7 +71,7 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
 def _patches(running: Simulated) -> list[Patch]:
     """The names of PyTorch that the program finds the device by."""
     patches = placement.patches(running.device) + engine.patches()
-    for each in (factories, reading, serialization, interchange):
+    for each in (control_flow, factories, reading, serialization, interchange):
         patches += each.patches()
     return patches + queries.patches(running) + autocast.patches() if running.cuda else patches
 
