@@ -85,7 +85,7 @@ def _exchange_in(holder: Any, replacements: Mapping[int, Any]) -> bool:
     values = [(key, new(value)) for key, value in values if id(value) in replacements]
     for key, value in values:
         if isinstance(holder, type):  # where a function of Python would become a method
-            setattr(holder, key, staticmethod(value))
+            setattr(holder, str(key), staticmethod(value))
         else:
             holder[key] = value
     return bool(values)
