@@ -290,10 +290,8 @@ def _sparse_sum_backward(grad: Tensor, x: Tensor, dims: Sequence[int]) -> Tensor
     indices, elements = parts_of(x)
     dtype = parts_of(grad)[-1].dtype
     with launched(aten._sparse_sum_backward.default, grad, x) as made:
-        new_values = contiguous(elements.shape, dtype)
-        return made(
-            coo(contiguous(indices.shape, torch.int64), new_values, x.shape, coalesced=aten.is_coalesced.default(x))
-        )
+        new_values, new_indices = contiguous(elements.shape, dtype), contiguous(indices.shape, torch.int64)
+        return made(coo(new_indices, new_values, x.shape, coalesced=aten.is_coalesced.default(x)))
 
 
 @sparse_kernel(COO, "index_select")
@@ -310,14 +308,6 @@ def _index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
             text = f"index_select() on a sparse tensor of shape {list(x.shape)} is taken to keep every element once"
             state.assume(text)
     with launched(aten.index_select.default, x, index) as made:
-        shape = (count, *elements.shape[1:])
-        if dim >= indices.shape[0]:
-            shape = (count, *size[indices.shape[0] :])
-        return made(
-            coo(
-                contiguous((indices.shape[0], count), torch.int64),
-                contiguous(shape, elements.dtype),
-                size,
-                coalesced=False,
-            )
-        )
+        of_element = elements.shape[1:] if dim < indices.shape[0] else size[indices.shape[0] :]
+        new_indices = contiguous((indices.shape[0], count), torch.int64)
+        return made(coo(new_indices, contiguous((count, *of_element), elements.dtype), size, coalesced=False))

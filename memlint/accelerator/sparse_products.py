@@ -111,12 +111,8 @@ def _sparse_times_sparse(x: Tensor, y: Tensor) -> Tensor:
     with launched(aten._sparse_sparse_matmul.default, x, y) as made:
         x_csr = allocate((x.shape[0] + 1 + num_elements(x),), (1,), torch.int32)
         y_csr = allocate((y.shape[0] + 1 + num_elements(y),), (1,), torch.int32)
-        result = coo(
-            contiguous((2, count), torch.int64),
-            contiguous((count,), parts_of(x)[1].dtype),
-            (x.shape[0], y.shape[1]),
-            coalesced=True,
-        )
+        new_indices, new_values = contiguous((2, count), torch.int64), contiguous((count,), parts_of(x)[1].dtype)
+        result = coo(new_indices, new_values, (x.shape[0], y.shape[1]), coalesced=True)
         del x_csr, y_csr
         return made(result)
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from memlint.whatif.change import Change
 from memlint.whatif.changes.attention_implementation import AttentionImplementation
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
-from memlint.whatif.changes.channels_last import ChannelsLast
 from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
 from memlint.whatif.changes.chunked_cross_entropy import ChunkedCrossEntropy
 from memlint.whatif.changes.drop_reference import DropReference
-from memlint.whatif.changes.frozen_batch_norm import FrozenBatchNorm
+from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLast, ParameterDtype
+from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
-from memlint.whatif.changes.no_gradients import FreezeParameters, NoGrad
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
-from memlint.whatif.changes.precision import AutocastTraining, ParameterDtype
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively, KeptOutput
 
 CHANGES: tuple[type[Change], ...] = (

@@ -1,4 +1,4 @@
-"""Training in another dtype."""
+"""Training in another dtype or memory format."""
 
 from __future__ import annotations
 
@@ -63,6 +63,25 @@ class ParameterDtype(Change):
 
     def before_setup(self, program: Any) -> None:
         _set_dtype(program, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsLast(Change):
+    """Convert the model and its 4-d inputs to `torch.channels_last`."""
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return "convert model and images to channels_last"
+
+    def after_setup(self, program: Any) -> None:
+        import torch
+
+        model_of(program).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        inputs = getattr(program, "inputs", None) or {}
+        for name, value in inputs.items():
+            if isinstance(value, torch.Tensor) and value.dim() == 4:
+                inputs[name] = value.to(memory_format=torch.channels_last)
 
 
 def _set_dtype(program: Any, dtype: Any) -> None:
