@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
+from textwrap import indent
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, Unpack
 
 from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
@@ -134,6 +135,15 @@ Findings = Iterator[Finding]
 """What `check` yields."""
 
 
+class _Options(TypedDict, total=False):
+    """Fields of a Case besides its source."""
+
+    line: int | None
+    title: str
+    dtype: str
+    budget: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """An example of a rule: a whole file. Cases of a TraceRule declare a model in it."""
@@ -149,17 +159,7 @@ class Case:
     """Bytes the step may take."""
 
     @classmethod
-    def of_model(
-        cls,
-        model: str,
-        workload: str,
-        *,
-        imports: str = "",
-        line: int | None = None,
-        title: str = "",
-        dtype: str = "float32",
-        budget: int | None = None,
-    ) -> Case:
+    def of_model(cls, model: str, workload: str, *, imports: str = "", **options: Unpack[_Options]) -> Case:
         """Make the file that imports `torch` and `nn`, defines `model` and declares `workload`.
 
         `imports` are more lines of imports; `workload` is what `memlint_workload` returns, `Model(), {"x": ...}`.
@@ -168,7 +168,30 @@ class Case:
             f"import torch\nfrom torch import nn\n{imports}\n\n{model}\n\n"
             f"def memlint_workload():\n    return {workload}\n"
         )
-        return cls(source=source, line=line, title=title, dtype=dtype, budget=budget)
+        return cls(source, **options)
+
+    @classmethod
+    def of_layers(
+        cls,
+        layers: Mapping[str, str],
+        forward: str,
+        inputs: Mapping[str, str],
+        *,
+        name: str = "Model",
+        imports: str = "",
+        **options: Unpack[_Options],
+    ) -> Case:
+        """Make the file of a model with these layers and this body of `forward`, called with `inputs`.
+
+        All is Python: `{"head": "nn.Linear(4, 2)"}`, `"return self.head(x)"` and `{"x": "torch.randn(8, 4)"}`.
+        """
+        layers_text = "\n".join(["super().__init__()", *(f"self.{name} = {made}" for name, made in layers.items())])
+        model = (
+            f"class {name}(nn.Module):\n    def __init__(self):\n{indent(layers_text, ' ' * 8)}\n\n"
+            f"    def forward(self, {', '.join(inputs)}):\n{indent(forward, ' ' * 8)}\n"
+        )
+        example = ", ".join(f'"{argument}": {made}' for argument, made in inputs.items())
+        return cls.of_model(model, f"{name}(), {{{example}}}", imports=imports, **options)
 
     def but(
         self,

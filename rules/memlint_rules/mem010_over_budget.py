@@ -33,36 +33,18 @@ class OverBudget(TraceRule):
     code, name, severity = "MEM010", "over-budget", Severity.ERROR
     summary = "The step takes more memory than its budget or than the GPU has."
     looks_at = "the estimate of a step"
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(8192, 8192)
-
-    def forward(self, x):
-        return self.layer(x)
-"""
     bad = (
-        Case.of_model(
-            model,
-            'Model(), {"x": torch.randn(2, 8192)}',
+        Case.of_layers(
+            {"layer": "nn.Linear(8192, 8192)"},
+            "return self.layer(x)",
+            {"x": "torch.randn(2, 8192)"},
             title="16 bytes per parameter do not fit into 512 MiB",
             budget=536870912,
         ),
     )
     good = (
-        Case.of_model(
-            """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(1024, 1024)
-
-    def forward(self, x):
-        return self.layer(x)
-""",
-            'Model(), {"x": torch.randn(2, 1024)}',
-            budget=1073741824,
+        Case.of_layers(
+            {"layer": "nn.Linear(1024, 1024)"}, "return self.layer(x)", {"x": "torch.randn(2, 1024)"}, budget=1073741824
         ),
     )
 

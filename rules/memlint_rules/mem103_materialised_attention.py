@@ -42,20 +42,17 @@ class MaterialisedAttention(TraceRule):
 
     code, name, severity = "MEM103", "materialised-attention", Severity.WARNING
     summary = "Attention writes scores of length x length to memory; a fused kernel does not."
-    model = """\
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.projection = nn.Linear(64, 192)
-
-    def forward(self, x):
-        batch, length, width = x.shape
-        q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
-        x = (q @ k.mT / 4).softmax(-1) @ v
-        return x.transpose(1, 2).flatten(2)
-"""
-    example = Case.of_model(
-        model, 'Attention(), {"x": torch.randn(8, 512, 64)}', imports="from torch.nn import functional as F\n", line=14
+    example = Case.of_layers(
+        {"projection": "nn.Linear(64, 192)"},
+        """\
+batch, length, width = x.shape
+q, k, v = self.projection(x).view(batch, length, 3, 4, 16).permute(2, 0, 3, 1, 4)
+x = (q @ k.mT / 4).softmax(-1) @ v
+return x.transpose(1, 2).flatten(2)""",
+        {"x": "torch.randn(8, 512, 64)"},
+        name="Attention",
+        imports="from torch.nn import functional as F\n",
+        line=14,
     )
     bad = (
         example,
@@ -79,18 +76,10 @@ class Attention(nn.Module):
             },
             title="The probabilities are used for more than the product",
         ),
-        Case.of_model(
-            """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scores = nn.Linear(64, 512)
-        self.values = nn.Linear(512, 64)
-
-    def forward(self, x):
-        return self.values(self.scores(x).softmax(-1))
-""",
-            'Model(), {"x": torch.randn(8, 512, 64)}',
+        Case.of_layers(
+            {"scores": "nn.Linear(64, 512)", "values": "nn.Linear(512, 64)"},
+            "return self.values(self.scores(x).softmax(-1))",
+            {"x": "torch.randn(8, 512, 64)"},
             title="A softmax over classes is no attention",
         ),
     )

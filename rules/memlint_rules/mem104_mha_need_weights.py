@@ -35,17 +35,17 @@ class MhaNeedWeights(TraceRule):
 
     code, name, severity = "MEM104", "mha-need-weights", Severity.WARNING
     summary = "`nn.MultiheadAttention` computes attention weights that nothing reads."
-    model = """\
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = nn.MultiheadAttention(64, 4, batch_first=True)
-
-    def forward(self, x):
-        y, _ = self.attention(x, x, x)
-        return x + y
-"""
-    bad = (Case.of_model(model, 'Block(), {"x": torch.randn(8, 512, 64)}', line=11),)
+    bad = (
+        Case.of_layers(
+            {"attention": "nn.MultiheadAttention(64, 4, batch_first=True)"},
+            """\
+y, _ = self.attention(x, x, x)
+return x + y""",
+            {"x": "torch.randn(8, 512, 64)"},
+            name="Block",
+            line=11,
+        ),
+    )
     good = (
         bad[0].but({"y, _ = self.attention(x, x, x)": "y, _ = self.attention(x, x, x, need_weights=False)"}),
         bad[0].but(

@@ -45,22 +45,14 @@ class DeadAtPeakReference(TraceRule):
     code, name, severity = "MEM107", "dead-at-peak-reference", Severity.WARNING
     summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
     looks_at = "the lifetimes in a traced step"
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(50_000, 64)
-        self.head = nn.Linear(64, 50_000)
-
-    def forward(self, tokens):
-        logits = self.head(self.embedding(tokens))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
-        return {"loss": loss, "logits": logits}
-"""
     bad = (
-        Case.of_model(
-            model,
-            'Model(), {"tokens": torch.zeros(4, 256, dtype=torch.int64)}',
+        Case.of_layers(
+            {"embedding": "nn.Embedding(50_000, 64)", "head": "nn.Linear(64, 50_000)"},
+            """\
+logits = self.head(self.embedding(tokens))
+loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+return {"loss": loss, "logits": logits}""",
+            {"tokens": "torch.zeros(4, 256, dtype=torch.int64)"},
             title="The loop keeps what the model returns until its next iteration",
             line=12,
         ),

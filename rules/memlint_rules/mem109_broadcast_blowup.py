@@ -57,19 +57,16 @@ class BroadcastBlowup(TraceRule):
 
     code, name, severity = "MEM109", "broadcast-blowup", Severity.WARNING
     summary = "Two tensors are broadcast to a much larger one that is reduced right away."
-    model = """\
-class Quantiser(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Linear(64, 128)
-        self.codes = nn.Parameter(torch.randn(256, 128))
-
-    def forward(self, x):
-        points = self.encoder(x)
-        distances = ((points[:, None] - self.codes) ** 2).sum(-1)
-        return distances.amin(-1).mean()
-"""
-    example = Case.of_model(model, 'Quantiser(), {"x": torch.randn(2048, 64)}', line=13)
+    example = Case.of_layers(
+        {"encoder": "nn.Linear(64, 128)", "codes": "nn.Parameter(torch.randn(256, 128))"},
+        """\
+points = self.encoder(x)
+distances = ((points[:, None] - self.codes) ** 2).sum(-1)
+return distances.amin(-1).mean()""",
+        {"x": "torch.randn(2048, 64)"},
+        name="Quantiser",
+        line=13,
+    )
     bad = (
         example,
         example.but(

@@ -54,20 +54,19 @@ class RedundantCopy(TraceRule):
 
     code, name, severity = "MEM110", "redundant-copy", Severity.WARNING
     summary = "A tensor is copied although neither the copy nor the original changes afterwards."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.position = nn.Parameter(torch.zeros(1, 512, 256))
-        self.up = nn.Linear(256, 1024)
-        self.down = nn.Linear(1024, 256)
-
-    def forward(self, x):
-        x = x + self.position
-        hidden = self.up(x).relu()
-        return self.down(hidden.clone())
-"""
-    example = Case.of_model(model, 'Model(), {"x": torch.randn(64, 512, 256)}', line=15)
+    example = Case.of_layers(
+        {
+            "position": "nn.Parameter(torch.zeros(1, 512, 256))",
+            "up": "nn.Linear(256, 1024)",
+            "down": "nn.Linear(1024, 256)",
+        },
+        """\
+x = x + self.position
+hidden = self.up(x).relu()
+return self.down(hidden.clone())""",
+        {"x": "torch.randn(64, 512, 256)"},
+        line=15,
+    )
     bad = (
         example,
         example.but(

@@ -90,18 +90,13 @@ class FrozenBatchNorm(nn.Module):
             {"nn.BatchNorm2d(64).requires_grad_(False) for _ in": "nn.BatchNorm2d(64) for _ in"},
             title="Trained normalisations need their input",
         ),
-        Case.of_model(
-            """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.backbone = nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3)).requires_grad_(False)
-        self.head = nn.Conv2d(64, 8, 3)
-
-    def forward(self, images):
-        return self.head(self.backbone(images))
-""",
-            'Model(), {"images": torch.randn(8, 3, 128, 128)}',
+        Case.of_layers(
+            {
+                "backbone": "nn.Sequential(nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3)).requires_grad_(False)",
+                "head": "nn.Conv2d(64, 8, 3)",
+            },
+            "return self.head(self.backbone(images))",
+            {"images": "torch.randn(8, 3, 128, 128)"},
             title="The frozen layers come before all that is trained",
         ),
     )

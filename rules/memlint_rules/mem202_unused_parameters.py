@@ -35,17 +35,14 @@ class UnusedParameters(TraceRule):
 
     code, name, severity = "MEM202", "unused-parameters", Severity.WARNING
     summary = "Parameters take memory on the device and no step uses them."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4096, 2)
-        self.old_head = nn.Linear(4096, 4096)
-
-    def forward(self, x):
-        return self.head(x)
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(4, 4096)}', line=1),)
+    bad = (
+        Case.of_layers(
+            {"head": "nn.Linear(4096, 2)", "old_head": "nn.Linear(4096, 4096)"},
+            "return self.head(x)",
+            {"x": "torch.randn(4, 4096)"},
+            line=1,
+        ),
+    )
     good = (
         bad[0].but({"        self.old_head = nn.Linear(4096, 4096)\n": ""}),
         bad[0].but(

@@ -44,16 +44,13 @@ class OptimizerStepTemporaries(TraceRule):
 
     code, name, severity = "MEM204", "optimizer-step-temporaries", Severity.WARNING
     summary = "The optimizer's foreach implementation makes the peak with copies of all parameters."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 1024)}'),)
+    bad = (
+        Case.of_layers(
+            {"layers": "nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))"},
+            "return self.layers(x)",
+            {"x": "torch.randn(2, 1024)"},
+        ),
+    )
     good = (
         bad[0].but(
             {

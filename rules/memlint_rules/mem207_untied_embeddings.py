@@ -48,18 +48,18 @@ class UntiedEmbeddings(TraceRule):
 
     code, name, severity = "MEM207", "untied-embeddings", Severity.INFO
     summary = "Embedding and output layer of one vocabulary have two weights."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = nn.Embedding(32_000, 512)
-        self.layer = nn.Linear(512, 512)
-        self.head = nn.Linear(512, 32_000, bias=False)
-
-    def forward(self, x):
-        return self.head(self.layer(self.words(x))[:, -1])
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.zeros(8, 64, dtype=torch.int64)}', line=13),)
+    bad = (
+        Case.of_layers(
+            {
+                "words": "nn.Embedding(32_000, 512)",
+                "layer": "nn.Linear(512, 512)",
+                "head": "nn.Linear(512, 32_000, bias=False)",
+            },
+            "return self.head(self.layer(self.words(x))[:, -1])",
+            {"x": "torch.zeros(8, 64, dtype=torch.int64)"},
+            line=13,
+        ),
+    )
     good = (
         bad[0].but(
             {

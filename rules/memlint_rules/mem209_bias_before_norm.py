@@ -40,17 +40,12 @@ class BiasBeforeNorm(TraceRule):
 
     code, name, severity = "MEM209", "bias-before-norm", Severity.INFO
     summary = "A convolution in front of BatchNorm or InstanceNorm has a bias without effect."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 64, 3)
-        self.norm = nn.BatchNorm2d(64)
-
-    def forward(self, x):
-        return self.norm(self.conv(x)).relu()
-"""
-    example = Case.of_model(model, 'Model(), {"x": torch.randn(4, 3, 64, 64)}', line=12)
+    example = Case.of_layers(
+        {"conv": "nn.Conv2d(3, 64, 3)", "norm": "nn.BatchNorm2d(64)"},
+        "return self.norm(self.conv(x)).relu()",
+        {"x": "torch.randn(4, 3, 64, 64)"},
+        line=12,
+    )
     bad = (example, example.but({"= nn.BatchNorm2d(64)": "= nn.InstanceNorm2d(64)"}, title="InstanceNorm", line=12))
     good = (
         example.but({"self.conv = nn.Conv2d(3, 64, 3)": "self.conv = nn.Conv2d(3, 64, 3, bias=False)"}),

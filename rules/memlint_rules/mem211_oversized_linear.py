@@ -43,18 +43,16 @@ class OversizedLinear(TraceRule):
 
     code, name, severity = "MEM211", "oversized-linear", Severity.INFO
     summary = "A Linear over a flattened feature map has most of the parameters."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 256, 7, stride=4)
-        self.head = nn.Linear(256 * 16 * 16, 256)
-
-    def forward(self, x):
-        x = torch.relu(self.conv(x))
-        return self.head(x.flatten(1))
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8, 3, 67, 67)}', line=13),)
+    bad = (
+        Case.of_layers(
+            {"conv": "nn.Conv2d(3, 256, 7, stride=4)", "head": "nn.Linear(256 * 16 * 16, 256)"},
+            """\
+x = torch.relu(self.conv(x))
+return self.head(x.flatten(1))""",
+            {"x": "torch.randn(8, 3, 67, 67)"},
+            line=13,
+        ),
+    )
     good = (
         bad[0].but(
             {

@@ -38,16 +38,14 @@ class Fp32Training(TraceRule):
 
     code, name, severity = "MEM301", "fp32-training", Severity.INFO
     summary = "Training runs in float32; autocast to bfloat16 would lower the peak."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(8192, 1024)}', line=1),)
+    bad = (
+        Case.of_layers(
+            {"layers": "nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))"},
+            "return self.layers(x)",
+            {"x": "torch.randn(8192, 1024)"},
+            line=1,
+        ),
+    )
     good = (
         bad[0].but(dtype="bf16-amp"),
         bad[0].but({"torch.randn(8192, 1024)": "torch.randn(16, 1024)"}, title="The peak is the optimizer's"),

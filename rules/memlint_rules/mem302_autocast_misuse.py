@@ -38,34 +38,27 @@ class AutocastMisuse(TraceRule):
 
     code, name, severity = "MEM302", "autocast-misuse", Severity.INFO
     summary = "The same weight is cast several times under autocast, and all casts are kept."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2048, 2048)
-
-    def forward(self, x):
-        for _ in range(8):
-            with torch.autocast("cuda", dtype=torch.bfloat16):
-                x = self.layer(x)
-        return x
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 2048)}', line=13),)
-    good = (
-        Case.of_model(
+    bad = (
+        Case.of_layers(
+            {"layer": "nn.Linear(2048, 2048)"},
             """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(2048, 2048)
-
-    def forward(self, x):
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            for _ in range(8):
-                x = self.layer(x)
-        return x
-""",
-            'Model(), {"x": torch.randn(16, 2048)}',
+for _ in range(8):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        x = self.layer(x)
+return x""",
+            {"x": "torch.randn(16, 2048)"},
+            line=13,
+        ),
+    )
+    good = (
+        Case.of_layers(
+            {"layer": "nn.Linear(2048, 2048)"},
+            """\
+with torch.autocast("cuda", dtype=torch.bfloat16):
+    for _ in range(8):
+        x = self.layer(x)
+return x""",
+            {"x": "torch.randn(16, 2048)"},
         ),
         bad[0].but(title="One block around all", dtype="bf16-amp"),
     )

@@ -73,19 +73,12 @@ class Model(nn.Module):
             line=8,
             dtype="bfloat16",
         ),
-        Case.of_model(
+        Case.of_layers(
+            {"conv": "nn.Conv2d(3, 64, 3)", "norm": "nn.BatchNorm2d(64)"},
             """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 64, 3)
-        self.norm = nn.BatchNorm2d(64)
-
-    def forward(self, x):
-        x = self.conv(x)
-        return self.norm(x.float()).to(x.dtype).relu()
-""",
-            'Model(), {"x": torch.randn(16, 3, 128, 128)}',
+x = self.conv(x)
+return self.norm(x.float()).to(x.dtype).relu()""",
+            {"x": "torch.randn(16, 3, 128, 128)"},
             title="BatchNorm under autocast",
             line=13,
             dtype="bf16-amp",

@@ -74,20 +74,14 @@ class Model(nn.Module):
 """
     bad = (
         Case.of_model(model, 'Model(), {"x": torch.randn(1, 4096, 64)}', line=9),
-        Case.of_model(
+        Case.of_layers(
+            {"qkv": "nn.Linear(64, 192)"},
             """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv = nn.Linear(64, 192)
-
-    def forward(self, x, ids):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        mask = (ids != 0).long()[:, None, :].expand(-1, x.shape[1], -1)
-        scores = q @ k.mT + (1.0 - mask) * -1e4
-        return scores.softmax(-1) @ v
-""",
-            'Model(), {"x": torch.randn(1, 4096, 64), "ids": torch.zeros(1, 4096, dtype=torch.int64)}',
+q, k, v = self.qkv(x).chunk(3, dim=-1)
+mask = (ids != 0).long()[:, None, :].expand(-1, x.shape[1], -1)
+scores = q @ k.mT + (1.0 - mask) * -1e4
+return scores.softmax(-1) @ v""",
+            {"x": "torch.randn(1, 4096, 64)", "ids": "torch.zeros(1, 4096, dtype=torch.int64)"},
             title="A bias made in every forward",
             line=13,
         ),

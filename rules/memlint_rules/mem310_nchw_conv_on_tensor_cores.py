@@ -44,16 +44,14 @@ class NchwConvOnTensorCores(TraceRule):
 
     code, name, severity = "MEM310", "nchw-conv-on-tensor-cores", Severity.INFO
     summary = "Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last."
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(64, 128, 3)
-
-    def forward(self, x):
-        return self.conv(x)
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(2, 64, 32, 32)}', dtype="float16"),)
+    bad = (
+        Case.of_layers(
+            {"conv": "nn.Conv2d(64, 128, 3)"},
+            "return self.conv(x)",
+            {"x": "torch.randn(2, 64, 32, 32)"},
+            dtype="float16",
+        ),
+    )
     good = (
         bad[0].but(
             {

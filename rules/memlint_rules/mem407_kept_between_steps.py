@@ -40,20 +40,17 @@ class KeptBetweenSteps(TraceRule):
     code, name, severity = "MEM407", "kept-between-steps", Severity.WARNING
     summary = "An attribute or a global keeps a tensor of an earlier forward alive at the peak."
     looks_at = "the lifetimes in a traced step"
-    model = """\
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(512, 16384)
-        self.second = nn.Linear(16384, 512)
-        self.hidden = None
-
-    def forward(self, x):
-        hidden = self.first(x)
-        self.hidden = hidden.detach()
-        return self.second(hidden.relu())
-"""
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(1024, 512)}', line=14),)
+    bad = (
+        Case.of_layers(
+            {"first": "nn.Linear(512, 16384)", "second": "nn.Linear(16384, 512)", "hidden": "None"},
+            """\
+hidden = self.first(x)
+self.hidden = hidden.detach()
+return self.second(hidden.relu())""",
+            {"x": "torch.randn(1024, 512)"},
+            line=14,
+        ),
+    )
     good = (
         bad[0].but({"        self.hidden = None\n": "", "        self.hidden = hidden.detach()\n": ""}),
         bad[0].but(
