@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.rule import Context, Finding, Rule, SourceRule, TraceRule
-from memlint.lint.suppression import settled, unsuppressed
+from memlint.lint.suppression import settled
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
 
@@ -81,16 +81,11 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
-def run_trace_rules(context: Context, rules: Iterable[Rule]) -> list[Finding]:
-    """Run the TraceRules among `rules` over one traced Workload; findings by code.
-
-    What comments suppress is left out.
-    """
-    return unsuppressed(trace_findings(context, rules))
-
-
 def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
-    """What `run_trace_rules` gives and what comments suppress, which whoever sees all Workloads of a file decides."""
+    """Run the TraceRules among `rules` over one traced Workload; findings by code, suppressed or not.
+
+    What comments suppress, whoever sees all Workloads of a file decides.
+    """
     findings: list[Finding] = []
     for rule in sorted(rules, key=lambda rule: rule.code):
         if isinstance(rule, TraceRule):

@@ -198,11 +198,17 @@ def scopes(source: Source) -> tuple[Scope, ...]:
     return tuple(scopes)
 
 
-def calls(source: Source, *, tests: bool = True) -> Iterator[tuple[Scope, ast.Call]]:
-    """Yield every call of the file with its Scope; those in functions named like tests only if `tests`."""
+def calls(
+    source: Source, name: re.Pattern[str] | None = None, *, tests: bool = True
+) -> Iterator[tuple[Scope, ast.Call]]:
+    """Yield every call of the file, or of what has such a qualified `name`, with its Scope.
+
+    Those in functions named like tests only if `tests`.
+    """
     for scope in scopes(source):
-        if tests or not scope.name.startswith("test"):
-            yield from ((scope, call) for call in scope.calls)
+        for call in scope.calls if tests or not scope.name.startswith("test") else ():
+            if name is None or name.fullmatch(source.qualified_name(call.func) or ""):
+                yield scope, call
 
 
 @lru_cache(maxsize=1)

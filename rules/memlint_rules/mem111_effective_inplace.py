@@ -17,30 +17,6 @@ HAS_IN_PLACE = frozenset(
 )
 """Kernels that can write over their input where no gradients are computed."""
 
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Discriminator(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Conv2d(3, 64, 3, padding=1),
-            {first},
-            nn.Conv2d(64, 64, 3, padding=1),
-            {second},
-            nn.Conv2d(64, 1, 3),
-        )
-
-    def forward(self, images):
-        return self.layers(images)
-
-
-def memlint_workload():
-    return Discriminator(), {{"images": torch.randn(8, 3, 128, 128)}}
-"""
-
 
 class EffectiveInplace(TraceRule):
     """An activation keeps its input and its output for backward, and would need only one tensor in place of both.
@@ -76,33 +52,26 @@ class EffectiveInplace(TraceRule):
 
     code, name, severity = "MEM111", "effective-inplace", Severity.INFO
     summary = "An activation keeps input and output for backward; in place it would keep one tensor."
-    bad = (
-        Case(_MODEL.format(first="nn.LeakyReLU(0.1)", second="nn.LeakyReLU(0.1)"), line=17),
-        Case(_MODEL.format(first="nn.ELU()", second="nn.ELU()"), title="ELU"),
+    example = Case.of_layers(
+        {
+            "blocks": "nn.Sequential(*(nn.Sequential(nn.Conv2d(n, 64, 3, 1, 1), nn.LeakyReLU(0.1)) for n in (3, 64)))",
+            "head": "nn.Conv2d(64, 1, 3)",
+        },
+        "return self.head(self.blocks(images))",
+        {"images": "torch.randn(8, 3, 128, 128)"},
+        name="Discriminator",
+        line=12,
     )
+    bad = (example, example.but({"nn.LeakyReLU(0.1)": "nn.ELU()"}, title="ELU"))
     good = (
-        Case(source=_MODEL.format(first="nn.LeakyReLU(0.1, inplace=True)", second="nn.LeakyReLU(0.1, inplace=True)")),
-        Case(_MODEL.format(first="nn.ReLU()", second="nn.ReLU()"), title="ReLU saves its output in either case"),
-        Case("""\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(512, 512)
-        self.second = nn.Linear(512, 512)
-
-    def forward(self, x):
-        hidden = self.first(x)
-        return self.second(F.leaky_relu(hidden)) + hidden
-
-
-def memlint_workload():
-    return Model(), {"x": torch.randn(4096, 512)}
-""").but(title="The input is used again"),
+        example.but({"nn.LeakyReLU(0.1)": "nn.LeakyReLU(0.1, inplace=True)"}),
+        example.but({"nn.LeakyReLU(0.1)": "nn.ReLU()"}, title="ReLU saves its output in either case"),
+        Case.of_layers(
+            {"first": "nn.Linear(512, 512)", "second": "nn.Linear(512, 512)"},
+            "hidden = self.first(x)\nreturn self.second(nn.functional.leaky_relu(hidden)) + hidden",
+            {"x": "torch.randn(4096, 512)"},
+            title="The input is used again",
+        ),
     )
 
     def check(self, context: Context) -> Findings:

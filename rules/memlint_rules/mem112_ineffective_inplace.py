@@ -6,30 +6,6 @@ from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Node, Phase
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, peak_change
 
-_MODEL = """\
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(
-            nn.Linear(1024, 1024),
-            {dropout},
-            nn.Linear(1024, 1024),
-            {dropout},
-            nn.Linear(1024, 1024),
-        )
-
-    def forward(self, x):
-        return self.layers(x)
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.randn(16384, 1024)}}
-"""
-
 
 class IneffectiveInplace(TraceRule):
     """Dropout works in place, and keeps its noise in the dtype of its input where a mask of bytes would do.
@@ -61,13 +37,21 @@ class IneffectiveInplace(TraceRule):
 
     code, name, severity = "MEM112", "ineffective-inplace", Severity.WARNING
     summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
-    bad = (
-        Case(_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), line=17),
-        Case(title="In bfloat16", source=_MODEL.format(dropout="nn.Dropout(0.1, inplace=True)"), dtype="bfloat16"),
+    example = Case.of_layers(
+        {
+            "layers": "nn.ModuleList(nn.Linear(1024, 1024) for _ in range(3))",
+            "dropout": "nn.Dropout(0.1, inplace=True)",
+        },
+        "for layer in self.layers:\n    x = self.dropout(layer(x))\nreturn x",
+        {"x": "torch.randn(16384, 1024)"},
+        line=13,
     )
+    bad = (example, example.but(title="In bfloat16", dtype="bfloat16"))
     good = (
-        Case(_MODEL.format(dropout="nn.Dropout(0.1)")),
-        Case(_MODEL.format(dropout="nn.SiLU(inplace=True)"), title="In place, and without effect on memory"),
+        example.but({"nn.Dropout(0.1, inplace=True)": "nn.Dropout(0.1)"}),
+        example.but(
+            {"nn.Dropout(0.1, inplace=True)": "nn.SiLU(inplace=True)"}, title="In place, and without effect on memory"
+        ),
     )
 
     def check(self, context: Context) -> Findings:

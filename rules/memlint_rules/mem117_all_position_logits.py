@@ -10,29 +10,6 @@ MIN_VOCABULARY = 8192
 MIN_FACTOR = 8
 """The part that is read is at most this fraction of the logits."""
 
-_MODEL = """\
-import torch
-from torch import nn
-
-import memlint
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = nn.Embedding(32_000, 64)
-        self.head = nn.Linear(64, 32_000, bias=False)
-
-    def forward(self, tokens):
-        hidden = self.embedding(tokens)
-        return {logits}
-
-
-@memlint.workload(mode="inference")
-def next_token():
-    return Model(), {{"tokens": torch.zeros(4, 512, dtype=torch.int64)}}
-"""
-
 
 class AllPositionLogits(TraceRule):
     """Inference computes the logits of every position and reads those of one.
@@ -62,13 +39,35 @@ class AllPositionLogits(TraceRule):
 
     code, name, severity = "MEM117", "all-position-logits", Severity.WARNING
     summary = "Inference computes the logits of every position and reads those of a few."
+    example = """\
+import torch
+from torch import nn
+
+import memlint
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(32_000, 64)
+        self.head = nn.Linear(64, 32_000, bias=False)
+
+    def forward(self, tokens):
+        hidden = self.embedding(tokens)
+        return self.head(hidden)[:, -1].argmax(-1)
+
+
+@memlint.workload(mode="inference")
+def next_token():
+    return Model(), {"tokens": torch.zeros(4, 512, dtype=torch.int64)}
+"""
     bad = (
-        Case(_MODEL.format(logits="self.head(hidden)[:, -1].argmax(-1)"), line=15),
-        Case(_MODEL.format(logits="self.head(hidden).float()[:, -1].argmax(-1)"), title="With a cast"),
+        Case(example, line=15),
+        Case(example).but({"(hidden)[:, -1]": "(hidden).float()[:, -1]"}, title="With a cast"),
     )
     good = (
-        Case(_MODEL.format(logits="self.head(hidden[:, -1]).argmax(-1)")),
-        Case(_MODEL.format(logits="self.head(hidden).argmax(-1)"), title="Every position counts"),
+        bad[0].but({"(hidden)[:, -1]": "(hidden[:, -1])"}),
+        bad[0].but({"(hidden)[:, -1]": "(hidden)"}, title="Every position counts"),
     )
 
     def check(self, context: Context) -> Findings:

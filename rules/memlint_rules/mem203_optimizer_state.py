@@ -15,22 +15,6 @@ _MIN_QUANTISED = 4096
 bitsandbytes and torchao."""
 _MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
 
-_MODEL = """\
-import torch
-from torch import nn
-
-from memlint.workloads.declare import Declaration
-
-
-def memlint_workload():
-    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
-    return Declaration(
-        model,
-        {{"input": torch.randn(64, 1024)}},
-        optimizer=lambda parameters: torch.optim.{optimizer},
-    )
-"""
-
 
 class OptimizerState(TraceRule):
     """The two moments that Adam keeps of every parameter are a third of the peak or more.
@@ -64,10 +48,25 @@ class OptimizerState(TraceRule):
 
     code, name, severity = "MEM203", "optimizer-state", Severity.INFO
     summary = "The moments of Adam take a large part of the peak."
-    bad = (Case(_MODEL.format(optimizer="AdamW(parameters)"), line=1),)
+    example = """\
+import torch
+from torch import nn
+
+from memlint.workloads.declare import Declaration
+
+
+def memlint_workload():
+    model = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(16)))
+    return Declaration(
+        model,
+        {"input": torch.randn(64, 1024)},
+        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+    )
+"""
+    bad = (Case(example, line=1),)
     good = (
-        Case(_MODEL.format(optimizer="Adafactor(parameters)")),
-        Case(_MODEL.format(optimizer="SGD(parameters, lr=0.1, momentum=0.9)"), title="One moment"),
+        bad[0].but({"AdamW(parameters)": "Adafactor(parameters)"}),
+        bad[0].but({"AdamW(parameters)": "SGD(parameters, lr=0.1, momentum=0.9)"}, title="One moment"),
     )
 
     def check(self, context: Context) -> Findings:

@@ -10,29 +10,6 @@ MIN_NUMEL = 2**20
 
 _SUMS = frozenset({"aten.sum.default", "aten.sum.dim_IntList"})
 
-_MODEL = """\
-import torch
-from torch import nn
-from torch.nn import functional as F
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Parameter(torch.randn(4096, 64))
-        self.head = nn.Linear(64, 4096)
-
-    def forward(self, x):
-        logits = self.head({})
-        return {}
-
-
-def memlint_workload():
-    return Model(), {{"x": torch.zeros(8, 256, dtype=torch.int64)}}
-"""
-_ONE_HOT = "F.one_hot(x, 4096).float() @ self.table"
-_LOOKUP = "F.embedding(x, self.table)"
-
 
 class OneHotMatmul(TraceRule):
     """Indices are turned into one-hot vectors only to pick rows of a matrix or elements of a tensor.
@@ -67,25 +44,38 @@ class OneHotMatmul(TraceRule):
 
     code, name, severity = "MEM307", "one-hot-matmul", Severity.WARNING
     summary = "One-hot vectors are multiplied with a matrix to look up its rows."
+    example = Case.of_layers(
+        {"table": "nn.Parameter(torch.randn(4096, 64))", "head": "nn.Linear(64, 4096)"},
+        "logits = self.head(F.one_hot(x, 4096).float() @ self.table)\nreturn logits.mean()",
+        {"x": "torch.zeros(8, 256, dtype=torch.int64)"},
+        imports="from torch.nn import functional as F\n",
+        line=13,
+    )
+    lookup = example.but({"F.one_hot(x, 4096).float() @ self.table": "F.embedding(x, self.table)"})
     bad = (
-        Case(_MODEL.format(_ONE_HOT, "logits.mean()"), line=13),
-        Case(
-            _MODEL.format(_LOOKUP, "-(F.one_hot(x, 4096).float() * logits.log_softmax(-1)).sum(-1).mean()"),
+        example,
+        lookup.but(
+            {"logits.mean()": "-(F.one_hot(x, 4096).float() * logits.log_softmax(-1)).sum(-1).mean()"},
             title="To pick the probability of the target",
             line=14,
         ),
     )
     good = (
-        Case(_MODEL.format(_LOOKUP, "logits.mean()")),
-        Case(
-            _MODEL.format(_LOOKUP, "F.cross_entropy(logits.flatten(0, 1), x.flatten())"), title="The target as an index"
+        lookup,
+        lookup.but(
+            {"logits.mean()": "F.cross_entropy(logits.flatten(0, 1), x.flatten())"}, title="The target as an index"
         ),
-        Case(_MODEL.format("vectors @ self.table + vectors.mean()", "logits.mean()")).but(
-            {"logits =": "vectors = F.one_hot(x, 4096).float()\n        logits ="},
+        example.but(
+            {
+                "logits = self.head(F.one_hot(x, 4096).float() @ self.table)": (
+                    "vectors = F.one_hot(x, 4096).float()\n"
+                    "        logits = self.head(vectors @ self.table + vectors.mean())"
+                )
+            },
             title="The mean of the vectors is needed as well",
         ),
-        Case(
-            _MODEL.format(_LOOKUP, "(F.one_hot(x, 4096).float() * logits.softmax(-1)).sum((0, 1)).mean()"),
+        lookup.but(
+            {"logits.mean()": "(F.one_hot(x, 4096).float() * logits.softmax(-1)).sum((0, 1)).mean()"},
             title="The classes stay",
         ),
     )

@@ -44,18 +44,10 @@ import torch
 from torch import nn
 
 
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
-
-    def forward(self, x):
-        return self.layers(x)
-
-
 @memlint.workload(batch=16384)
 def training(batch):
-    return Model(), {"x": torch.randn(batch, 1024)}
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+    return model, {"input": torch.randn(batch, 1024)}
 """
     bad = (Case(example, title="A batch of 16384 in a budget of 1.5 GiB", budget=1610612736),)
     good = (

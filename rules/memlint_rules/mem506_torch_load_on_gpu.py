@@ -7,6 +7,7 @@ from memlint.source.calls import argument, called, unpacks
 from memlint.source.scopes import Scope, calls, is_test
 from memlint.source.text import Source, dotted_name
 
+_LOAD = re.compile(r"torch\.(serialization\.)?load")
 _WORTH_PARSING = re.compile(r"torch\.(serialization\.)?load\(|import load\b")
 _DEVICE = re.compile(r"cuda|device", re.IGNORECASE)
 _CHECKPOINT = re.compile(r"(.*_)?(ckpt|checkpoint|state_dict|weights)", re.IGNORECASE)
@@ -74,9 +75,7 @@ def tokens(path, device):
             or not _DEVICE.search(source.text)
         ):
             return
-        for scope, call in calls(source, tests=False):
-            if source.qualified_name(call.func) not in ("torch.load", "torch.serialization.load"):
-                continue
+        for scope, call in calls(source, _LOAD, tests=False):
             if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
                 continue
             if _is_checkpoint(scope, call):

@@ -80,9 +80,7 @@ def run(model, loader):
     def check(self, source: Source) -> Findings:
         if "empty_cache" not in source.text:
             return
-        for scope, call in calls(source):
-            if not _EMPTY_CACHE.fullmatch(source.qualified_name(call.func) or ""):
-                continue
+        for scope, call in calls(source, _EMPTY_CACHE):
             loops, statement = scope.loops(call), scope.parents[call]
             if loops and not scope.conditional(call, loops[0]) and _is_batch_loop(loops[0]):
                 yield self.finding(

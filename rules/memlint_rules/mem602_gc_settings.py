@@ -75,11 +75,10 @@ def measure(model, x):
             return
         if not uses_torch(source) or not (differentiates(source) or source.words & {"cuda", "device"}):
             return
-        for _scope, call in calls(source):
-            if source.qualified_name(call.func) == "gc.disable":
-                yield self.finding(
-                    source,
-                    call,
-                    "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
-                    "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
-                )
+        for _scope, call in calls(source, re.compile(r"gc\.disable")):
+            yield self.finding(
+                source,
+                call,
+                "With the collector off, tensors in reference cycles stay on the GPU until the process ends.",
+                "Call `gc.collect(1)` every so many steps, outside of the time that matters.",
+            )

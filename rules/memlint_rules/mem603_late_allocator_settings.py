@@ -5,8 +5,8 @@ from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called
 from memlint.source.scopes import position, scopes, uses_torch
 from memlint.source.text import Source, dotted_name
+from memlint_rules.environment import ALLOCATOR_SETTINGS, variable_set
 
-_SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
 _ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
 
 
@@ -61,14 +61,14 @@ model = torch.nn.Linear(1024, 1024).cuda()
     )
 
     def check(self, source: Source) -> Findings:
-        if _SETTINGS.isdisjoint(source.words) or not uses_torch(source):
+        if ALLOCATOR_SETTINGS.isdisjoint(source.words) or not uses_torch(source):
             return
         for scope in scopes(source):
             used = min((position(call) for call in scope.calls if _allocates(call)), default=None)
             for node in scope.nodes:
                 if (
                     used is not None
-                    and _sets(source, node)
+                    and variable_set(source, node)[0] in ALLOCATOR_SETTINGS
                     and isinstance(node, ast.expr | ast.stmt)
                     and position(node) > used
                 ):
@@ -79,22 +79,6 @@ model = torch.nn.Linear(1024, 1024).cuda()
                         "Set it in the environment of the process, or at the top of the program before PyTorch is "
                         "imported.",
                     )
-
-
-def _sets(source: Source, node: ast.AST) -> bool:
-    """Whether it puts the settings into `os.environ`."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        held, key = node.targets[0].value, node.targets[0].slice
-    elif (
-        isinstance(node, ast.Call)
-        and called(node) == "setdefault"
-        and node.args
-        and isinstance(node.func, ast.Attribute)
-    ):
-        held, key = node.func.value, node.args[0]
-    else:
-        return False
-    return source.qualified_name(held) == "os.environ" and isinstance(key, ast.Constant) and key.value in _SETTINGS
 
 
 def _allocates(call: ast.Call) -> bool:

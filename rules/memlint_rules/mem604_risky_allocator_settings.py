@@ -2,14 +2,13 @@ import ast
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.calls import called
 from memlint.source.scopes import scopes, uses_torch
 from memlint.source.text import Source
+from memlint_rules.environment import ALLOCATOR_SETTINGS, variable_set
 
 SMALL_SPLIT_MB = 128
 """`max_split_size_mb` below which many ordinary activations are blocks that are never split."""
 
-_SETTINGS = frozenset({"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"})
 _NO_CACHE = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 _SPLIT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
 
@@ -77,12 +76,12 @@ def under_checker(run):
     )
 
     def check(self, source: Source) -> Findings:
-        if (_SETTINGS | {_NO_CACHE}).isdisjoint(source.words) or not uses_torch(source):
+        if (ALLOCATOR_SETTINGS | {_NO_CACHE}).isdisjoint(source.words) or not uses_torch(source):
             return
         for scope in scopes(source):
             for node in scope.nodes:
-                name, value = _set(source, node)
-                split = _SPLIT.search(value) if name in _SETTINGS else None
+                name, value = variable_set(source, node)
+                split = _SPLIT.search(value) if name in ALLOCATOR_SETTINGS else None
                 if name == _NO_CACHE and value not in ("", "0"):
                     message = (
                         "Without its cache PyTorch asks the driver for every tensor and waits; none takes less memory."
@@ -97,17 +96,3 @@ def under_checker(run):
                     continue
                 assert isinstance(node, ast.expr | ast.stmt)
                 yield self.finding(source, node, message, fix)
-
-
-def _set(source: Source, node: ast.AST) -> tuple[str, str]:
-    """Give the variable of the environment that `node` sets and the text it sets it to; empty where it does not."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        held, key, value = node.targets[0].value, node.targets[0].slice, node.value
-    elif isinstance(node, ast.Call) and called(node) == "setdefault" and len(node.args) == 2:
-        assert isinstance(node.func, ast.Attribute | ast.Name)
-        held, key, value = getattr(node.func, "value", node.func), *node.args
-    else:
-        return "", ""
-    if source.qualified_name(held) != "os.environ" or not isinstance(key, ast.Constant):
-        return "", ""
-    return str(key.value), str(value.value) if isinstance(value, ast.Constant) else ""

@@ -64,9 +64,7 @@ def wrap(model, **options):
             return
         if _EVALUATES.search(source.text) and not _TRAINS.search(source.text):
             return
-        for _scope, call in calls(source):
-            if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
-                continue
+        for _scope, call in calls(source, _DDP):
             if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
                 continue
             yield self.finding(

@@ -67,9 +67,7 @@ def wrap(model, rank):
     def check(self, source: Source) -> Findings:
         if "find_unused_parameters" not in source.words or is_test(source):
             return
-        for _scope, call in calls(source):
-            if not _DDP.fullmatch(source.qualified_name(call.func) or ""):
-                continue
+        for _scope, call in calls(source, _DDP):
             searches = is_literal(argument(call, "find_unused_parameters"), True)
             if not searches or argument(call, "static_graph") is not None:
                 continue

@@ -65,13 +65,12 @@ def unwrap(model):
     def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"DataParallel", "data_parallel"}):
             return
-        for _scope, call in calls(source, tests=False):
-            if _DATA_PARALLEL.fullmatch(source.qualified_name(call.func) or ""):
-                yield self.finding(
-                    source,
-                    call,
-                    "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "
-                    "up first.",
-                    "Run one process per GPU with `torchrun`, and wrap the model in "
-                    "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
-                )
+        for _scope, call in calls(source, _DATA_PARALLEL, tests=False):
+            yield self.finding(
+                source,
+                call,
+                "The first GPU gathers the outputs of all others and computes the loss over them, so it fills "
+                "up first.",
+                "Run one process per GPU with `torchrun`, and wrap the model in "
+                "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
+            )

@@ -10,7 +10,8 @@ import pytest
 from memlint.lint.diagnostics import DIAGNOSTICS
 from memlint.lint.processes import check_paths
 from memlint.lint.rule import Confidence, Finding, Severity, SourceRule, TraceRule
-from memlint.lint.runner import check_source, run_trace_rules
+from memlint.lint.runner import check_source, trace_findings
+from memlint.lint.suppression import unsuppressed
 from memlint.source.files import python_files
 from memlint.source.text import Source
 
@@ -151,6 +152,6 @@ def test_rules_of_traces_get_the_context_and_source_rules_are_left_out(tmp_path)
         path=str(file),
         workload=SimpleNamespace(path=str(file)),
     )
-    findings = run_trace_rules(context, [OfTimeline(), OfEstimate(), OfTrace(), EveryLine(), *DIAGNOSTICS])
+    findings = unsuppressed(trace_findings(context, [OfTimeline(), OfEstimate(), OfTrace(), EveryLine(), *DIAGNOSTICS]))
     assert [(finding.code, finding.line) for finding in findings] == [("ABC400", 2), ("MEM003", 1), ("ABC600", 1)]
     assert "ABC500" in findings[1].message
