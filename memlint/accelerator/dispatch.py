@@ -141,6 +141,7 @@ def _with_tensors(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 _MIXES_DEVICES = (
     "_foreach_", "_fused_", "index_put", "_index_put", "copy_", "_copy_from", "_to_copy", "lift", "_amp_", "set_",
+    "optimizer_update",
 )  # fmt: skip
 
 

@@ -197,13 +197,30 @@ class Compilation:
     """What became of `torch.compile` in this process."""
 
     asked = False
-    """Whether the program called it."""
+    """Whether anything that it was given ran."""
+
+
+def _note_call(module: torch.nn.Module, _args: Any) -> None:
+    Compilation.asked = True
+    hooks = module._forward_pre_hooks
+    for number in [number for number, hook in hooks.items() if hook is _note_call]:
+        del hooks[number]
 
 
 def compile_nothing(model: Any = None, **_: Any) -> Any:
-    """Stand in for `torch.compile`: what it was given runs as it is."""
-    Compilation.asked = True
-    return model if model is not None else lambda function: function
+    """Stand in for `torch.compile`: what it was given runs as it is, and only then counts as left out."""
+    if model is None:
+        return compile_nothing
+    if isinstance(model, torch.nn.Module):
+        model.register_forward_pre_hook(_note_call)
+        return model
+
+    @functools.wraps(model)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        Compilation.asked = True
+        return model(*args, **kwargs)
+
+    return run
 
 
 def run_eagerly() -> None:

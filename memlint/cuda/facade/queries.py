@@ -10,7 +10,8 @@ from typing import Any
 import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
 
-from memlint.cuda.allocator.reference import Allocator, Block, OutOfMemory
+from memlint.accelerator import state
+from memlint.cuda.facade import memory
 from memlint.cuda.simulated import Simulated
 
 
@@ -39,11 +40,28 @@ class Stream(_InOrder):
     def __exit__(self, *_: object) -> None:
         pass
 
+    def is_capturing(self) -> bool:
+        """What a graph captures is an ordinary run."""
+        return False
+
     def record_event(self, event: Event | None = None) -> Event:
         """An event that has happened."""
         return event or Event()
 
     wait_event = wait_stream = _InOrder.synchronize
+
+
+class DeviceContext:
+    """`torch.cuda.device`: nothing is different in it, as there is one device."""
+
+    def __init__(self, _device: Any = None) -> None:
+        self.idx = self.prev_idx = 0
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Event(_InOrder):
@@ -59,59 +77,12 @@ class Event(_InOrder):
     record = wait = _InOrder.synchronize
 
 
-class Statistics:
-    """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator.
+class CudaStream(Stream):
+    """`torch.cuda.Stream`; PyTorch's stream of any device is another class."""
 
-    A share of the GPU that is too small for the program does not stop it, as the Report says what it would take.
-    """
 
-    def __init__(self, simulation: Simulated) -> None:
-        self._ledger, self._settings = simulation.ledger, simulation.allocator
-        fraction = self._settings.memory_fraction
-        self._begin(share=None if fraction >= 1 else int(fraction * simulation.device.total_nbytes))
-
-    def _begin(self, share: int | None) -> None:
-        self._allocator = Allocator(self._settings, share=share)
-        self._blocks: dict[int, Block] = {}
-        self._position = 0
-
-    def now(self) -> Allocator:
-        """The allocator after all that has happened."""
-        try:
-            self._advance()
-        except OutOfMemory:
-            self._begin(share=None)
-            self._advance()
-        return self._allocator
-
-    def _advance(self) -> None:
-        events, births = self._ledger.events, self._ledger.births
-        for event in events[self._position :]:
-            if event < 0:
-                block = self._blocks.pop(~event, None)
-                if block is not None:
-                    self._allocator.free(block)
-            elif births[event].nbytes:  # as in PyTorch, no bytes take no block
-                self._blocks[event] = self._allocator.malloc(births[event].nbytes)
-        self._position = len(events)
-
-    def reset_peak(self, *_: Any) -> None:
-        """`torch.cuda.reset_peak_memory_stats`."""
-        allocator = self.now()
-        allocator.peak_allocated, allocator.peak_reserved = allocator.allocated, allocator.reserved
-
-    def as_dict(self, *_: Any) -> dict[str, int]:
-        """`torch.cuda.memory_stats`, the entries that programs read."""
-        allocator = self.now()
-        current = {"current": allocator.allocated, "peak": allocator.peak_allocated}
-        return {
-            **{f"{kind}_bytes.all.{when}": n for kind in ("allocated", "active") for when, n in current.items()},
-            "requested_bytes.all.current": allocator.requested,
-            "reserved_bytes.all.current": allocator.reserved,
-            "reserved_bytes.all.peak": allocator.peak_reserved,
-            "num_alloc_retries": 0,
-            "num_ooms": 0,
-        }
+class CudaEvent(Event):
+    """`torch.cuda.Event`."""
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
@@ -120,15 +91,61 @@ def _answer(value: Any = None) -> Callable[..., Any]:
 
 _NAMES = """
     init _lazy_init _lazy_call synchronize set_device manual_seed manual_seed_all seed seed_all set_rng_state
-    set_rng_state_all ipc_collect set_per_process_memory_fraction set_stream
+    set_rng_state_all ipc_collect set_stream _sleep
 """
 _SILENT = _NAMES.split()
 """Functions of `torch.cuda` that do nothing here."""
+_CONTEXTS = ("graph", "stream", "StreamContext", "use_mem_pool")
+"""Those in which nothing is different, as there is one stream."""
+_SHARED_MEMORY = {
+    (7, 0): (96, 96), (7, 5): (64, 64), (8, 0): (164, 163), (8, 6): (100, 99), (8, 7): (164, 163), (8, 9): (100, 99),
+    (9, 0): (228, 227), (10, 0): (228, 227), (10, 3): (228, 227), (12, 0): (100, 99),
+}  # fmt: skip
+"""KiB of a multiprocessor and of a block that asks for them, by capability: CUDA C++ Programming Guide, technical
+specifications."""
+
+
+class _Silent:
+    """A library of C whose functions do nothing and report success."""
+
+    cudaError = SimpleNamespace(success=0)  # noqa: N815 -- its name
+
+    def __init__(self, **functions: Callable[..., Any]) -> None:
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return lambda *_, **__: 0
+
+
+class CUDAGraph:
+    """A graph whose capture is an ordinary run. A replay computes into tensors that are there."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        state.assume("a CUDA graph is an ordinary run: its pool does not keep the memory of what is freed in it")
+
+    def pool(self) -> tuple[int, int]:
+        """The pool that all of them share."""
+        return (0, 0)
+
+    def replay(self, *_: Any, **__: Any) -> None:
+        """Nothing is computed."""
+
+    capture_begin = capture_end = instantiate = reset = enable_debug_mode = debug_dump = replay
+
+
+def _graphed(callables: Any, *_: Any, **__: Any) -> Any:
+    """Stand in for `torch.cuda.make_graphed_callables`."""
+    CUDAGraph()
+    return callables
 
 
 def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
     """Everything replaced in `torch.cuda` while a GPU is simulated: owner, name, replacement."""
-    statistics, device = Statistics(simulation), simulation.device
+    statistics, device = memory.Statistics(simulation), simulation.device
+    of_multiprocessor, of_block = _SHARED_MEMORY.get(device.capability, (100, 99))
+    cudart = _Silent(cudaMemGetInfo=lambda *_: (statistics.free, device.total_nbytes))
     properties = SimpleNamespace(
         name=device.title,
         major=device.capability[0],
@@ -141,11 +158,16 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         is_multi_gpu_board=False,
         L2_cache_size=40 << 20,
         regs_per_multiprocessor=65536,
-        shared_memory_per_block=49152,
+        max_threads_per_block=1024,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=of_block << 10,
+        shared_memory_per_multiprocessor=of_multiprocessor << 10,
+        uuid="00000000-0000-0000-0000-000000000000",
+        **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
         gcnArchName="",
     )
     random_state = torch.zeros(16, dtype=torch.uint8)
-    stream = Stream()
+    stream = CudaStream()
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
@@ -168,16 +190,23 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "initial_seed": 0,
             "get_rng_state": random_state,
             "get_rng_state_all": [random_state],
-            "memory_summary": "",
-            "memory_snapshot": [],
-            "utilization": 0,
+            **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw", "clock_rate"), 0),
             "can_device_access_peer": False,
+            "cudart": cudart,
+            "is_tf32_supported": device.capability >= (8, 0),
+            "graph_pool_handle": (0, 0),
+            "get_sync_debug_mode": 0,
+            "set_sync_debug_mode": None,
+            "list_gpu_processes": "no processes are running",
             **dict.fromkeys(_SILENT),
         },
         torch: {"_use_cudnn_rnn_flatten_weight": True},
-        torch.cuda.nvtx: {"range_push": 0, "range_pop": 0, "mark": None},
+        torch.autograd.profiler: {"emit_nvtx": contextlib.nullcontext()},
         torch.cuda.amp.common: {"amp_definitely_not_available": False},
-        torch.backends.cuda: {"is_built": True},
+        torch.backends.cuda: {
+            "is_built": True,
+            **dict.fromkeys(("preferred_linalg_library", "preferred_blas_library")),
+        },
         torch.backends.cudnn: {"is_available": True},
         torch.accelerator: {
             "is_available": True,
@@ -185,30 +214,45 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "device_count": 1,
             "current_device_index": 0,
             "synchronize": None,
+            "current_stream": stream,
+            **dict.fromkeys(("set_device_index", "set_device_idx", "set_stream")),
         },
-        torch._C: {"_cuda_getCurrentRawStream": 0},
+        torch._C: {
+            "_cuda_getDeviceCount": 1,
+            "_cuda_isInBadFork": False,
+            "_accelerator_isAllocatorInitialized": True,
+            **dict.fromkeys(("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_exchangeDevice"), 0),
+            **dict.fromkeys(("_cuda_maybeExchangeDevice", "_cuda_getCurrentBlasHandle"), 0),
+            **dict.fromkeys(("_cuda_setDevice", "_cuda_synchronize", "_cuda_setStream", "_cuda_init")),
+            "_cuda_hostMemoryStats": {},
+            **dict.fromkeys(("_cuda_resetPeakHostMemoryStats", "_cuda_resetAccumulatedHostMemoryStats")),
+        },
     }
     functions: dict[Any, dict[str, Any]] = {
         torch.cuda: {
             "_initialized": True,
             "is_bf16_supported": is_bf16_supported,
-            "Stream": Stream,
-            "Event": Event,
-            **{name: lambda *_, **__: contextlib.nullcontext() for name in ("stream", "device", "device_of")},
-            "memory_allocated": lambda *_: statistics.now().allocated,
-            "memory_reserved": lambda *_: statistics.now().reserved,
-            "max_memory_allocated": lambda *_: statistics.now().peak_allocated,
-            "max_memory_reserved": lambda *_: statistics.now().peak_reserved,
-            "reset_peak_memory_stats": statistics.reset_peak,
-            "reset_max_memory_allocated": statistics.reset_peak,
-            "memory_stats": statistics.as_dict,
-            "empty_cache": lambda: statistics.now().empty_cache(),
-            "mem_get_info": lambda *_: (device.total_nbytes - statistics.now().reserved, device.total_nbytes),
+            "Stream": CudaStream,
+            "Event": CudaEvent,
+            "ExternalStream": lambda *_, **__: CudaStream(),
+            "get_stream_from_external": lambda *_, **__: CudaStream(),
+            "CUDAGraph": CUDAGraph,
+            "make_graphed_callables": _graphed,
+            "MemPool": _Silent,
+            "_cudart": cudart,
+            "device": DeviceContext,
+            "device_of": type("device_of", (DeviceContext,), {}),
+            "device_memory_used": lambda *_: device.total_nbytes - statistics.free,
+            **{name: lambda *_, **__: contextlib.nullcontext() for name in _CONTEXTS},
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
-        torch.cuda.nvtx: {"range": lambda *_, **__: contextlib.nullcontext()},
+        torch: {"Stream": Stream, "Event": Event, "set_default_tensor_type": _set_default_tensor_type},
+        torch.cuda.nvtx: {"_nvtx": _Silent()},
         torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
-        torch._C: {"_scatter": lambda tensor, *_: (tensor.cuda(),)},  # DataParallel, on one GPU
+        torch._C: {
+            "_scatter": lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
+            **statistics.patches(),
+        },
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
     }
     replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
@@ -218,6 +262,13 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
 _NUMBERS = "Float Double Half BFloat16 Long Int Bool"
 _TENSOR_TYPES = {f"{name}Tensor": getattr(torch, name.lower()) for name in _NUMBERS.split()}
 _TENSOR_TYPES["ByteTensor"] = torch.uint8
+
+
+def _set_default_tensor_type(kind: Any) -> None:
+    """`torch.set_default_tensor_type`, of which a type of the GPU says the device too."""
+    name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
+    torch.set_default_device("cuda" if name.startswith("torch.cuda.") else None)
+    torch.set_default_dtype(_TENSOR_TYPES[name.rpartition(".")[2]])
 
 
 def _legacy(name: str, dtype: torch.dtype) -> Callable[..., torch.Tensor]:

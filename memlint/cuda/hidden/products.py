@@ -45,7 +45,7 @@ for _ops, _first, _end, _what, _source in (
 
 
 @hidden("addmm", "addmm_", "_addmm_activation", source="Blas.cpp, CUDABlas.cpp; recorded", versions=_VERSIONS)
-def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, **_: Any) -> Steps:
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, *_: Any, beta: float = 1, **__: Any) -> Steps:
     """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
     return _product(0, 2, a, b, fused=fused and bias.shape[0] == b.shape[1])

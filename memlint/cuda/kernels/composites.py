@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, strides
+from memlint.accelerator.device import allocate, contiguous, strides
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel, overload
@@ -37,6 +37,12 @@ def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None
 
 composite("softmax.int")(partial(_softmax_like, aten._softmax.default))
 composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
+
+
+@kernel("baddbmm.dtype")
+def _baddbmm_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
+    """PyTorch's meta kernel takes the dtype for `beta`."""
+    return contiguous((a.shape[0], a.shape[1], b.shape[2]), out_dtype)
 
 
 @kernel("native_dropout")

@@ -1,0 +1,142 @@
+"""What the caching allocator does, as `torch.cuda.memory._snapshot` writes it down.
+
+https://pytorch.org/memory_viz reads pickles of protocol 4 at most, of plain dicts, lists, tuples, strings, numbers and
+truth values, and addresses below 2**53.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+from memlint.cuda.allocator.driver import Driver
+from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block
+
+Frames = list[dict[str, Any]]
+"""Innermost first: `filename`, `line` and `name` of each."""
+
+
+class RecordingAllocator(Driver):
+    """An Allocator and the list of what it did; as its driver it sees the segments come and go.
+
+    `of_segments` are further facts of each event of a segment.
+    """
+
+    def __init__(
+        self,
+        settings: AllocatorSettings,
+        share: int | None,
+        device: int = 0,
+        of_segments: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.device = device
+        self.allocator = Allocator(settings, driver=self, share=share)
+        self.trace: list[dict[str, Any]] = []
+        self.is_recording = True
+        """Whether events are added to the trace."""
+        self.time = 0
+        """`time_us` of what happens now; whoever replays events counts it."""
+        self.live: dict[int, Block] = {}
+        """Blocks in use by the number of their Buffer."""
+        self._frames: dict[int, Frames] = {}
+        self._opening: Frames = []
+        self._of_segments = of_segments or {}
+
+    def open(self, buffer: int, nbytes: int, frames: Frames, **facts: Any) -> Block:
+        """Take a block of `nbytes` for a Buffer that `frames` make. Raises OutOfMemory."""
+        self._opening = frames
+        block = self.live[buffer] = self.allocator.malloc(nbytes)
+        self._frames[buffer] = frames
+        self._record("alloc", block.address, block.requested, frames=frames, **facts)
+        return block
+
+    def close(self, buffer: int, frames: Frames) -> None:
+        """Give the block of a Buffer back."""
+        block = self.live.pop(buffer)
+        del self._frames[buffer]
+        for action in ("free_requested", "free_completed"):
+            self._record(action, block.address, block.requested, frames=frames)
+        self.allocator.free(block)
+
+    def malloc(self, nbytes: int, stream: int) -> int | None:
+        """As of a Driver, recorded."""
+        address = super().malloc(nbytes, stream)
+        assert address is not None, "there is no limit"
+        self._record_segment("segment_alloc", address, nbytes)
+        return address
+
+    def free(self, address: int, nbytes: int) -> None:
+        """As of a Driver, recorded."""
+        super().free(address, nbytes)
+        self._record_segment("segment_free", address, nbytes)
+
+    def map(self, address: int, nbytes: int) -> bool:
+        """As of a Driver, recorded."""
+        self._record_segment("segment_map", address, nbytes)
+        return super().map(address, nbytes)
+
+    def unmap(self, address: int, nbytes: int) -> None:
+        """As of a Driver, recorded."""
+        super().unmap(address, nbytes)
+        self._record_segment("segment_unmap", address, nbytes)
+
+    def _record_segment(self, action: str, address: int, nbytes: int) -> None:
+        """Segments come and go while a Buffer opens."""
+        self._record(action, address, nbytes, frames=self._opening, **self._of_segments)
+
+    def _record(self, action: str, address: int, nbytes: int, **facts: Any) -> None:
+        if self.is_recording:
+            event = {"action": action, "addr": address, "size": nbytes, "stream": 0, "time_us": self.time, **facts}
+            self.trace.append(event)
+
+    def segments(self) -> Iterator[dict[str, Any]]:
+        """What the allocator has now, one stretch of memory after the other."""
+        frames = {block.address: self._frames[buffer] for buffer, block in self.live.items()}
+        for blocks in self.allocator.segments():
+            for mapped, group in groupby(blocks, key=lambda block: block.mapped):
+                if mapped:
+                    yield self._segment(list(group), frames)
+
+    def _segment(self, blocks: list[Block], frames: Mapping[int, Frames]) -> dict[str, Any]:
+        in_use = [block for block in blocks if block.allocated]
+        allocated = sum(block.size for block in in_use)
+        return {
+            "device": self.device,
+            "address": blocks[0].address,
+            "total_size": sum(block.size for block in blocks),
+            "allocated_size": allocated,
+            "active_size": allocated,
+            "requested_size": sum(block.requested for block in in_use),
+            "stream": 0,
+            "segment_type": "small" if blocks[0].pool.is_small else "large",
+            "segment_pool_id": (0, 0),
+            "is_expandable": blocks[0].expandable,
+            "frames": [],
+            "blocks": [
+                {
+                    "address": block.address,
+                    "size": block.size,
+                    "requested_size": block.requested,
+                    "state": "active_allocated" if block.allocated else "inactive",
+                    "frames": frames[block.address] if block.allocated else [],
+                }
+                for block in blocks
+            ],
+        }
+
+
+def snapshot(allocators: list[RecordingAllocator], conf: str) -> dict[str, Any]:
+    """The snapshot of a process with so many devices; `conf` is its PYTORCH_ALLOC_CONF."""
+    return {
+        "segments": [segment for each in allocators for segment in each.segments()],
+        "device_traces": [each.trace for each in allocators],
+        "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": conf},
+        "external_annotations": [],
+    }
+
+
+def frame(filename: str, line: int, name: str) -> dict[str, Any]:
+    """One of Frames."""
+    return {"filename": filename, "line": line, "name": name}
