@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from memlint.accelerator import lazy_imports
 
 ROOT = Path(__file__).parents[2]
 START = """
@@ -136,3 +139,20 @@ for name in names:
         found, expected = answers[name](*arguments), getattr(real, name)(*arguments)
         assert (list(found) == list(expected) if name == "free_unbacked_symbols" else found == expected), (name, arguments)
 """)
+
+
+def test_what_is_only_decorated_was_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lazy_imports.Compilation, "asked", False)
+
+    @lazy_imports.compile_nothing(mode="max-autotune")
+    def double(x: int) -> int:
+        return 2 * x
+
+    model = lazy_imports.compile_nothing(torch.nn.Identity())
+    assert not lazy_imports.Compilation.asked
+    assert (double(3), double.__name__) == (6, "double")
+    assert lazy_imports.Compilation.asked
+    lazy_imports.Compilation.asked = False
+    model(torch.zeros(1))
+    assert lazy_imports.Compilation.asked
+    assert not model._forward_pre_hooks
