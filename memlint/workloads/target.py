@@ -39,11 +39,9 @@ def parse_target(text: str, base: Path) -> Target:
     path = (base / os.path.expanduser(place)).resolve()  # noqa: PTH111 -- a file may be called ~x.py
     if path.is_dir() and (path / "config.json").is_file():
         path /= "config.json"
+    hint = "Write path.py, path.py::Name or the path of a config.json."
     if not path.exists():
-        raise TargetError(f"{place} does not exist", "Write path.py, path.py::Name or the path of a config.json.")
+        raise TargetError(f"{place} does not exist", hint)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
-        raise TargetError(
-            f"{place} is neither a Python file nor a Hugging Face config.json",
-            "Write path.py, path.py::Name or the path of a config.json.",
-        )
+        raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname)
