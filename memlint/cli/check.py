@@ -62,13 +62,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
 @click.option("--sweep/--no-sweep", default=None, help="Show the batch sizes around each workload's.  [default: yes]")
-@click.option(
-    "--no-cache",
-    "cache",
-    flag_value=False,
-    default=True,
-    help="Do everything anew, and keep nothing in .memlint_cache.",
-)
+@click.option("--no-cache", "cache", **OFF, help="Do everything anew, and keep nothing in .memlint_cache.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
 @click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
 @click.option("--affected", is_flag=True, help="PATHS are changed files: of workloads only those with a part in them.")

@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 def report(
-    sources: tuple[str, ...],
-    form: str,
-    output_file: Path | None,
-    force: bool,
-    workload: str | None,
-    **options: Any,
+    sources: tuple[str, ...], form: str, output_file: Path | None, force: bool, workload: str | None, **options: Any
 ) -> None:
     """Show reports as a page, or hand them to another program.
 

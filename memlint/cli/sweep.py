@@ -70,12 +70,7 @@ def sweep(
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
 def fit(
-    targets: tuple[str, ...],
-    gpu: str | None,
-    output_format: str,
-    output_file: Path | None,
-    color: str,
-    **options: Any,
+    targets: tuple[str, ...], gpu: str | None, output_format: str, output_file: Path | None, color: str, **options: Any
 ) -> None:
     """Say which batch fits into a GPU: as it is, and with changes that keep what is trained.
 

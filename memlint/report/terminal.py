@@ -7,17 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
 from memlint.report.escaping import for_log
-from memlint.report.model import (
-    Baseline,
-    Error,
-    Estimate,
-    Finding,
-    Report,
-    Script,
-    Skipped,
-    Verdict,
-    Workload,
-)
+from memlint.report.model import Baseline, Error, Estimate, Finding, Report, Script, Skipped, Verdict, Workload
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
     MEASURES,

@@ -104,11 +104,7 @@ def limit_reserved(nbytes: int) -> None:
 
 
 def measure_cuda_step(
-    program: Program,
-    num_steps: int,
-    *,
-    watched: Callable[[Callable[[Phase], None]], Any],
-    history: bool = False,
+    program: Program, num_steps: int, *, watched: Callable[[Callable[[Phase], None]], Any], history: bool = False
 ) -> CudaMeasurement:
     """Run `setup()` and the steps on the current GPU, in a process that has allocated nothing there.
 

@@ -169,12 +169,7 @@ def _final(findings: Iterable[RunFinding], files: Iterable[Path]) -> list[Findin
 
 
 def _without_known(
-    findings: list[Finding],
-    baseline: Baseline,
-    chosen: Iterable[ChosenRules],
-    answers: Answers,
-    *,
-    is_complete: bool,
+    findings: list[Finding], baseline: Baseline, chosen: Iterable[ChosenRules], answers: Answers, *, is_complete: bool
 ) -> tuple[list[Finding], report.Baseline]:
     """The findings that are new, and which entries of the baseline are stale."""
     new, missing = baseline.split(findings)
