@@ -89,7 +89,7 @@ def _write_text(shown: Report, form: str, file: Path | None) -> None:
 
 def _write_picture(shown: Report, form: str, file: Path) -> None:
     if form == "html":
-        from memlint.report.page import render_page  # noqa: PLC0415
+        from memlint.report.page.render import render_page  # noqa: PLC0415
 
         data = render_page(shown).encode("utf-8")
     else:

@@ -30,14 +30,11 @@ def under(conditions: Conditions) -> Iterator[None]:
 
 def flags_now() -> Flags:
     """PyTorch's global settings as they are."""
-    cudnn = torch.backends.cudnn
+    of_cudnn = ("enabled", "benchmark", "deterministic", "allow_tf32")
     return Flags(
         matmul_precision=torch.get_float32_matmul_precision(),
-        cudnn_enabled=cudnn.enabled,
-        cudnn_benchmark=cudnn.benchmark,
-        cudnn_deterministic=cudnn.deterministic,
-        cudnn_allow_tf32=cudnn.allow_tf32,
         deterministic_algorithms=torch.are_deterministic_algorithms_enabled(),
+        **{f"cudnn_{name}": getattr(torch.backends.cudnn, name) for name in of_cudnn},
     )
 
 

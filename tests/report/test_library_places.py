@@ -15,7 +15,7 @@ from memlint.compare.changes import compare
 from memlint.report.exports import EXPORTS, export
 from memlint.report.formats import FORMATS, render
 from memlint.report.model import Report
-from memlint.report.page import render_page
+from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 

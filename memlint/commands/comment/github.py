@@ -60,7 +60,8 @@ class GitHub:
     def pull_requests(self, head: Head) -> list[int]:
         """Numbers of the open pull requests whose newest commit is `head`."""
         with self._asking():
-            pulls = self._repository.get_pulls(state="open", head=f"{head.owner}:{head.branch}")
+            owner = head.repository.partition("/")[0]
+            pulls = self._repository.get_pulls(state="open", head=f"{owner}:{head.branch}")
             return [
                 pull["number"]
                 for pull in map(GithubObject.raw_data.__get__, pulls)

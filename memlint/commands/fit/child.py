@@ -11,9 +11,8 @@ from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_requested
-from memlint.commands.fit.fits import BatchParts, Fit, Way
 from memlint.commands.sweep.child import answered
-from memlint.commands.sweep.tables import row_of, subject
+from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import peaks

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 
-from memlint.commands.fit.fits import Fit, Fits
 from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, gather
+from memlint.commands.sweep.tables import Fit, Fits
 from memlint.worker.protocol import Request, Task
 
 _FIT = "memlint.commands.fit.child:fit"

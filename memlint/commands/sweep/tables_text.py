@@ -12,8 +12,7 @@ from typing import Any
 from tabulate import tabulate
 
 from memlint.base.units import format_nbytes
-from memlint.commands.fit.fits import Fit, Fits, Way
-from memlint.commands.sweep.tables import Tables
+from memlint.commands.sweep.tables import Fit, Fits, Tables, Way
 from memlint.report.escaping import for_log
 from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.report.page import render_page
+from memlint.report.page.render import render_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

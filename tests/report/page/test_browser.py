@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from memlint.base.units import format_nbytes
-from memlint.report.page import render_page
 from memlint.report.page.picture import CATEGORIES, tick_step
+from memlint.report.page.render import render_page
 from tests.npm.packages import installed
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.page.browser import chromium, opened

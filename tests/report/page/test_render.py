@@ -12,7 +12,7 @@ import pytest
 
 from memlint.report.escaping import one_line
 from memlint.report.model import Report, Timeline
-from memlint.report.page import render_page
+from memlint.report.page.render import render_page
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.page.samples import made_up
 from tests.report.sample import REPORT
