@@ -33,6 +33,11 @@ class Head:
     """`owner/name` it was pushed to: a fork, or the repository itself."""
     branch: str
 
+    @property
+    def owner(self) -> str:
+        """Whose repository it was pushed to."""
+        return self.repository.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class CiContext:

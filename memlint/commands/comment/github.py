@@ -60,8 +60,7 @@ class GitHub:
     def pull_requests(self, head: Head) -> list[int]:
         """Numbers of the open pull requests whose newest commit is `head`."""
         with self._asking():
-            owner = head.repository.partition("/")[0]
-            pulls = self._repository.get_pulls(state="open", head=f"{owner}:{head.branch}")
+            pulls = self._repository.get_pulls(state="open", head=f"{head.owner}:{head.branch}")
             return [
                 pull["number"]
                 for pull in map(GithubObject.raw_data.__get__, pulls)
