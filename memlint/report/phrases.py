@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Outcome, format_count, format_nbytes
-from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Severity, Sweep
+from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Script, Severity, Sweep
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",
@@ -19,6 +19,7 @@ MEASURES: dict[Measure, str] = {
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
 """What is said of a budget."""
 
+_MOST_STEPS = 6
 _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 """Where packages are installed: long, and of interest to nobody who reads a table."""
 
@@ -42,6 +43,19 @@ def beside(library: Place | None) -> str:
 def tensor_text(dtype: str, shape: Sequence[int]) -> str:
     """`bfloat16[8, 1024, 768]`; empty where the dtype is not known."""
     return f"{dtype}[{', '.join(map(str, shape))}]" if dtype else ""
+
+
+def script_text(script: Script) -> str:
+    """Why the run of a script was over, and the peak of its first steps."""
+    peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
+    more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
+    return f"{script.ending}; highest by step: {peaks}{more}" if peaks else script.ending
+
+
+def not_reached_text(script: Script) -> str:
+    """What the run may have ended before; empty if nothing."""
+    phases = " and ".join(script.not_reached)
+    return f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
 
 
 def spaced(name: str) -> str:

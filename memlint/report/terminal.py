@@ -16,8 +16,10 @@ from memlint.report.phrases import (
     by_severity,
     line_detail,
     listed,
+    not_reached_text,
     place_text,
     saving,
+    script_text,
     share,
     spaced,
     step_text,
@@ -40,7 +42,6 @@ _CATEGORY_COLORS = {
     "other": "white",
 }
 _BAR = 24
-_MOST_STEPS = 6
 
 
 def render_text(report: Report, paint: TextStyle) -> str:
@@ -66,7 +67,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     optimizer = workload.optimizer if workload.mode == "train" else ""
     yield paint("  " + step_text(workload.mode, workload.batch, workload.dtype, optimizer), dim=True)
     if workload.script is not None:
-        yield from _script(workload.script, paint)
+        for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
+            yield paint(f"  {text}", dim=True)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
     if paint.verbosity < 0:
@@ -85,18 +87,6 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     for section in sections:
         if lines := list(section):
             yield from ("", *lines)
-
-
-def _script(script: Script, paint: TextStyle) -> Iterator[str]:
-    peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
-    more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
-    text = f"  {script.ending}"
-    if peaks:
-        text += f"; highest by step: {peaks}{more}"
-    yield paint(text, dim=True)
-    if script.not_reached:
-        phases = " and ".join(script.not_reached)
-        yield paint(f"  not reached, if the script has it: {phases}; memlint run --whole goes on to the end", dim=True)
 
 
 def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:

@@ -20,6 +20,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from memlint.base.units import format_count, format_nbytes
+from memlint.report import phrases
 from memlint.report.escaping import one_line, visible
 from memlint.report.model import Finding, Report, Site, Timeline, Workload
 from memlint.report.page import filters
@@ -161,6 +162,7 @@ def _template() -> Template:
         "CATEGORIES": CATEGORIES,
         "MEASURES": MEASURES,
         "OUTCOMES": filters.OUTCOMES,
+        **{name: getattr(phrases, name) for name in ("script_text", "not_reached_text")},
         "bar": bar,
         "grids": grids,
     }
