@@ -1,11 +1,10 @@
-from collections import defaultdict
 from math import prod
 
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Buffer, Category, Frame, Phase, Trace
-from memlint_rules.flow import Flow, made, most_alive, peak_change
+from memlint.tracing.records import Buffer, Category, Phase, Trace
+from memlint_rules.flow import Flow, grouped, made, most_alive, peak_change
 
 MIN_NUMEL = 2**20
 _WIDE = frozenset({"float32", "float64", "int32", "int64"})
@@ -107,10 +106,7 @@ return scores.softmax(-1) @ v""",
         if not wide:
             return
         flow, timeline = Flow.of(trace), context.timeline
-        lines: defaultdict[Frame | None, list[Buffer]] = defaultdict(list)
-        for buffer in wide:
-            if _only_masks(flow, buffer, masks):
-                lines[flow.made_at(buffer)].append(buffer)
+        lines = grouped((flow.made_at(buffer), buffer) for buffer in wide if _only_masks(flow, buffer, masks))
         for frame, buffers in lines.items():
             sizes = {buffer.id: prod(buffer.shape) for buffer in buffers}
             nbytes = most_alive(timeline, sizes)

@@ -3,8 +3,8 @@ from typing import NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Frame, Geometry, Node, Phase
-from memlint_rules.flow import PRODUCTS, Flow, most_alive, numel, peak_change
+from memlint.tracing.records import Geometry, Node, Phase
+from memlint_rules.flow import PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
 MIN_NUMEL = 2**20
 
@@ -85,11 +85,8 @@ class OneHotMatmul(TraceRule):
         if not scatters:
             return
         flow, timeline = Flow.of(context.trace), context.timeline
-        lines: dict[Frame | None, list[_Use]] = {}
-        for node in scatters:
-            if _is_one_hot(flow, node):
-                for use in _uses(flow, node):
-                    lines.setdefault(use.node.frame, []).append(use)
+        one_hot = (node for node in scatters if _is_one_hot(flow, node))
+        lines = grouped((use.node.frame, use) for node in one_hot for use in _uses(flow, node))
         for frame, uses in lines.items():
             removed = {buffer for use in uses for buffer in use.buffers}
             nbytes = most_alive(timeline, removed)
