@@ -109,13 +109,11 @@ def _become_child(
 
 
 def _renew() -> None:
-    """Draw the seeds that a new process draws, and do what the server has left out of its imports."""
+    """Draw the seeds that a new process draws."""
     if torch := sys.modules.get("torch"):
         torch.default_generator.seed()
     if random := sys.modules.get("numpy.random"):
         random.seed()
-    if accumulation := sys.modules.get("memlint.accelerator.accumulation"):
-        accumulation.measure()
 
 
 def _close_others(descriptors: frozenset[int]) -> None:
