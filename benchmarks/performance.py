@@ -63,6 +63,7 @@ RUN = (
 )
 NAMED = (
     Benchmark("precision", "what the source rules say about published code, to be read"),
+    Benchmark("published", "how far estimates are from training runs that others published"),
     Benchmark("zoo", "which published models analyse", ("--huggingface", "--timm", "70")),
 )
 

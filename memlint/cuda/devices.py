@@ -5,11 +5,18 @@ keeps. It moves by up to 0.3 % from one driver to the next, and is known here as
 PyTorch prints the properties of a device in whole MiB, and in out-of-memory messages in GiB with two decimals. Where
 drivers differ, the figure of the newer ones is used.
 
-`context_nbytes` is a guess, and so are its bounds: what NVML shows for a process before its first tensor depends on the
-driver, on the CUDA version and on which kernels were loaded. Points it rests on: 256 MiB on an RTX 3090 with torch 2.7
-(invoke-ai/InvokeAI issue 9413), 426 MiB on an RTX 6000 Ada with torch 2.10 (unslothai/unsloth-zoo pull request 1053),
-612 MiB beside another process on an H200, about 300 MiB as PyTorch's own figure since CUDA 11.7
-(pytorch/pytorch issue 107667).
+`context_nbytes` is what a process holds beside PyTorch's segments: the driver's share, and those modules of PyTorch,
+cuBLAS and cuDNN that were needed, as PyTorch has them loaded lazily since 1.13 (CUDA_MODULE_LOADING). Out-of-memory
+messages say it: what "this process has in use" less what is allocated and what is reserved but unallocated, to 10 MiB.
+In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 (FoundationVision/GenerateU issue 10), 164; V100 379, 385, 389,
+399; A100 501 (TianheWu/CoSeR issue 10), 512, 531, 860 (PyTorch's page about CUDA memory), 1,096; L4 211, 323; L40S 523,
+524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue 9413); RTX 5090 614; H100 666,
+beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request 1053).
+
+Its bounds are three quarters of that, and `EVERYTHING` times that: all modules loaded at once took 1,343 MiB on a V100
+(page "Efficient Training on a Single GPU" of Transformers 4.21), 3.5 times the 385 of lazy loading; 2.3 times in
+pytorch/pytorch pull request 86509; and on an A100 up to 1.73 GiB were seen beside PyTorch's memory, 3.5 times as well.
+What libraries beside these three hold is not in it: plans of cuFFT, NCCL's buffers, other frameworks.
 """
 
 from __future__ import annotations
@@ -24,6 +31,8 @@ from typing import Final
 from memlint.base.errors import UsageError
 
 _MIB = 2**20
+EVERYTHING: Final = 3.6
+"""How many times a context with lazily loaded modules is at most what one with all modules is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +59,9 @@ class Device:
         return self.capability > (0, 0)
 
 
-def _mib(low: int, likely: int, high: int) -> tuple[int, int, int]:
-    return low * _MIB, likely * _MIB, high * _MIB
+def _context(mib: int) -> tuple[int, int, int]:
+    """Bounds and estimate of a CUDA context of so many MiB."""
+    return mib * _MIB * 3 // 4, mib * _MIB, int(mib * _MIB * EVERYTHING)
 
 
 def _gib(text: str) -> int:
@@ -61,33 +71,33 @@ def _gib(text: str) -> int:
 
 _DEVICES = (
     # Printed properties, Colab and Kaggle: 15095 MiB (14.74 GiB); older drivers 15102 and 15109.
-    Device("t4", "NVIDIA T4", 15_095 * _MIB, (7, 5), 40, 1024, *_mib(100, 160, 400)),
+    Device("t4", "NVIDIA T4", 15_095 * _MIB, (7, 5), 40, 1024, *_context(140)),
     # Printed properties, Tesla V100-SXM2-16GB: 16160 MiB.
-    Device("v100-16gb", "NVIDIA V100 16 GB", 16_160 * _MIB, (7, 0), 80, 2048, *_mib(250, 320, 700)),
+    Device("v100-16gb", "NVIDIA V100 16 GB", 16_160 * _MIB, (7, 0), 80, 2048, *_context(385)),
     # Out-of-memory messages: 31.73 GiB; printed properties of a Tesla V100-PCIE-32GB: 32510 MiB (31.75).
-    Device("v100-32gb", "NVIDIA V100 32 GB", _gib("31.73"), (7, 0), 80, 2048, *_mib(250, 320, 700)),
+    Device("v100-32gb", "NVIDIA V100 32 GB", _gib("31.73"), (7, 0), 80, 2048, *_context(385)),
     # Printed properties in the TorchCodec documentation, torch 2.15 development build: 22587 MiB.
-    Device("a10g", "NVIDIA A10G", 22_587 * _MIB, (8, 6), 80, 1536, *_mib(200, 270, 600)),
+    Device("a10g", "NVIDIA A10G", 22_587 * _MIB, (8, 6), 80, 1536, *_context(270)),
     # Out-of-memory messages: 39.49 and 39.50 GiB; others 39.38 to 39.59.
-    Device("a100-40gb", "NVIDIA A100 40 GB", _gib("39.49"), (8, 0), 108, 2048, *_mib(350, 430, 800)),
+    Device("a100-40gb", "NVIDIA A100 40 GB", _gib("39.49"), (8, 0), 108, 2048, *_context(510)),
     # total_memory in bytes of an A100 80GB PCIe, driver 595 (3 MiB less after a reboot); messages: 79.25, older 79.15.
-    Device("a100-80gb", "NVIDIA A100 80 GB", 85_097_971_712, (8, 0), 108, 2048, *_mib(350, 430, 800)),
+    Device("a100-80gb", "NVIDIA A100 80 GB", 85_097_971_712, (8, 0), 108, 2048, *_context(510)),
     # Out-of-memory messages, Google Cloud g2 machines and Colab: 22.03 GiB.
-    Device("l4", "NVIDIA L4", _gib("22.03"), (8, 9), 58, 1536, *_mib(200, 270, 600)),
+    Device("l4", "NVIDIA L4", _gib("22.03"), (8, 9), 58, 1536, *_context(270)),
     # Out-of-memory messages: 44.39 and 44.40 GiB; printed properties of 2024: 45589 MiB (44.52).
-    Device("l40s", "NVIDIA L40S", _gib("44.39"), (8, 9), 142, 1536, *_mib(350, 430, 800)),
+    Device("l40s", "NVIDIA L40S", _gib("44.39"), (8, 9), 142, 1536, *_context(520)),
     # Out-of-memory messages: 23.56 GiB; printed properties of older drivers: 24259 MiB (23.69).
-    Device("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, *_mib(200, 270, 600)),
+    Device("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, *_context(300)),
     # Out-of-memory messages: 23.52 GiB (driver 595); older 23.64.
-    Device("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, *_mib(350, 430, 800)),
+    Device("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, *_context(430)),
     # Out-of-memory messages: 31.36 GiB; others 31.34 to 31.39.
-    Device("rtx5090", "NVIDIA GeForce RTX 5090", _gib("31.36"), (12, 0), 170, 1536, *_mib(350, 480, 900)),
+    Device("rtx5090", "NVIDIA GeForce RTX 5090", _gib("31.36"), (12, 0), 170, 1536, *_context(610)),
     # Printed properties, H100 80GB HBM3 with torch 2.7, CUDA 12.8: 81089 MiB (79.19 GiB in messages).
-    Device("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, *_mib(400, 520, 900)),
+    Device("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, *_context(600)),
     # Printed properties: 143156 MiB; messages: 139.80 GiB.
-    Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_mib(400, 520, 900)),
+    Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_context(600)),
     # Printed properties: 182631 MiB, another 182642; messages: 178.35 GiB.
-    Device("b200", "NVIDIA B200", 182_631 * _MIB, (10, 0), 148, 2048, *_mib(450, 600, 1000)),
+    Device("b200", "NVIDIA B200", 182_631 * _MIB, (10, 0), 148, 2048, *_context(600)),
     Device("cpu", "the host", 0, (0, 0), 0, 0, 0, 0, 0),
 )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
+from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.cuda.devices import Device
@@ -104,10 +105,12 @@ def peaks(
 ) -> Peaks:
     """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace.
 
-    The bounds are those with every size in doubt at its lowest, and with every one at its highest. What may be as large
-    as the device takes no more than is free there.
+    The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
+    segments at descending in place of ascending addresses. What may be as large as the device takes no more than is
+    free there.
     """
     likely = _most(sizes, events, device, settings)
+    elsewhere = _most(sizes, events, device, settings, descending=True)
     lowest = _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
     highest = _resized(sizes, _highest(doubts, device))
     least = likely if lowest is sizes else _most(lowest, events, device, settings)
@@ -116,13 +119,13 @@ def peaks(
     free = device.total_nbytes - device.context_low if takes_all_free else 0
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
-        Interval(min(low, middle), middle, max(middle, high, free))
-        for low, middle, high in zip(least, likely, most, strict=True)
+        Interval(min(low, middle, other), middle, max(high, middle, other, free))
+        for low, middle, other, high in zip(least, likely, elsewhere, most, strict=True)
     )
     shown = Interval(
         reserved.low + device.context_low,
         reserved.estimate + device.context_nbytes,
-        max(reserved.estimate, most[2]) + device.context_high,
+        max(likely[2], elsewhere[2], most[2]) + device.context_high,
     )
     if takes_all_free:
         shown = shown._replace(high=max(shown.high, device.total_nbytes))
@@ -142,7 +145,7 @@ def most_device(
     sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
 ) -> int:
     """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
-    reserved = _most(sizes, events, device, settings)[2]
+    reserved = max(_most(sizes, events, device, settings, descending=descending)[2] for descending in (False, True))
     highest = _resized(sizes, _highest(doubts, device))
     if highest is not sizes:
         reserved = max(reserved, _most(highest, events, device, settings)[2])
@@ -159,11 +162,13 @@ def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
     return resized
 
 
-def _most(sizes: Sizes, events: Events, device: Device, settings: AllocatorSettings | None) -> tuple[int, int, int]:
-    """Requested, allocated and reserved bytes at their peaks."""
+def _most(
+    sizes: Sizes, events: Events, device: Device, settings: AllocatorSettings | None, *, descending: bool = False
+) -> tuple[int, int, int]:
+    """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
     settings = settings or AllocatorSettings()
     if device.is_cuda and settings == AllocatorSettings():
-        return replayed_peaks(sizes, events)
+        return replayed_peaks(sizes, events, descending=descending)
     sizes, events = list(map(int, sizes)), list(map(int, events))
     signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
     requested = max(accumulate(map(signed.__getitem__, events)), default=0)
@@ -171,9 +176,9 @@ def _most(sizes: Sizes, events: Events, device: Device, settings: AllocatorSetti
         return requested, requested, requested
     share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
     try:
-        allocator = _replay(sizes, events, settings, share)
+        allocator = _replay(sizes, events, settings, share, descending=descending)
     except OutOfMemory:  # the share is too little: then what the program would need without it
-        allocator = _replay(sizes, events, settings)
+        allocator = _replay(sizes, events, settings, descending=descending)
     return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
@@ -183,10 +188,15 @@ def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> All
 
 
 def _replay(
-    sizes: Sequence[int], events: Sequence[int], settings: AllocatorSettings | None, share: int | None = None
+    sizes: Sequence[int],
+    events: Sequence[int],
+    settings: AllocatorSettings | None,
+    share: int | None = None,
+    *,
+    descending: bool = False,
 ) -> Allocator:
     """The Allocator after all events; it may reserve `share` bytes, and raises OutOfMemory where these do not do."""
-    allocator = Allocator(settings, share=share)
+    allocator = Allocator(settings, driver=Driver(descending=descending), share=share)
     malloc, free = allocator.malloc, allocator.free
     blocks: dict[int, Block] = {}
     for event in events:

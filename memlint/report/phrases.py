@@ -84,10 +84,9 @@ def signed(nbytes: int, minus: str = "-") -> str:
 
 
 def bounds(interval: Interval) -> str:
-    """`4.10 GiB to 4.52 GiB`; empty where nothing is uncertain."""
-    if interval.low == interval.high:
-        return ""
-    return f"{format_nbytes(interval.low)} to {format_nbytes(interval.high)}"
+    """`4.10 GiB to 4.52 GiB`; empty where nothing is uncertain, or nothing that shows."""
+    low, high = format_nbytes(interval.low), format_nbytes(interval.high)
+    return "" if low == high else f"{low} to {high}"
 
 
 def share(part: int, whole: int) -> str:

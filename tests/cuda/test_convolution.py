@@ -187,3 +187,12 @@ def test_tf32_and_deterministic_are_read_from_the_program():
 
     assert most(allow_tf32=True) != most(allow_tf32=False)
     assert most(deterministic=True) == most(deterministic=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_backward_of_a_pointwise_layer_on_tensor_cores_takes_as_much_as_the_gradient_of_the_input(dtype):
+    layer = problem(4, 64, 56, dtype)._replace(weight=(256, 64, 1, 1), out=(4, 256, 56, 56))
+    with virtual_device(A100):
+        assert workspace(layer, "data").estimate == 4 * 64 * 56 * 56 * dtype.itemsize
+        assert workspace(layer, "weight").estimate == 0
+        assert workspace(layer, "weight").high >= sum(layer.nbytes())

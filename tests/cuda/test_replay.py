@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.fast import peaks
 from memlint.cuda.allocator.reference import Allocator
 
@@ -21,8 +22,8 @@ SIZES = st.one_of(
 )
 
 
-def through_allocator(sizes: list[int], events: list[int]) -> tuple[int, int, int]:
-    allocator = Allocator()
+def through_allocator(sizes: list[int], events: list[int], *, descending: bool = False) -> tuple[int, int, int]:
+    allocator = Allocator(driver=Driver(descending=descending))
     blocks = {}
     for event in events:
         if event >= 0 and sizes[event]:
@@ -43,7 +44,9 @@ def test_any_sequence_has_the_peaks_of_the_allocator(requests: list[tuple[int, i
         alive.append(len(sizes))
         sizes.append(nbytes)
         events.extend(~alive.pop(which % len(alive)) for _ in range(min(num_frees // 2, len(alive))))
-    assert peaks(sizes, events) == through_allocator(sizes, events)
+    for descending in (False, True):
+        replayed = peaks(sizes, events, descending=descending)
+        assert replayed == through_allocator(sizes, events, descending=descending)
 
 
 def test_no_events_take_nothing() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memlint.cuda.allocator.fast import peaks as replayed
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Interval, estimate, most_device, peaks, replay
@@ -167,3 +170,37 @@ def test_sizes_and_events_may_be_arrays(gpu: str, options: str) -> None:
     assert found.requested.low < found.requested.estimate < found.requested.high
     most = most_device(numpy.array(sizes), numpy.array(events), doubts, device, settings)
     assert most == found.device.high
+
+
+def test_reserved_depends_on_where_segments_are_placed() -> None:
+    """Two blocks of one size at the ends of two segments are free: which is taken decides what still fits."""
+    mib = 2**20
+    sizes = [n * mib for n in (30, 40, 30, 30, 10, 30, 40, 31)]
+    device = device_named("a100-80gb")
+    found = False
+    generator = random.Random(0)
+    for _ in range(50):
+        events, alive = [], []
+        for number in range(len(sizes)):
+            events.append(number)
+            alive.append(number)
+            if generator.random() < 0.5:
+                events.append(~alive.pop(generator.randrange(len(alive))))
+        interval = peaks(sizes, events, (), device).reserved
+        ascending = replayed(sizes, events)[2]
+        descending = replayed(sizes, events, descending=True)[2]
+        assert (interval.low, interval.estimate, interval.high) == (
+            min(ascending, descending),
+            ascending,
+            max(ascending, descending),
+        )
+        found |= ascending != descending
+    assert found
+
+
+def test_the_device_shows_at_least_and_at_most_a_context_beside_what_is_reserved() -> None:
+    device = device_named("v100-16gb")
+    most = peaks([2**20], [0], (), device)
+    assert most.device.low - most.reserved.low == device.context_low
+    assert most.device.high - most.reserved.high == device.context_high
+    assert device.context_low < 385 * 2**20 < 1343 * 2**20 < device.context_high

@@ -169,9 +169,10 @@ def test_every_workspace_of_a_convolution_is_predicted_to_the_byte_or_named(name
 
 
 @pytest.mark.parametrize("name", [name for name in RECORDINGS if name not in CONVOLUTIONAL])
-def test_without_convolutions_no_peak_is_in_doubt(name: str) -> None:
+def test_without_convolutions_only_the_placement_of_segments_is_in_doubt(name: str) -> None:
     ours = predicted(name)
-    assert all(low == high for low, _, high in (ours.requested, ours.allocated, ours.reserved))
+    assert ours.requested.low == ours.requested.high
+    assert all(low <= estimate <= high <= 1.05 * low for low, estimate, high in (ours.allocated, ours.reserved))
     assert ours.workspaces == recorded(name).workspaces == ()
 
 

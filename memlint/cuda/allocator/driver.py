@@ -7,13 +7,14 @@ _ALIGNMENT = 2 * 2**20
 
 
 class Driver:
-    """Hands out made-up addresses until `capacity` bytes are in use (None: without end).
+    """Hands out made-up addresses, each above the last or `descending`, until `capacity` bytes are in use (None: ever).
 
     `used` counts bytes of memory. Addresses reserved for expandable segments cost none until they are mapped.
     """
 
-    def __init__(self, capacity: int | None = None) -> None:
+    def __init__(self, capacity: int | None = None, *, descending: bool = False) -> None:
         self.capacity = capacity
+        self._direction = -1 if descending else 1
         self.used = 0
         self._next_address = _FIRST_ADDRESS
 
@@ -29,9 +30,9 @@ class Driver:
 
     def reserve_addresses(self, nbytes: int, stream: int) -> int:  # noqa: ARG002 -- a replay checks the stream
         """First of `nbytes` addresses with no memory behind them (`cuMemAddressReserve`)."""
-        address = self._next_address
-        self._next_address += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        return address
+        before, aligned = self._next_address, -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        self._next_address += self._direction * aligned
+        return min(before, self._next_address)
 
     def map(self, address: int, nbytes: int) -> bool:  # noqa: ARG002 -- a replay checks the address
         """Put memory behind reserved addresses (`cuMemMap`); False if there are not that many bytes left."""

@@ -25,10 +25,12 @@ _FOR_INT64 = 2**62
 _NO_EVENT = -(2**62)
 
 
-def peaks(sizes: Sequence[int] | np.ndarray, events: Sequence[int] | np.ndarray) -> tuple[int, int, int]:
+def peaks(
+    sizes: Sequence[int] | np.ndarray, events: Sequence[int] | np.ndarray, *, descending: bool = False
+) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
 
-    As in PyTorch, no bytes take no block.
+    As in PyTorch, no bytes take no block. Addresses of segments ascend, or are `descending`.
     """
     import numpy as np  # noqa: PLC0415 -- who only wants to know of an Estimate does without
 
@@ -50,7 +52,7 @@ def peaks(sizes: Sequence[int] | np.ndarray, events: Sequence[int] | np.ndarray)
     small = _marked(order[is_small[storages] & (blocks[storages] > 0)], len(blocks))
     large = _marked(order[~is_small[storages]], len(blocks))
     reserved = _reserved_for_small(small.tobytes(), np.where(is_small, blocks, 0).astype(np.int64).tobytes())
-    more, tails = _reserved(large.tolist(), blocks.tolist(), least=SMALL_SIZE + 1)
+    more, tails = _reserved(large.tolist(), blocks.tolist(), least=SMALL_SIZE + 1, descending=descending)
     for storage, tail in tails:
         blocks[storage] += tail
     return most(requested), most(blocks), reserved + more
@@ -87,7 +89,7 @@ def _reserved_for_small(events: bytes, blocks: bytes) -> int:
 
 @uncollected()
 def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
-    events: Sequence[int], sizes: Sequence[int], *, least: int
+    events: Sequence[int], sizes: Sequence[int], *, least: int, descending: bool = False
 ) -> tuple[int, list[tuple[int, int]]]:
     """Bytes of all segments after events as `_marked` gives them, and which blocks were given with tails.
 
@@ -108,8 +110,9 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
             size = sizes[event - num_storages]
             index = place(pool, (size,))
             if index == len(pool):
-                block = [_segment_size(size), reserved, None, None, True]
-                reserved += block[SIZE]
+                segment = _segment_size(size)
+                reserved += segment
+                block = [segment, -reserved if descending else reserved - segment, None, None, True]
                 pool.append((block[SIZE], block[ADDRESS], block))
             rest = pool[index][0] - size
             if 0 < rest < least:
@@ -121,8 +124,9 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
                 block = pool.pop(index)[2]
                 block[IS_FREE] = False
             else:
-                block = [_segment_size(size), reserved, None, None, False]
-                reserved += block[SIZE]
+                segment = _segment_size(size)
+                reserved += segment
+                block = [segment, -reserved if descending else reserved - segment, None, None, False]
             rest = block[SIZE] - size
             if rest >= least:
                 address = block[ADDRESS] + size

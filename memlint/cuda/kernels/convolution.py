@@ -3,8 +3,10 @@
 The sizes of workspaces are those of the algorithm cuDNN is taken to choose. For float32 without TF32, layers of 3 x 3
 take what was recorded of a CNN on a Turing GPU (torch 2.2), of ResNet-50 (batch 32, V100) and, but for 1 to 2 KiB in
 the forward, of ResNet-18 (batch 8, heuristics, torch 2.0); layers that skip pixels took up to 75 KiB more there.
-Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5). The rest is a guess. Each workspace lies
-between nothing and the largest that an algorithm for its shape is known to take.
+Layers of 1 x 1 took nothing in the forward of recorded automata (torch 2.5), and in the backward of ResNet-50 as much
+as the gradient of the input for that, and mostly nothing for that of the weight; on tensor cores as well, by the growth
+with the batch that nvidia-smi showed of rexnet, semnasnet and mobilevitv2 on an A100 (itu-rad/GPUMemNet). The rest is a
+guess. Each workspace lies between nothing and the largest that an algorithm for its shape is known to take.
 
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
@@ -83,6 +85,8 @@ def workspace(problem: Problem, direction: str) -> Workspace:
         return Workspace(0, 0, max(transposed, problem.nbytes()[1]))
     tf32 = simulated().device.capability >= (8, 0) and torch.backends.cudnn.allow_tf32
     if problem.dtype in HALF or (problem.dtype is torch.float32 and tf32):
+        if problem.is_product and direction != "forward":
+            return Workspace(0, problem.nbytes()[0] if direction == "data" else 0, transposed)
         # Tensor cores read channels_last: cuDNN transposes operands that are not. Without channels to fill them they
         # are not used.
         aligned = problem.groups == 1 and problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0

@@ -1,0 +1,37 @@
+"""What others measured and published lies where the Report says."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from benchmarks.published import FITTED, GOAL, HELD_OUT, ROWS, compared, half_of
+from fixtures.published import programs
+from memlint.cuda.devices import device_named
+
+LIBRARIES = ("timm", "torchvision", "transformers")
+
+
+def test_every_row_has_a_source_a_gpu_and_a_program() -> None:
+    assert len(ROWS) == len({(row["url"], row["name"]) for row in ROWS}) >= 25
+    for row in ROWS:
+        assert row["url"].startswith("https://")
+        assert device_named(row["gpu"]).is_cuda
+        assert row["mib"] << 20 < device_named(row["gpu"]).total_nbytes
+        assert hasattr(programs, row["program"])
+
+
+def test_at_least_half_of_the_rows_is_held_out_and_models_stay_together() -> None:
+    halves = [half_of(row) for row in ROWS]
+    assert halves.count(HELD_OUT) >= len(ROWS) / 2 > halves.count(FITTED) > 0
+    models = {(row["url"], row["name"].partition(", batch")[0], half) for row, half in zip(ROWS, halves, strict=True)}
+    assert len(models) == len({(url, name) for url, name, _ in models})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(any(importlib.util.find_spec(name) is None for name in LIBRARIES), reason="a library is missing")
+def test_nine_of_ten_that_are_held_out_lie_inside_the_interval() -> None:
+    rows = [compared(row) for row in ROWS if half_of(row) == HELD_OUT]
+    outside = [row.name for row in rows if not row.is_inside]
+    assert len(outside) <= (1 - GOAL) * len(rows), outside
