@@ -106,6 +106,16 @@ def _reopen(storage: Any, shape: tuple[int, ...], dtype: torch.dtype, nbytes: in
     storage.entry = state.current.ledger.open(nbytes, shape, dtype, host=storage.entry.host)
 
 
+def adopt(storage: Any) -> None:
+    """Let a storage that outlives the simulation it was made in be born in the current one, with the values it has."""
+    before, now = storage.entry, state.current
+    if before.ledger is not now.ledger:
+        birth = before.ledger.births[before.number]
+        storage.entry = now.ledger.open(before.nbytes, birth.shape, birth.dtype, host=now.cuda and before.host)
+        for name in ("shadow", "uniform", "uniform_dtype", "nonzeros"):
+            setattr(storage.entry, name, getattr(before, name))
+
+
 def scratch(nbytes: int, bounds: tuple[int, int] | None = None) -> Entry:
     """Take bytes of the GPU that no tensor has; dropping the result gives them back.
 

@@ -16,6 +16,7 @@ from memlint.accelerator.inference import Shape, describe, infer_described, mate
 from memlint.accelerator.kernel import Kernel, kernel_of, tensors_in
 from memlint.accelerator.propagation import follow
 from memlint.accelerator.values import refuse_out_of_range
+from memlint.base.errors import TraceError
 
 Tensor = torch.Tensor
 
@@ -162,6 +163,12 @@ def check_devices(kernel: Kernel, tensors: list[Tensor]) -> None:
 
 def refuse_mixed_devices(packet: str) -> NoReturn:
     """Raise what PyTorch raises where operands of an op are on several devices."""
+    if not state.current.cuda:
+        raise TraceError(
+            f"aten::{packet} meets a tensor that was made before the host was simulated, such as at the top level of a"
+            " module",
+            "Make it in the model, as a buffer, or in the function that gives the model.",
+        )
     raise RuntimeError(
         "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
         f"(when checking arguments of aten::{packet})"

@@ -126,9 +126,10 @@ def declared_workloads(namespace: Mapping[str, object], module: str, path: Path)
     for name, value in namespace.items():
         # A subclass of a decorated class inherits the mark: only the object's own counts.
         settings = getattr(value, "__dict__", {}).get(_MARK)
+        is_own = _is_own(value, name, module)
         if settings is None and name == FUNCTION and callable(value):
-            settings = {}
-        if settings is None or not _is_own(value, name, module):
+            settings, is_own = {}, is_own or getattr(value, "__name__", name) != name  # the file gives it this name
+        if settings is None or not is_own:
             continue
         settings = {key: _reference(key, setting) for key, setting in settings.items()}
         table = {"name": path.stem if name == FUNCTION else name, **settings, "target": f"{path}::{name}"}

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from memlint.base.errors import TargetError, WorkloadError
+from memlint.base.errors import TargetError, TraceError, WorkloadError
+from memlint.cuda.devices import device_named
+from memlint.memory.timeline import Timeline, live
+from memlint.tracing.recorder import trace_program
 from memlint.workloads.build.construct import build
-from memlint.workloads.discover import find_workloads
+from memlint.workloads.discover import build_program, find_workloads
 from tests.workloads.tables import read_workloads
 
 LINEAR = """
@@ -318,3 +321,71 @@ def test_arguments_of_the_workload_reach_the_constructor(write, tmp_path):
     )
     (workload,) = read_workloads(tmp_path / "pyproject.toml")
     assert build(workload, Path(tmp_path)).model.in_features == 13
+
+
+BUILD = """
+def build(batch=2):
+    return nn.Linear(4, 2), torch.zeros(batch, 4)
+"""
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        "memlint_workload = build",
+        "memlint_workload = lambda batch: build(batch)",
+        "from elsewhere import other as memlint_workload",
+        "import elsewhere; memlint_workload = elsewhere.other",
+    ],
+)
+def test_a_function_that_is_assigned_declares_the_workload(write, declaration):
+    write(BUILD.replace("build", "other"), "elsewhere.py")
+    path = write(f"{BUILD}{declaration}\n")
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    assert (workload.origin, workload.qualname) == ("declared", "memlint_workload")
+    assert build_program(workload, path.parent, device="cpu")
+
+
+def test_a_declaration_that_is_imported_under_its_own_name_is_that_of_the_other_file(write):
+    write(BUILD.replace("build", "memlint_workload"), "elsewhere.py")
+    path = write("from elsewhere import memlint_workload\n")
+    assert not find_workloads(str(path), path.parent).workloads
+
+
+AT_THE_TOP = """
+import memlint
+model = nn.Linear(1024, 1024)
+x = torch.zeros(512, 1024)
+def step(model, inputs, optimizer):
+    model(inputs["0"]).sum().backward()
+    for parameter in model.parameters():
+        parameter.grad = None
+def memlint_workload():
+    return memlint.Declaration({}, {}, step=step)
+"""
+
+
+def test_a_model_made_at_the_top_level_takes_on_the_host_what_any_takes(write):
+    peaks = []
+    for number, parts in enumerate([("model", "x"), ("nn.Linear(1024, 1024)", "torch.zeros(512, 1024)"), ("model", "x")]):
+        path = write(AT_THE_TOP.format(*parts), f"top{number}.py")
+        (workload,) = find_workloads(str(path), path.parent, overrides={"gpu": "cpu"}).workloads
+        for _ in range(2):
+            timeline = Timeline.of(trace_program(build_program(workload, path.parent), device_named("cpu")).trace)
+            peaks.append(max(live(timeline)))
+    assert set(peaks) == {2 * 4 * 1024 * 1024 + 4 * 1024 + 2 * 4 * 512 * 1024 + 8}
+
+
+def test_a_model_made_at_the_top_level_is_counted_by_every_simulation_of_a_gpu(write):
+    path = write(AT_THE_TOP.format("model", "x"))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    program = build_program(workload, path.parent)
+    peaks = [max(live(Timeline.of(trace_program(program, device_named("a100-80gb")).trace))) for _ in range(3)]
+    assert len(set(peaks)) == 1
+
+
+def test_a_tensor_of_the_top_level_that_stays_outside_of_the_host_is_named(write):
+    path = write(AT_THE_TOP.format("nn.Linear(1024, 1024)", "x").replace('model(inputs["0"])', "(model(x) * x)"))
+    (workload,) = find_workloads(str(path), path.parent, overrides={"gpu": "cpu"}).workloads
+    with pytest.raises(TraceError, match="made before the host was simulated"):
+        trace_program(build_program(workload, path.parent), device_named("cpu"))

@@ -13,7 +13,7 @@ from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-def
 from torch.utils import _device as device_contexts
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import DEVICE, NAME, allocate, is_virtual, real, real_device_of
+from memlint.accelerator.device import DEVICE, NAME, adopt, allocate, is_virtual, real, real_device_of
 from memlint.accelerator.sparse import is_host
 from memlint.cuda.devices import Device
 
@@ -85,6 +85,10 @@ def move(
     if memory_format is not None:
         rest["memory_format"] = memory_format
     kind = real_device_of(tensor).type
+    if kind == "cpu" and not now.cuda and tensor.layout is torch.strided:  # made before the host was simulated
+        tensor, kind = to_host(tensor).requires_grad_(tensor.requires_grad), NAME
+    if kind == NAME and tensor.layout is torch.strided:
+        adopt(tensor.untyped_storage())
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
     if crosses:
         rest["copy"] = True
