@@ -21,6 +21,7 @@ from memlint.lint.runner import step_findings, trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
+from memlint.script import custom_ops, triton
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
@@ -74,6 +75,8 @@ def find_requested(request: Request) -> Found:
     """
     torchvision_schemas.install()
     lazy_imports.run_eagerly()
+    triton.install()
+    custom_ops.install()
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}

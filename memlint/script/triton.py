@@ -1,0 +1,233 @@
+"""Triton on a simulated GPU: a launch allocates nothing, so it is nothing, and what it writes is not known.
+
+Triton's compiler and driver are never asked. Where it is not installed, as it is with PyTorch for a GPU, a package of
+that name is found last of all that has what programs need to define kernels and launch them.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import textwrap
+import weakref
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import torch
+
+from memlint.accelerator import state, values
+from memlint.accelerator.device import is_virtual
+from memlint.script.after_import import after_import
+
+NAME = "triton"
+_WRITERS = ("store", "atomic_")
+"""How the names of functions begin that write to memory: `tl.store`, `tl.store_tensor_descriptor`, `tl.atomic_add`."""
+
+
+def install() -> None:
+    """Let kernels of Triton do nothing in this process from now on, whether it is installed or not."""
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.append(_Finder())
+    after_import("triton.runtime.jit", _patch_kernels)
+    after_import("triton.runtime.autotuner", _patch_tuners)
+    after_import("triton.runtime.driver", _patch_driver)
+
+
+def _patch_kernels(module: ModuleType) -> None:
+    module.JITFunction.run = lambda kernel, *args, **options: _launch(kernel.fn, args, options)
+
+
+def _patch_tuners(module: ModuleType) -> None:
+    for tuner in (module.Autotuner, module.Heuristics):
+        tuner.run = lambda self, *args, **options: self.fn.run(*args, **options)
+
+
+def _patch_driver(module: ModuleType) -> None:
+    if hasattr(module, "driver"):
+        module.driver.set_active(_Driver())
+
+
+_told: weakref.ref[Any] | None = None
+"""Ledger of the simulation that was told of its launches."""
+
+
+def _launch(kernel: Callable[..., Any], args: Iterable[Any], options: dict[str, Any]) -> None:
+    """Run a kernel: forget what was known of the tensors that it writes."""
+    global _told  # noqa: PLW0603 -- one line a simulation, not one a launch
+    ledger = state.current.ledger
+    if _told is None or _told() is not ledger:
+        _told = weakref.ref(ledger)
+        state.assume("kernels of Triton are not run: they take no memory, and what they write is not known")
+    names, written = _names_and_written(kernel)
+    for name, value in {**dict(zip(names, args, strict=False)), **options}.items():
+        tensor = getattr(value, "base", value)  # of a tensor descriptor
+        if name in written and isinstance(tensor, torch.Tensor) and is_virtual(tensor):
+            values.forget(tensor)
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_and_written(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Names of a kernel's parameters, and of those that may be written: all of them where its text does not tell."""
+    names = tuple(inspect.signature(kernel).parameters)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kernel)))
+    except (OSError, TypeError, SyntaxError):
+        return names, frozenset(names)
+    sources: dict[str, set[str]] = {}
+    reached: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                for target in (name for each in targets for name in _names_in(each)):
+                    sources.setdefault(target, set()).update(_names_in(value))
+            case ast.AugAssign(target=ast.Name(id=target), value=value):
+                sources.setdefault(target, set()).update(_names_in(value))
+            case ast.Call(func=ast.Attribute(value=base, attr=called), args=[pointer, *_]) if called.startswith(
+                _WRITERS
+            ):
+                reached |= _names_in(pointer) | _names_in(base)  # the base is `tl`, or a tensor descriptor
+            case ast.Call(func=ast.Name(), args=passed):  # another function of the program may write
+                reached |= {name for each in passed for name in _names_in(each)}
+    while more := {source for name in reached for source in sources.get(name, ())} - reached:
+        reached |= more
+    return names, frozenset(reached.intersection(names))
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
+class _Driver:
+    """What libraries ask of `triton.runtime.driver.active`, answered as `torch.cuda` does."""
+
+    def __init__(self) -> None:
+        self.utils = SimpleNamespace(get_device_properties=self._properties)
+
+    def get_current_target(self) -> Any:
+        """The simulated GPU as a target of the compiler."""
+        major, minor = torch.cuda.get_device_capability()
+        return import_module("triton.backends.compiler").GPUTarget("cuda", 10 * major + minor, 32)
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def get_current_stream(self, _device: int = 0) -> int:
+        """The default stream."""
+        return 0
+
+    def set_current_device(self, _device: int) -> None:
+        """There is one."""
+
+    def get_device_interface(self) -> ModuleType:
+        """What knows the device."""
+        return torch.cuda
+
+    def get_active_torch_device(self) -> torch.device:
+        """The device of tensors."""
+        return torch.device("cuda", 0)
+
+    def _properties(self, _device: int = 0) -> dict[str, int]:
+        properties: Any = torch.cuda.get_device_properties(0)
+        return {
+            "max_shared_mem": properties.shared_memory_per_block_optin,
+            "multiprocessor_count": properties.multi_processor_count,
+            "max_num_regs": properties.regs_per_multiprocessor,
+            "warpSize": properties.warp_size,
+        }
+
+
+# --- where Triton is not installed
+
+
+class _Kernel:
+    """What `triton.jit` makes of a function."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.__dict__.update(vars(fn), __name__=fn.__name__, __doc__=fn.__doc__, __module__=fn.__module__)
+
+    def run(self, *args: Any, **options: Any) -> None:
+        """Launch it."""
+        _launch(self.fn, args, options)
+
+    def __getitem__(self, _grid: Any) -> Callable[..., None]:
+        return self.run
+
+
+def _jit(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
+    return _Kernel if fn is None else _Kernel(fn)
+
+
+def _tuned(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    """Stand in for `triton.autotune` and `triton.heuristics`: there is nothing to choose."""
+    return lambda kernel: kernel
+
+
+class _Anything:
+    """A name of Triton that only kernels, which are not run, have a use for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __call__(self, *args: Any, **__: Any) -> Any:
+        """Decorate a function, or give another such thing."""
+        return args[0] if len(args) == 1 and inspect.isfunction(args[0]) else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __getitem__(self, _key: Any) -> Any:
+        return self
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "__version__": "3.9.0",
+    "jit": _jit,
+    "autotune": _tuned,
+    "heuristics": _tuned,
+    "JITFunction": _Kernel,
+    "cdiv": lambda x, y: -(-x // y),
+    "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),
+}
+
+
+class _StandIn(ModuleType):
+    """A module of Triton."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        # Programs ask whether something is an instance of a class.
+        value = type(name, (_Anything,), {}) if name[:1].isupper() else _Anything()
+        self.__dict__[name] = value
+        return value
+
+
+class _Finder:
+    """Finds Triton where nobody else has."""
+
+    def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """Find the package and everything that may be in it."""
+        outer = sys.modules.get(NAME)
+        if name != NAME and not (name.startswith(f"{NAME}.") and isinstance(outer, _StandIn)):
+            return None
+        return ModuleSpec(name, cast("Any", self), origin="memlint", is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Make the stand-in."""
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give it what programs call themselves."""
+        module.__dict__.update(_FUNCTIONS)
+        if module.__name__ == "triton.runtime.driver":
+            module.__dict__["active"] = _Driver()
