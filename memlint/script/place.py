@@ -21,3 +21,11 @@ def script_frame() -> Frame | None:
 
 
 _is_users = functools.cache(is_users)
+
+
+def note(error: BaseException, text: str, hint: str, examples: str = "") -> None:
+    """Add to `error` which line of the script wants what, and what to do; `examples` are names that would do."""
+    frame = script_frame()
+    where = f"{frame.path}:{frame.line}" if frame is not None else "the script"
+    known = f" (known by name: {examples})" if examples else ""
+    error.add_note(f"{where} {text}: {hint}{known}.")

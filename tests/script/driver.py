@@ -14,6 +14,7 @@ from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.script.data import loaders_in_process
+from memlint.script.pretrained import random_weights
 from memlint.script.writes import scratch_writes
 from memlint.workloads import torchvision_schemas
 
@@ -36,17 +37,19 @@ def main() -> None:
     answer: dict[str, object] = {"assumptions": assumptions, "error": None}
     sys.argv = [options["script"], *options["args"]]
     sys.path[0] = str(Path(options["script"]).parent)
+    os.environ.update(dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1"))
     torchvision_schemas.install()
     with contextlib.ExitStack() as exits:
         exits.enter_context(virtual_device(device_named("a100-80gb")))
         state.current.assume = lambda text: assumptions.append([text, line_in(options["script"])])
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(options.get("limit")))
+        exits.enter_context(random_weights())
         try:
             runpy.run_path(options["script"], run_name="__main__")
         except BaseException as error:
             traceback.print_exc()
-            answer["error"] = f"{type(error).__name__}: {error}"
+            answer["error"] = "".join(traceback.format_exception_only(error))
         answer["writes"] = [dataclasses.asdict(write) for write in writes.records()]
         answer["connections"] = [dataclasses.asdict(connection) for connection in writes.connections()]
         answer["is_guarded"] = writes.is_guarded

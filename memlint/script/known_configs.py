@@ -1,0 +1,81 @@
+"""Configs of well-known models on the Hugging Face Hub, which does not have to be asked for them.
+
+Each is what the model's own config.json says where that differs from the defaults of the class in transformers, as far
+as sizes depend on it. tests/script/test_pretrained.py holds each against the number of parameters that its page states.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_HALF, _BRAIN = {"dtype": "float16"}, {"dtype": "bfloat16"}
+_LLAMA3 = {
+    **_BRAIN,
+    "vocab_size": 128256,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+}
+_LARGE_BERT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
+_ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
+_QWEN = {**_BRAIN, "vocab_size": 151936, "num_hidden_layers": 28, "num_key_value_heads": 2}
+
+
+def _sizes(
+    hidden: int, intermediate: int, layers: int, heads: int, key_value_heads: int | None = None
+) -> dict[str, Any]:
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": intermediate,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_value_heads or heads,
+    }
+
+
+def _gpt2(embedding: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
+    return "GPT2Config", {"n_embd": embedding, "n_layer": layers, "n_head": heads}
+
+
+def _t5(model: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
+    return "T5Config", {"d_model": model, "d_ff": 4 * model, "num_layers": layers, "num_heads": heads}
+
+
+KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "bert-base-cased": ("BertConfig", {"vocab_size": 28996}),
+    "bert-base-uncased": ("BertConfig", {}),
+    "bert-large-uncased": ("BertConfig", _LARGE_BERT),
+    "distilbert-base-uncased": ("DistilBertConfig", {}),
+    "distilgpt2": _gpt2(768, 6, 12),
+    "gpt2": _gpt2(768, 12, 12),
+    "gpt2-large": _gpt2(1280, 36, 20),
+    "gpt2-medium": _gpt2(1024, 24, 16),
+    "gpt2-xl": _gpt2(1600, 48, 25),
+    "llama-2-13b-hf": ("LlamaConfig", {**_HALF, **_sizes(5120, 13824, 40, 40)}),
+    "llama-2-7b-hf": ("LlamaConfig", _HALF),
+    "llama-3.1-8b": ("LlamaConfig", {**_LLAMA3, "max_position_embeddings": 131072}),
+    "meta-llama-3-8b": ("LlamaConfig", {**_LLAMA3, "max_position_embeddings": 8192}),
+    "mistral-7b-v0.1": ("MistralConfig", _BRAIN),
+    "opt-125m": ("OPTConfig", _HALF),
+    "qwen2.5-0.5b": ("Qwen2Config", {**_QWEN, **_sizes(896, 4864, 24, 14, 2), "tie_word_embeddings": True}),
+    "qwen2.5-1.5b": ("Qwen2Config", {**_QWEN, **_sizes(1536, 8960, 28, 12, 2), "tie_word_embeddings": True}),
+    "qwen2.5-7b": ("Qwen2Config", {**_QWEN, **_sizes(3584, 18944, 28, 28, 4), "vocab_size": 152064}),
+    "roberta-base": ("RobertaConfig", _ROBERTA),
+    "roberta-large": ("RobertaConfig", {**_ROBERTA, **_LARGE_BERT}),
+    "smollm2-135m": (
+        "LlamaConfig",
+        {**_BRAIN, **_sizes(576, 1536, 30, 9, 3), "vocab_size": 49152, "tie_word_embeddings": True},
+    ),
+    "t5-base": _t5(768, 12, 12),
+    "t5-large": _t5(1024, 24, 16),
+    "t5-small": ("T5Config", {}),
+    "tinyllama-1.1b-chat-v1.0": ("LlamaConfig", {**_BRAIN, **_sizes(2048, 5632, 22, 32, 4)}),
+    "vit-base-patch16-224": ("ViTConfig", {"num_labels": 1000}),
+    "vit-base-patch16-224-in21k": ("ViTConfig", {}),
+}
+"""By the last part of the name, in lower case: class of the config, and what differs from its defaults."""
+
+
+def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
+    """Class and arguments of the config of the model `name`, with or without its owner; None if it is not known."""
+    last = name.rsplit("/", 1)[-1].lower()
+    return KNOWN_CONFIGS.get(last) or KNOWN_CONFIGS.get(last.removesuffix("-instruct").replace("-chat-hf", "-hf"))

@@ -1,0 +1,164 @@
+"""Pretrained weights that are not on this machine: models have random ones instead, of the same sizes.
+
+A model of transformers is loaded from a checkpoint that is made for it, by its own `from_pretrained`, so that what this
+takes on the way is counted. The checkpoint has the sizes of the config beside it, or of a well-known model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlint.accelerator import state
+from memlint.script.after_import import after_import
+from memlint.script.known_configs import KNOWN_CONFIGS, known_config
+from memlint.script.place import note
+from memlint.script.replacing import Replacing
+
+_OF_CONFIGS = ("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only")
+"""Arguments of `from_pretrained` that say where a config is."""
+
+
+@contextlib.contextmanager
+def random_weights() -> Iterator[None]:
+    """Let models that would load weights which are not here have random ones."""
+    with Replacing() as replacing:
+        loads = {
+            "transformers.modeling_utils": ("PreTrainedModel", _of_model),
+            "transformers.models.auto.auto_factory": ("_BaseAutoModelClass", _of_auto_model),
+        }
+        for module, (name, architecture) in loads.items():
+            after_import(module, _replacing_loads(replacing, name, architecture))
+        after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
+        after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
+        _replace_download(torch.hub, replacing)
+        replacing.put(torch.nn.Module, "load_state_dict", _loading(torch.nn.Module.load_state_dict))
+        yield
+
+
+# --- transformers
+
+
+def _replacing_loads(
+    replacing: Replacing, name: str, architecture: Callable[[Any, Any], Any]
+) -> Callable[[ModuleType], None]:
+    def replace(module: ModuleType) -> None:
+        owner = getattr(module, name)
+        load = vars(owner)["from_pretrained"].__func__
+
+        def from_pretrained(cls: Any, source: Any = None, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return load(cls, source, *args, **kwargs)
+            except OSError as error:
+                if source is None or _is_checkpoint(source):
+                    raise
+                config = _config(source, kwargs)
+                if config is None:
+                    known = ", ".join(sorted(KNOWN_CONFIGS))
+                    hint = "give the path of a folder with its config.json instead; no weights are needed"
+                    note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
+                    raise
+            with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
+                _save(architecture(cls, config), folder)
+                dtype = str(getattr(config, "dtype", None) or torch.float32).removeprefix("torch.")
+                state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
+                return load(cls, folder, *args, **kwargs)
+
+        replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
+
+    return replace
+
+
+_CHECKPOINT = "memlint-checkpoint-"
+
+
+def _is_checkpoint(source: Any) -> bool:
+    """Whether the checkpoint is one that is made here, which lacks nothing."""
+    return Path(str(source)).name.startswith(_CHECKPOINT)
+
+
+def _config(source: Any, kwargs: dict[str, Any]) -> Any:
+    """The config of the model `source`: that which is given, is on the disk, or is well known; None without any."""
+    import transformers  # noqa: PLC0415 -- whoever asks has imported it
+
+    if isinstance(kwargs.get("config"), transformers.PretrainedConfig):
+        return kwargs["config"]
+    try:
+        options = {name: kwargs[name] for name in _OF_CONFIGS if name in kwargs}
+        return transformers.AutoConfig.from_pretrained(kwargs.get("config") or source, **options)
+    except (OSError, ValueError):
+        known = known_config(str(source))
+    if known is None:
+        return None
+    return getattr(transformers, known[0])(**known[1])
+
+
+def _of_model(cls: Any, config: Any) -> Any:
+    return cls(config)
+
+
+def _of_auto_model(cls: Any, config: Any) -> Any:
+    return cls.from_config(config)
+
+
+def _save(model: Any, folder: str) -> None:
+    """Write what a checkpoint of the model has: not the head of a classifier, which every user trains anew."""
+    base = f"{model.base_model_prefix}."
+    weights = model.state_dict()
+    if model.get_output_embeddings() is None and any(name.startswith(base) for name in weights):
+        weights = {name: weight for name, weight in weights.items() if name.startswith(base)}
+    dtype = getattr(model.config, "dtype", None) or torch.float32
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype)
+    weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in weights.items()}
+    model.save_pretrained(folder, state_dict=weights)
+
+
+# --- timm, torchvision and whatever else loads weights from an address
+
+
+class _Absent(dict[str, Any]):
+    """A state dict that is not on this machine."""
+
+    def __missing__(self, _name: str) -> _Absent:
+        return self
+
+
+def _replace_download(module: Any, replacing: Replacing) -> None:
+    download = module.load_state_dict_from_url
+
+    def load_state_dict_from_url(url: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return download(url, *args, **kwargs)
+        except OSError:
+            state.assume(f"the weights at {url} are not on this machine: they are random")
+            return _Absent()
+
+    replacing.put(module, "load_state_dict_from_url", load_state_dict_from_url)
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(module: torch.nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(state_dict, _Absent):
+            return torch.nn.modules.module._IncompatibleKeys([], [])
+        return load(module, state_dict, *args, **kwargs)
+
+    return load_state_dict
+
+
+def _replace_timm(module: ModuleType, replacing: Replacing) -> None:
+    load = module.load_pretrained
+
+    def load_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            load(model, *args, **kwargs)
+        except OSError:
+            state.assume(f"the weights of {type(model).__name__} are not on this machine: they are random")
+
+    replacing.put(module, "load_pretrained", load_pretrained)

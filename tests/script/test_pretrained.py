@@ -1,0 +1,164 @@
+"""Models whose weights are not on this machine have random ones of the same sizes."""
+
+import pytest
+import torch
+
+from memlint.script.known_configs import KNOWN_CONFIGS
+from memlint.workloads import torchvision_schemas
+from tests.script.isolated import needs, run
+
+PARAMETERS = {
+    "bert-base-cased": 108_310_272,
+    "bert-base-uncased": 109_482_240,
+    "bert-large-uncased": 335_141_888,
+    "distilbert-base-uncased": 66_362_880,
+    "distilgpt2": 81_912_576,
+    "gpt2": 124_439_808,
+    "gpt2-large": 774_030_080,
+    "gpt2-medium": 354_823_168,
+    "gpt2-xl": 1_557_611_200,
+    "llama-2-13b-hf": 13_015_864_320,
+    "llama-2-7b-hf": 6_738_415_616,
+    "llama-3.1-8b": 8_030_261_248,
+    "meta-llama-3-8b": 8_030_261_248,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "opt-125m": 125_239_296,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-7b": 7_615_616_512,
+    "roberta-base": 124_645_632,
+    "roberta-large": 355_359_744,
+    "smollm2-135m": 134_515_008,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-small": 60_506_624,
+    "tinyllama-1.1b-chat-v1.0": 1_100_048_384,
+    "vit-base-patch16-224": 86_567_656,
+    "vit-base-patch16-224-in21k": 86_389_248,
+}
+"""Of the model's page, without heads that are trained anew."""
+HEADS = {
+    "T5Config": "AutoModelForSeq2SeqLM",
+    **dict.fromkeys(("GPT2Config", "LlamaConfig", "MistralConfig", "OPTConfig", "Qwen2Config"), "AutoModelForCausalLM"),
+}
+
+
+@needs("transformers")
+def test_known_models_have_as_many_parameters_as_their_pages_say():
+    torchvision_schemas.install()
+    transformers = pytest.importorskip("transformers")
+    assert set(PARAMETERS) == set(KNOWN_CONFIGS)
+    for name, (kind, arguments) in KNOWN_CONFIGS.items():
+        head = "AutoModelForImageClassification" if "num_labels" in arguments else HEADS.get(kind, "AutoModel")
+        with torch.device("meta"):
+            model = getattr(transformers, head).from_config(getattr(transformers, kind)(**arguments))
+        assert sum(p.numel() for p in model.parameters()) == PARAMETERS[name], name
+
+
+@needs("transformers")
+def test_models_that_are_well_known_are_made(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2LMHeadModel
+        from transformers import GPT2Config, AutoModel
+        model = AutoModelForCausalLM.from_pretrained("gpt2").cuda()
+        print(type(model).__name__, model.num_parameters(), model.dtype)
+        model = GPT2LMHeadModel.from_pretrained("openai-community/gpt2-medium", device_map="cuda", dtype=torch.bfloat16)
+        print(model.num_parameters(), model.dtype, model.device)
+        model = AutoModelForSequenceClassification.from_pretrained("google-bert/bert-base-uncased", num_labels=7)
+        print(model.classifier.weight.shape, model.num_parameters())
+        model = AutoModelForCausalLM.from_pretrained("meta-llama/Llama-2-7b-chat-hf")
+        print(model.dtype, model.num_parameters())
+        model = AutoModelForCausalLM.from_pretrained("me/my-own", config=GPT2Config(n_layer=1))
+        print(len(model.transformer.h))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "GPT2LMHeadModel 124439808 torch.float32",
+        "354823168 torch.bfloat16 cuda:0",
+        f"torch.Size([7, 768]) {109_482_240 + 7 * 769}",
+        "torch.float16 6738415616",
+        "1",
+    ]
+    assert ran.assumptions["the weights of gpt2 are not on this machine: they are random, in float32"] == 4
+    assert (
+        ran.assumptions[
+            "the weights of meta-llama/Llama-2-7b-chat-hf are not on this machine: they are random, in float16"
+        ]
+        == 10
+    )
+    assert not ran.writes
+    assert not ran.outside
+
+
+@needs("transformers")
+def test_a_config_without_weights_is_enough(tmp_path):
+    project = tmp_path / "p"
+    (project / "tiny").mkdir(parents=True)
+    text = '{"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 2, "vocab_size": 99, "architectures": ["GPT2LMHeadModel"]}'
+    (project / "tiny/config.json").write_text(text, encoding="utf-8")
+    ran = run(
+        project,
+        """\
+        from transformers import AutoModelForCausalLM
+        print(AutoModelForCausalLM.from_pretrained("tiny").transformer.wte.weight.shape)
+        """,
+    )
+    assert ran.stdout == "torch.Size([99, 64])\n"
+    assert list(ran.assumptions.values()) == [2]
+
+
+@needs("transformers")
+def test_a_model_that_nobody_knows_is_named_with_its_line(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoModel
+        try:
+            AutoModel.from_pretrained("nobody/knows-this")
+        except OSError:
+            print("a script may go on")
+        AutoModel.from_pretrained("nobody/knows-this")
+        """,
+    )
+    assert ran.stdout == "a script may go on\n"
+    assert "OSError" in ran.error
+    assert (
+        f"{tmp_path}/p/train.py:6 wants the model 'nobody/knows-this', which is not on this machine: give" in ran.error
+    )
+    assert "config.json" in ran.error
+
+
+@needs("torchvision")
+def test_weights_of_torchvision_and_of_addresses(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch, torchvision
+        model = torchvision.models.resnet18(weights="IMAGENET1K_V1").cuda()
+        print(model(torch.zeros(2, 3, 64, 64, device="cuda")).shape)
+        state = torch.hub.load_state_dict_from_url("https://example.org/model.pth")
+        print(torch.nn.Linear(3, 3).load_state_dict(state["model"]))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    lines = [line for line in ran.stdout.splitlines() if not line.startswith("Downloading")]
+    assert lines == ["torch.Size([2, 1000])", "<All keys matched successfully>"]
+    assert ran.assumptions["the weights at https://example.org/model.pth are not on this machine: they are random"] == 4
+
+
+@needs("timm")
+def test_weights_of_timm(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import timm
+        print(timm.create_model("resnet18", pretrained=True, num_classes=7).fc.weight.shape)
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout == "torch.Size([7, 512])\n"
+    assert "the weights of ResNet are not on this machine: they are random" in ran.assumptions
