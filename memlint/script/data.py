@@ -7,7 +7,7 @@ there. Only what iterates over it is that of a loader without workers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -67,6 +67,20 @@ class _OneWorker(loading._SingleProcessDataLoaderIter):
             if loader.worker_init_fn is not None:
                 loader.worker_init_fn(0)
             super().__init__(loader)
+        fetcher: Any = self._dataset_fetcher
+        fetcher.collate_fn = self._collated_here(fetcher.collate_fn)
+
+    def _collated_here(self, collate: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`collate` outside of the worker: there PyTorch's own puts batches into memory that processes share."""
+
+        def collate_here(samples: Any) -> Any:
+            before, workers._worker_info = workers._worker_info, None
+            try:
+                return collate(samples)
+            finally:
+                workers._worker_info = before
+
+        return collate_here
 
     def _next_data(self) -> Any:
         with self._worker():

@@ -14,6 +14,7 @@ from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.script.data import loaders_in_process
+from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.writes import scratch_writes
 from memlint.workloads import torchvision_schemas
@@ -45,6 +46,7 @@ def main() -> None:
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
         exits.enter_context(loaders_in_process(options.get("limit")))
         exits.enter_context(random_weights())
+        exits.enter_context(missing_data(fake=options.get("fake", False)))
         try:
             runpy.run_path(options["script"], run_name="__main__")
         except BaseException as error:

@@ -126,6 +126,23 @@ def test_loaders_are_cut_and_say_so(tmp_path):
     assert ran.stdout.splitlines() == [*["3 [3, 3]"] * 3, "2 [2, 2]", *["3 [3, 3]"] * 2, "3", "3"]
 
 
+def test_samples_without_memory_are_collated(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from torch.utils.data import DataLoader, Dataset
+        class Large(Dataset):
+            def __len__(self): return 4
+            def __getitem__(self, i): return {"image": torch.zeros(3, 512, 512), "target": i}
+        for batch in DataLoader(Large(), 2, num_workers=2, pin_memory=True):
+            print(batch["image"].cuda().shape, batch["target"].tolist())
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [f"torch.Size([2, 3, 512, 512]) {ids}" for ids in ([0, 1], [2, 3])]
+
+
 @needs("accelerate")
 def test_loaders_that_accelerate_wraps_are_cut_too(tmp_path):
     ran = run(

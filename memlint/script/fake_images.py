@@ -1,0 +1,185 @@
+"""Data sets of torchvision that are not on this machine, filled with black images of the right sizes and classes.
+
+What `__init__` would read is made up; everything else, such as transforms, is the class's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from memlint.accelerator import state
+from memlint.script.place import note
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_NUM_FILES = 10_000
+_PHOTO = (500, 375)
+"""Width and height in pixels that photographs of ImageNet have most often."""
+_TRAIN, _TEST = 60_000, 10_000
+_EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
+_FILES = {
+    "Caltech101": (101, (300, 200)),
+    "Caltech256": (257, (300, 200)),
+    "DTD": (47, (640, 480)),
+    "FGVCAircraft": (100, (1024, 695)),
+    "Flowers102": (102, (667, 500)),
+    "Food101": (101, (512, 512)),
+    "GTSRB": (43, (50, 50)),
+    "OxfordIIITPet": (37, _PHOTO),
+    "StanfordCars": (196, (600, 400)),
+}
+"""Number of classes as torchvision documents it, and a usual size: the images of these have many."""
+Fill = Callable[[Any, dict[str, Any]], str]
+
+
+def replace_datasets(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+    """Let the classes of `torchvision.datasets` say what they miss, or with `fake` make it up."""
+    fills: dict[str, Fill] = {
+        "MNIST": _fill_digits,
+        "CIFAR10": _fill_cifar,
+        "SVHN": _fill_svhn,
+        "STL10": _fill_stl,
+        "USPS": _fill_usps,
+        "ImageFolder": _fill_folder,
+        "ImageNet": _fill_folder,
+        "EuroSAT": _fill_folder,
+        **dict.fromkeys(_FILES, _fill_files),
+    }
+    public = [value for name in module.__all__ if isinstance(value := getattr(module, name), type)]
+    bases = (base for value in public for base in value.__mro__ if base.__module__.startswith(module.__name__))
+    replaced = {
+        base for base in bases if "__init__" in vars(base) and base.__name__ not in ("VisionDataset", "FakeData")
+    }
+    for cls in replaced:
+        replacing.put(cls, "__init__", _filled(cls, fills.get(cls.__name__), replaced, fake=fake))
+
+
+def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> Callable[..., None]:
+    init = cls.__init__
+
+    def filled(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            init(self, *args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            name = type(self).__name__
+            root = args[0] if args else kwargs.get("root")
+            if fill is None or not fake:
+                if cls is next(base for base in type(self).__mro__ if base in replaced):
+                    able = (
+                        ", or add --fake-data to let its images be made up" if fill else "; memlint cannot make it up"
+                    )
+                    note(error, f"wants the data set {name}, which is not in {root}", f"put it there{able}")
+                raise
+            arguments = dict(zip(_PARAMETERS.get(cls.__name__, ("root",)), args, strict=False)) | kwargs
+            if not hasattr(self, "transforms"):
+                options = {key: arguments.get(key) for key in ("transform", "target_transform")}
+                _of_root(cls).__init__(self, root, **options)
+            made = fill(self, arguments)
+            state.assume(f"the data set {name} is not in {root}: made up of {made}")
+
+    return filled
+
+
+def _of_root(cls: type) -> Any:
+    """The base class of `cls` whose `__init__` takes root and transforms alone."""
+    return next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
+
+
+_PARAMETERS = {
+    **dict.fromkeys(("MNIST", "CIFAR10", "USPS"), ("root", "train", "transform", "target_transform", "download")),
+    **dict.fromkeys(("ImageFolder",), ("root", "transform", "target_transform", "loader")),
+    **dict.fromkeys(("ImageNet", "SVHN"), ("root", "split", "transform", "target_transform")),
+    "STL10": ("root", "split", "folds", "transform", "target_transform"),
+}
+"""The parameters that are given by position, of those that are read here."""
+
+
+def _classes(count: int, number: int) -> np.ndarray[Any, Any]:
+    return np.arange(count) % number
+
+
+def _described(count: int, size: tuple[int, int], number: int) -> str:
+    return f"{count:,} black images of {size[0]} x {size[1]} pixels in {number} classes"
+
+
+def _fill_digits(self: Any, arguments: dict[str, Any]) -> str:
+    """MNIST and those that follow it: `data` is a tensor (N, 28, 28) of uint8."""
+    count = _TRAIN if arguments.get("train", True) else _TEST
+    number = _EMNIST.get(getattr(self, "split", ""), 10)
+    self.data = torch.from_numpy(np.zeros((count, 28, 28), dtype=np.uint8))
+    self.targets = torch.from_numpy(_classes(count, number))
+    return _described(count, (28, 28), number)
+
+
+def _fill_cifar(self: Any, arguments: dict[str, Any]) -> str:
+    """CIFAR10 and CIFAR100: `data` is an array (N, 32, 32, 3) of uint8."""
+    number = 100 if "fine_labels" in str(self.meta.get("key")) or self.base_folder == "cifar-100-python" else 10
+    count = 50_000 if arguments.get("train", True) else 10_000
+    self.train = arguments.get("train", True)
+    self.data = np.zeros((count, 32, 32, 3), dtype=np.uint8)
+    self.targets = _classes(count, number).tolist()
+    _name_classes(self, number)
+    return _described(count, (32, 32), number)
+
+
+def _fill_svhn(self: Any, arguments: dict[str, Any]) -> str:
+    count = {"train": 73_257, "test": 26_032, "extra": 531_131}[arguments.get("split", "train")]
+    self.data, self.labels = np.zeros((count, 3, 32, 32), dtype=np.uint8), _classes(count, 10)
+    return _described(count, (32, 32), 10)
+
+
+def _fill_stl(self: Any, arguments: dict[str, Any]) -> str:
+    sizes = {"train": 5_000, "test": 8_000, "unlabeled": 100_000, "train+unlabeled": 105_000}
+    count = sizes[arguments.get("split", "train")]
+    self.data, self.labels = np.zeros((count, 3, 96, 96), dtype=np.uint8), _classes(count, 10)
+    _name_classes(self, 10)
+    return _described(count, (96, 96), 10)
+
+
+def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
+    count = 7_291 if arguments.get("train", True) else 2_007
+    self.data, self.targets = np.zeros((count, 16, 16), dtype=np.uint8), _classes(count, 10).tolist()
+    return _described(count, (16, 16), 10)
+
+
+def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
+    """A folder of images: how many classes it has nobody knows, so as many as ImageNet."""
+    number, size = (10, (64, 64)) if type(self).__name__ == "EuroSAT" else (1000, _PHOTO)
+    _name_classes(self, number)
+    self.targets = _classes(_NUM_FILES, number).tolist()
+    self.samples = self.imgs = [(f"{self.root}/{target}/{i}.jpg", target) for i, target in enumerate(self.targets)]
+    self.extensions, self.loader = (".jpg",), lambda _path: _image(size)
+    if "split" in arguments or type(self).__name__ == "ImageNet":
+        self.split = arguments.get("split", "train")
+    return _described(_NUM_FILES, size, number)
+
+
+def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
+    """A class that opens files itself: an index gives an image and its class."""
+    number, size = _FILES[next(base.__name__ for base in type(self).__mro__ if base.__name__ in _FILES)]
+    _name_classes(self, number)
+
+    def item(self: Any, index: int) -> tuple[Any, Any]:
+        image, target = _image(size), index % number
+        return (image, target) if self.transforms is None else self.transforms(image, target)
+
+    methods = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
+    self.__class__ = type(type(self).__name__, (type(self),), methods)
+    return _described(_NUM_FILES, size, number)
+
+
+def _name_classes(self: Any, number: int) -> None:
+    self.classes = [f"class {i}" for i in range(number)]
+    self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+
+
+def _image(size: tuple[int, int]) -> Any:
+    from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
+
+    return Image.new("RGB", size)

@@ -1,0 +1,76 @@
+"""Data that a script wants and that is not on this machine: which line wants what, or something in its place.
+
+Only what can be known of the data is made up: sizes, numbers of classes and of tokens. Everything that is made up is an
+assumption with its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from memlint.accelerator import state
+from memlint.script.after_import import after_import
+from memlint.script.fake_images import replace_datasets
+from memlint.script.fake_text import replace_load_dataset, replace_tokenizers
+from memlint.script.place import note
+from memlint.script.replacing import Replacing
+
+_NUM_ELEMENTS = 2**24
+"""Of a file of numbers whose size nobody knows."""
+_HINT = "put the file there, or add --fake-data to let it be made up of zeros"
+
+
+@contextlib.contextmanager
+def missing_data(*, fake: bool = False) -> Iterator[None]:
+    """Let errors about data that is not here name the script's line and what to do; with `fake`, make it up."""
+    with Replacing() as replacing:
+        _replace_numbers(replacing, fake=fake)
+        after_import("torchvision.datasets", lambda module: replace_datasets(module, replacing, fake=fake))
+        after_import("datasets.load", lambda module: replace_load_dataset(module, replacing, fake=fake))
+        for module, name in (
+            ("transformers.tokenization_utils_base", "PreTrainedTokenizerBase"),
+            ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
+        ):
+            after_import(module, lambda m, name=name: replace_tokenizers(getattr(m, name), replacing, fake=fake))  # type: ignore[misc]
+        yield
+
+
+def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
+    """`numpy.memmap` and `numpy.fromfile` of files that are not there."""
+    memmap: Any = np.memmap.__new__
+    fromfile = np.fromfile
+
+    def zeros(error: OSError, file: Any, dtype: Any, shape: Any) -> np.ndarray[Any, Any]:
+        if not fake:
+            note(error, f"wants the file {file}, which is not there", _HINT)
+            raise error
+        array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
+        state.assume(f"the file {file} is not there: made up of {array.size:,} zeros")
+        return array
+
+    def new_memmap(
+        cls: Any,
+        filename: Any,
+        dtype: Any = np.uint8,
+        mode: str = "r+",
+        offset: int = 0,
+        shape: Any = None,
+        order: str = "C",
+    ) -> Any:
+        try:
+            return memmap(cls, filename, dtype, mode, offset, shape, order)
+        except FileNotFoundError as error:
+            return zeros(error, filename, dtype, shape)
+
+    def read_file(file: Any, dtype: Any = float, count: int = -1, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fromfile(file, dtype, count, *args, **kwargs)
+        except FileNotFoundError as error:
+            return zeros(error, file, dtype, None if count < 0 else count)
+
+    replacing.put(np.memmap, "__new__", new_memmap)
+    replacing.put(np, "fromfile", read_file)

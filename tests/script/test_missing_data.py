@@ -1,0 +1,149 @@
+"""Data that is not there: which line wants it, or made-up data of the same sizes."""
+
+import pytest
+
+from tests.script.isolated import needs, run
+
+SETS = {
+    "MNIST": (60_000, "torch.Size([4, 1, 28, 28])", 10),
+    "FashionMNIST": (60_000, "torch.Size([4, 1, 28, 28])", 10),
+    "CIFAR10": (50_000, "torch.Size([4, 3, 32, 32])", 10),
+    "CIFAR100": (50_000, "torch.Size([4, 3, 32, 32])", 100),
+    "SVHN": (73_257, "torch.Size([4, 3, 32, 32])", 10),
+    "STL10": (5_000, "torch.Size([4, 3, 96, 96])", 10),
+    "ImageNet": (10_000, "torch.Size([4, 3, 375, 500])", 1000),
+    "ImageFolder": (10_000, "torch.Size([4, 3, 375, 500])", 1000),
+    "Food101": (10_000, "torch.Size([4, 3, 512, 512])", 101),
+}
+
+
+@needs("torchvision")
+def test_data_sets_of_torchvision_are_made_up(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        f"""\
+        import torch
+        from torch.utils.data import DataLoader
+        from torchvision import datasets, transforms
+        for name in {list(SETS)}:
+            data = getattr(datasets, name)("nowhere", transform=transforms.ToTensor())
+            images, targets = next(iter(DataLoader(data, 4)))
+            print(name, len(data), images.shape, targets.tolist())
+        print(len(datasets.MNIST("nowhere", False)), len(datasets.CIFAR10("nowhere", train=False, download=True)))
+        print(datasets.EMNIST("nowhere", "letters").targets.max().item(), len(datasets.ImageFolder("nowhere").classes))
+        class Pairs(datasets.CIFAR10):
+            def __getitem__(self, index): return self.data[index].shape, self.targets[index]
+        print(Pairs("nowhere", train=True)[11])
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    lines = [line for line in ran.stdout.splitlines() if not line.startswith("Downloading")]
+    assert lines[: len(SETS)] == [f"{name} {count} {shape} [0, 1, 2, 3]" for name, (count, shape, _) in SETS.items()]
+    assert [line for line in lines[len(SETS) :] if line[0].isdigit() or line[0] == "("] == [
+        "10000 10000",
+        "26 1000",
+        "((32, 32, 3), 1)",
+    ]
+    for name, (count, _, number) in SETS.items():
+        texts = [
+            text
+            for text in ran.assumptions
+            if text.startswith(f"the data set {name} is not in nowhere: made up of {count:,}")
+        ]
+        assert len(texts) == 1
+        assert texts[0].endswith(f" in {number} classes")
+        assert ran.assumptions[texts[0]] == 5
+
+
+@needs("torchvision")
+@pytest.mark.parametrize(
+    "call",
+    ["MNIST('nowhere', download=True)", "ImageFolder('nowhere')", "CIFAR10('nowhere')", "VOCDetection('nowhere')"],
+)
+def test_a_data_set_that_is_missing_is_named_with_its_line(tmp_path, call):
+    ran = run(
+        tmp_path / "p",
+        f"""\
+        from torchvision import datasets
+        datasets.{call}
+        """,
+    )
+    name = call.partition("(")[0]
+    assert f"{tmp_path}/p/train.py:2 wants the data set {name}, which is not in nowhere: put it there" in ran.error
+    assert ("add --fake-data" in ran.error) is (name != "VOCDetection")
+
+
+@needs("torchvision")
+def test_a_data_set_that_is_there_is_read(tmp_path):
+    project = tmp_path / "p"
+    (project / "images/cat").mkdir(parents=True)
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (20, 10)).save(project / "images/cat/a.png")
+    ran = run(
+        project,
+        """\
+        from torchvision.datasets import ImageFolder
+        print(ImageFolder("images")[0][0].size, ImageFolder("images").classes)
+        """,
+        fake=True,
+    )
+    assert ran.stdout == "(20, 10) ['cat']\n"
+    assert not ran.assumptions
+
+
+def test_files_of_numbers(tmp_path):
+    script = """\
+    import os
+    import numpy as np
+    data = np.memmap(os.path.join("data", "train.bin"), dtype=np.uint16, mode="r")
+    print(len(data), data.dtype, data[:4].astype(np.int64))
+    print(np.memmap("b.bin", dtype="f4", mode="r", shape=(3, 4)).shape, np.fromfile("c.bin", dtype=np.int32, count=5).shape)
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.stdout.splitlines() == ["16777216 uint16 [0 0 0 0]", "(3, 4) (5,)"]
+    assert ran.assumptions["the file data/train.bin is not there: made up of 16,777,216 zeros"] == 3
+    ran = run(tmp_path / "p", script)
+    assert (
+        f"{tmp_path}/p/train.py:3 wants the file data/train.bin, which is not there: put the file there, or add --fake"
+        in ran.error
+    )
+    assert ran.error.startswith("FileNotFoundError")
+
+
+@needs("datasets", "transformers", "tokenizers")
+def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
+    script = """\
+    from datasets import load_dataset
+    from transformers import AutoTokenizer, GPT2TokenizerFast
+    tokenizer = AutoTokenizer.from_pretrained("gpt2")
+    tokenizer.pad_token = tokenizer.eos_token
+    data = load_dataset("wikitext", "wikitext-2-raw-v1")
+    rows = data["train"].map(lambda row: tokenizer(row["text"], truncation=True, max_length=128), batched=True)
+    ids = rows[0]["input_ids"]
+    print(list(data), len(ids), len(set(ids)) > 50, tokenizer.unk_token_id in ids, len(tokenizer))
+    train = load_dataset("nyu-mll/glue", "mrpc", split="train[:10%]")
+    print(train.features["label"].num_classes, sorted(train.column_names))
+    bert = AutoTokenizer.from_pretrained("bert-base-uncased")
+    print(bert(list(train["sentence1"]), padding="max_length", truncation=True, return_tensors="pt").input_ids.shape, bert.pad_token)
+    print(next(iter(load_dataset("allenai/c4", "en", split="train", streaming=True))).keys())
+    chat = load_dataset("trl-lib/Capybara", split="train")[0]["messages"]
+    print(len(GPT2TokenizerFast.from_pretrained("gpt2").apply_chat_template(chat, tokenize=False).split()))
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "['train', 'validation', 'test'] 128 True False 50257",
+        "2 ['idx', 'label', 'sentence1', 'sentence2']",
+        "torch.Size([256, 512]) [PAD]",
+        "dict_keys(['text'])",
+        "516",
+    ]
+    assert ran.assumptions["the tokenizer of gpt2 is not on this machine: made up with 50,257 tokens, a word each"] == 3
+    ran = run(tmp_path / "p", script)
+    assert (
+        f"{tmp_path}/p/train.py:3 wants the tokenizer 'gpt2', which is not on this machine: give the path" in ran.error
+    )
+    ran = run(tmp_path / "p", "import datasets\ndatasets.load_dataset('imdb')")
+    assert f"{tmp_path}/p/train.py:2 wants the data set 'imdb', which is not on this machine: load it once" in ran.error
+    assert "--fake-data" in ran.error
