@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
@@ -191,7 +192,7 @@ def _lines(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
     shown = paint.first_rows(estimate.by_line)
     if shown:
         yield paint("  Alive at the peak, by source line", bold=True)
-    places = [place_text(line.path, line.line, line.library) for line in shown]
+    places = [_row_place(line) for line in shown]
     rows = [
         (f"  {format_nbytes(line.nbytes)}", f"{line.num_buffers} x", place, line.why, line_detail(line))
         for line, place in zip(shown, places, strict=True)
@@ -200,6 +201,13 @@ def _lines(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
         short = cut(text, paint.width)
         yield short.replace(place, paint(place, "cyan"), 1) if place else short
     yield from paint.rest(len(estimate.by_line) - len(shown), "more lines")
+
+
+def _row_place(line: LineBytes) -> str:
+    """A line as a row says it: where many rows have one line of the project, that of the package tells them apart."""
+    if line.library is None or line.path is None:
+        return place_text(line.path, line.line)
+    return f"{place_text(line.library.path, line.library.line)} from {Path(line.path).name}:{line.line}"
 
 
 def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterator[Iterable[str]]:

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from memlint.report.model import Workload
 
 SCRIPTS = Path(__file__).parent / "scripts"
+SHIPPED = Path(__file__).parents[2] / "fixtures" / "scripts"
 MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 
 
 def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
     """What a run of a script of `scripts/` says, which leaves nothing in its folder."""
     shutil.copytree(SCRIPTS / "conf", tmp_path / "conf")  # makes the folder, too
-    file = shutil.copy(SCRIPTS / f"{name}.py", tmp_path)
+    file = shutil.copy(next(path for path in (SCRIPTS / f"{name}.py", SHIPPED / f"{name}.py") if path.exists()), tmp_path)
     (tmp_path / "memlint.toml").touch()
     before = sorted(tmp_path.rglob("*"))
     (workload,) = run_script(Path(file), *arguments, settings={"timeout": 500.0}, **fields).report.workloads
@@ -36,7 +37,7 @@ def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
 @pytest.mark.parametrize(
     ("name", "package", "dtype", "optimizer"),
     [
-        ("hf_trainer", "accelerate", "bf16-amp", "AdamW"),
+        ("finetune_gpt2", "accelerate", "bf16-amp", "AdamW"),
         ("accelerate_loop", "accelerate", "bf16-amp", "AdamW"),
         ("lightning_module", "lightning", "fp16-amp", "AdamW"),
         ("timm_train", "timm", "fp16-amp", "Lamb"),
@@ -63,7 +64,7 @@ def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
 @pytest.mark.slow
 def test_a_checkpoint_of_the_same_run_can_be_resumed_from(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
-    text = (SCRIPTS / "hf_trainer.py").read_text()
+    text = (SHIPPED / "finetune_gpt2.py").read_text()
     resuming = text.replace("    print(trainer.evaluate())", "    trainer.args.max_steps = 6\n    print(trainer.train(True))")
     (workload,) = run_text(tmp_path, resuming, whole=True, batches=2, settings={"timeout": 500.0}).report.workloads
     assert workload.error is None, workload.error
