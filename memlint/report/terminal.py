@@ -8,7 +8,18 @@ from pathlib import Path
 from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
 from memlint.report.escaping import for_log
-from memlint.report.model import Baseline, Error, Estimate, Finding, Report, Script, Skipped, Verdict, Workload
+from memlint.report.model import (
+    Baseline,
+    Error,
+    Estimate,
+    Finding,
+    LineBytes,
+    Report,
+    Script,
+    Skipped,
+    Verdict,
+    Workload,
+)
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
     MEASURES,

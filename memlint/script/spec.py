@@ -6,14 +6,19 @@ import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """Asks a script to end and to answer with what was seen so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(BaseModel):
     """A training script with its arguments, and how far it is run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     """That budgets and comparisons know it by."""
@@ -22,12 +27,12 @@ class Script:
     module: str = ""
     """Name of a module that is run as `python -m` does."""
     arguments: tuple[str, ...] = ()
-    steps: int = 2
+    steps: Count = 2
     """Optimizer steps, or steps by hand, after which it is ended."""
     whole: bool = False
     """Whether it runs to its end instead, with loaders cut to `batches` batches."""
-    batches: int = 3
-    ranks: int | None = None
+    batches: Count = 3
+    ranks: Count | None = None
     """World size that the first rank is told of, as by torchrun; None without torchrun."""
     fake_data: bool = False
     """Whether data that is not there is made up."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +40,7 @@ def run(
     start = Path.cwd() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)
-    absolute = replace(script, path="" if script.module else str(file.resolve()))
+    absolute = script.model_copy(update={"path": "" if script.module else str(file.resolve())})
     files = () if script.module else (file,)
     resolved = CheckTargets((of_scripts([absolute], merged, root, files),), (), ())
     return check_resolved(resolved, (), options, on_wait)
