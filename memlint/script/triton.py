@@ -88,10 +88,8 @@ def _names_and_written(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], fro
                     sources.setdefault(target, set()).update(_names_in(value))
             case ast.AugAssign(target=ast.Name(id=target), value=value):
                 sources.setdefault(target, set()).update(_names_in(value))
-            case ast.Call(func=ast.Attribute(value=base, attr=called), args=[pointer, *_]) if called.startswith(
-                _WRITERS
-            ):
-                reached |= _names_in(pointer) | _names_in(base)  # the base is `tl`, or a tensor descriptor
+            case ast.Call(func=ast.Attribute(value=base, attr=called), args=[to, *_]) if called.startswith(_WRITERS):
+                reached |= _names_in(to) | _names_in(base)  # the base is `tl`, or a tensor descriptor
             case ast.Call(func=ast.Name(), args=passed):  # another function of the program may write
                 reached |= {name for each in passed for name in _names_in(each)}
     while more := {source for name in reached for source in sources.get(name, ())} - reached:
@@ -100,7 +98,13 @@ def _names_and_written(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], fro
 
 
 def _names_in(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    """The names of which a value is made, but for those that only say where it was loaded from."""
+    match tree:
+        case ast.Name(id=name):
+            return {name}
+        case ast.Call(func=ast.Attribute(attr=called)) if called.startswith("load"):
+            return set()
+    return {name for child in ast.iter_child_nodes(tree) for name in _names_in(child)}
 
 
 class _Driver:
@@ -189,7 +193,11 @@ class _Anything:
         return self
 
 
+_DRIVER = SimpleNamespace(active=_Driver())
 _FUNCTIONS: dict[str, Any] = {
+    "runtime": SimpleNamespace(driver=_DRIVER, JITFunction=_Kernel),
+    "driver": _DRIVER,
+    "active": _DRIVER.active,
     "__version__": "3.9.0",
     "jit": _jit,
     "autotune": _tuned,
@@ -229,5 +237,3 @@ class _Finder:
     def exec_module(self, module: ModuleType) -> None:
         """Give it what programs call themselves."""
         module.__dict__.update(_FUNCTIONS)
-        if module.__name__ == "triton.runtime.driver":
-            module.__dict__["active"] = _Driver()
