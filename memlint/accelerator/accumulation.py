@@ -3,12 +3,14 @@
 Autograd adds into a gradient in place if nobody else holds it. It counts the holders of the storage, and the Python
 object that carries a storage's ledger entry is one, so on the virtual device it always asks for a new tensor
 (torch/csrc/autograd/input_buffer.cpp). The kernel here recognises that question by the very same counts, measured once
-on a sum that is known to be of this kind.
+on a sum that is known to be of this kind, and by the code that asks: formulas of derivatives add temporaries too, out
+of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
 """
 
 from __future__ import annotations
 
-from typing import Any
+import ctypes
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,12 +26,38 @@ _in_backward = torch._C._current_graph_task_id
 _storage_holders = torch._C._storage_Use_Count
 
 
+_MAX_FRAMES = 64
+_frames = (ctypes.c_void_p * _MAX_FRAMES)()
+_backtrace: Any = getattr(ctypes.CDLL(None), "backtrace", None)  # glibc and macOS have it
+
+
+class _Sum(NamedTuple):
+    """What is seen of one sum in a backward."""
+
+    counts: tuple[int, int]
+    """Holders of the first operand and of its storage."""
+    callers: frozenset[int]
+    """Where the functions of C++ that call each other for it go on; none where that cannot be asked for."""
+
+
 class _Unshared:
-    """Holders of a tensor and of its storage when autograd alone has it; None until measured."""
+    """How sums look by which autograd adds up gradients that it alone has; None until measured."""
 
     counts: tuple[int, int] | None = None
     is_measured = False
-    measuring: list[tuple[int, int]] | None = None
+    callers: frozenset[int] = frozenset()
+    """Some of these are among the callers of each such sum."""
+    measuring: list[_Sum] | None = None
+
+
+def _callers() -> frozenset[int]:
+    if _backtrace is None:
+        return frozenset()
+    return frozenset(_frames[: _backtrace(_frames, _MAX_FRAMES)])
+
+
+def _is_engines(callers: frozenset[int]) -> bool:
+    return not _Unshared.callers or not _Unshared.callers.isdisjoint(callers)
 
 
 def _counts(x: Tensor) -> tuple[int, int]:
@@ -42,7 +70,7 @@ def add(*args: Any, **kwargs: Any) -> Any:
         x, y = args
         counts = _counts(x)
         if _Unshared.measuring is not None:
-            _Unshared.measuring.append(counts)
+            _Unshared.measuring.append(_Sum(counts, _callers()))
         elif (
             _Unshared.counts is not None
             and counts[0] == _Unshared.counts[0]
@@ -52,6 +80,7 @@ def add(*args: Any, **kwargs: Any) -> Any:
             and real_device_of(x).type == NAME
             and x.layout is torch.strided
             and _is_dense(x)
+            and _is_engines(_callers())
         ):
             return run(_ADD_IN_PLACE, args, kwargs)
     return run(_ADD, args, kwargs)
@@ -68,9 +97,10 @@ def _is_dense(x: Tensor) -> bool:
 
 
 def measure_once() -> None:
-    """Before the first backward: add two gradients that nobody else holds, and remember how many holders that makes.
+    """Let autograd add two gradients that nobody else holds, and a formula two of its own; remember what differs.
 
-    Not sooner: after a backward no copy of the process can run another, as autograd has threads then.
+    Before the first backward. Not sooner: after a backward no copy of the process can run another,
+    as autograd has threads then.
     """
     if _Unshared.is_measured:
         return
@@ -81,7 +111,12 @@ def measure_once() -> None:
         with state.installed(state.State()), torch.enable_grad():
             x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
             (x.mul(2) + x.mul(3)).sum().backward()
-        _Unshared.counts = _Unshared.measuring[0] if _Unshared.measuring else None
+            engines = _Unshared.measuring.copy()
+            torch.mul(*torch.var_mean(x.detach().requires_grad_())).backward()
+        formulas = _Unshared.measuring[len(engines) :]
+        _Unshared.counts = engines[0].counts if engines else None
+        if engines and formulas:
+            _Unshared.callers = engines[0].callers - formulas[0].callers
     finally:
         _Unshared.measuring = None
         torch.autograd.set_multithreading_enabled(multithreading)
