@@ -53,7 +53,7 @@ class _Unshared:
 def _callers() -> frozenset[int]:
     if _backtrace is None:
         return frozenset()
-    return frozenset(_frames[: _backtrace(_frames, _MAX_FRAMES)])
+    return frozenset(address or 0 for address in _frames[: _backtrace(_frames, _MAX_FRAMES)])
 
 
 def _is_engines(callers: frozenset[int]) -> bool:

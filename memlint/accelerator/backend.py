@@ -24,6 +24,8 @@ _NAMES = """
 """
 ONE_KERNEL = _NAMES.split()
 """Ops that PyTorch would compose for a new device, and CUDA carries out as one kernel, without code of their own."""
+COMPOSED = frozenset(("aten::_trilinear", "aten::linalg_pinv.atol_rtol_tensor"))
+"""Ops that take memory between the kernels they are composed of, on every device."""
 
 _EMPTY = kernel_of(torch.ops.aten.empty.memory_format)
 _EMPTY_STRIDED = kernel_of(torch.ops.aten.empty_strided.default)
@@ -121,7 +123,7 @@ def _register() -> None:
     direct |= dict.fromkeys(n for n in foreach if has_kernel(n, "CompositeExplicitAutograd"))
     existing = (n for n in ONE_KERNEL if hasattr(torch.ops.aten, n.split(".")[0]))  # some came later
     direct |= dict.fromkeys(f"aten::{n}" for n in existing)
-    for name in direct:
+    for name in direct.keys() - COMPOSED:
         as_one_kernel(name.removeprefix("aten::"))
     functions: tuple[tuple[OpOverload, Callable[..., Any]], ...] = (
         (_ADD, accumulation.add),

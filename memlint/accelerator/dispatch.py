@@ -75,6 +75,8 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
             observer.failed()
         raise
     outputs = tensors_in(kernel.written_of(args, kwargs) if kernel.written else result)
+    if kernel.written and not kernel.returns_written:
+        outputs += tensors_in(result)
     if outputs and real_device_of(outputs[0]).type == NAME and outputs[0].layout is torch.strided:
         now.last_host = entry_of(outputs[0]).host
     follow(kernel, args, kwargs, tensors, outputs)
@@ -108,8 +110,9 @@ def _take(
             now.last_host = entry_of(t).host
             break
     steps = None
-    if kernel.temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
-        steps = kernel.temporaries(*args, **kwargs)
+    temporaries = kernel.temporaries if now.cuda else kernel.host_temporaries
+    if temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
+        steps = temporaries(*args, **kwargs)
         next(steps)
     if kernel.hand_written is not None:
         result = kernel.hand_written(*args, **kwargs)
@@ -117,7 +120,7 @@ def _take(
         result = tensors[0] if kernel.num_returns else None  # without operands nothing changes shape
     else:
         shapes = infer_described(kernel, key, args, kwargs)
-        result = _write(kernel, args, kwargs, shapes) if kernel.written else materialize(shapes)
+        result = _write(kernel, args, kwargs, shapes) if kernel.returns_written else materialize(shapes)
     if steps is not None:
         next(steps, None)
     return result

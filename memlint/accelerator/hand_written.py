@@ -9,20 +9,25 @@ import math
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import (
+    META_KEYS,
     NAME,
     allocate,
     contiguous,
+    entry_of,
     like,
     real_device_of,
+    set_geometry,
     set_storage,
     strides,
 )
+from memlint.accelerator.dispatch import run
 from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
-from memlint.accelerator.registration import kernel
+from memlint.accelerator.registration import KEY, composite, implement, kernel
 from memlint.accelerator.routing import count_true
 
 aten = torch.ops.aten
@@ -164,6 +169,75 @@ def _copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Te
 @kernel("_copy_from_and_resize")
 def _copy_from_and_resize(source: Tensor, target: Tensor) -> Tensor:
     return target
+
+
+@kernel("im2col", "col2im")
+def _resized_from_input(x: Tensor, *rest: Any) -> Tensor:
+    """Begun as large as the input, then resized (Im2Col.cpp, Col2Im.cpp and their .cu): storages never shrink."""
+    op = aten.col2im.default if len(rest) == 5 else aten.im2col.default
+    shape: Any = infer_anew(kernel_of(op), (x, *rest), {})
+    out = like(x)
+    set_storage(out, out.untyped_storage(), 0, shape.shape, shape.stride)
+    return out
+
+
+@kernel("max_unpool2d", "max_unpool3d")
+def _max_unpool(x: Tensor, indices: Tensor, output_size: list[int], *_: Any) -> Tensor:
+    shape = (*x.shape[: -len(output_size)], *output_size)
+    return allocate(shape, strides(shape, suggest_memory_format(x)), x.dtype)
+
+
+@kernel("_efficientzerotensor")
+def _zeros_without_memory(size: list[int], dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    """As autograd uses for gradients that are zero (TensorFactories.cpp)."""
+    out = contiguous((0,), dtype or torch.get_default_dtype())
+    set_geometry(META_KEYS, out, out.untyped_storage(), 0, size, strides(size))
+    return out
+
+
+@kernel("histogram.bin_ct", "histogram.bins_tensor")
+def _histogram(x: Tensor, bins: int | Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    edges = bins.numel() if isinstance(bins, Tensor) else bins + 1
+    return contiguous((edges - 1,), x.dtype), contiguous((edges,), x.dtype)
+
+
+@kernel("linalg_lstsq")
+def _lstsq(
+    a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Solution, in the storage of a copy of `b`, residuals, rank and singular values (BatchLinearAlgebra.cpp)."""
+    *batch, rows, columns = a.shape
+    is_vector = b.dim() == a.dim() - 1
+    right = () if is_vector else b.shape[-1:]
+    solution = contiguous((*batch, *right, max(rows, columns)), a.dtype)[..., :columns]
+    solution = solution if is_vector else solution.mT
+    has_residuals = rows > columns and driver != "gelsy"
+    residuals = contiguous((*batch, *right) if has_residuals else (0,), a.dtype)
+    rank = contiguous(tuple(batch) if driver != "gels" and not state.current.cuda else (0,), torch.int64)
+    has_values = driver in ("gelsd", "gelss")
+    return solution, residuals, rank, contiguous((*batch, min(rows, columns)) if has_values else (0,), a.dtype)
+
+
+def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:  # type: ignore[assignment]
+    """One kernel for each dimension (TensorTransformations.cpp: roll_common)."""
+    if len(shifts) == len(dims) == 1:
+        rolled: Tensor = run(kernel_of(aten.roll.default), (x, shifts, dims), {})
+        return rolled
+    if not dims:
+        return aten.roll(x.contiguous().view(-1), shifts, [0]).view(x.shape)  # type: ignore[no-any-return]
+    return aten.roll(aten.roll(x, shifts[:1], dims[:1]), shifts[1:], dims[1:])  # type: ignore[no-any-return]
+
+
+implement(aten.roll.default, KEY, _roll)
+
+
+@composite("tensor_split.tensor_indices_or_sections")
+def _tensor_split(x: Tensor, sections: Tensor, dim: int = 0) -> Any:
+    """PyTorch wants the places to split at on the host, and reads them."""
+    if real_device_of(sections).type == NAME and not entry_of(sections).host and state.current.cuda:
+        raise RuntimeError("tensor_split expected tensor_indices_or_sections to be on cpu, but it's on cuda:0")
+    known = values.real_copy(sections)
+    return x.tensor_split(known.tolist() if known.dim() else int(known), dim)
 
 
 @kernel("multinomial")

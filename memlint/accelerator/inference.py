@@ -102,7 +102,7 @@ def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         except NotImplementedError as error:
             result = _decomposition(kernel, error)(*meta_args, **meta_kwargs)
         # Of an op that writes its arguments: what these have become.
-        return geometries(kernel.written_of(meta_args, meta_kwargs) if kernel.written else result)
+        return geometries(kernel.written_of(meta_args, meta_kwargs) if kernel.returns_written else result)
 
 
 def _decomposition(kernel: Kernel, error: NotImplementedError) -> Callable[..., Any]:

@@ -17,6 +17,8 @@ Temporaries = Callable[..., Iterator[None]]
 TEMPORARIES: dict[str, Temporaries] = {}
 """What kernels take for themselves on a GPU: by op name without overload, a generator function of the op's arguments
 that takes and drops memory in the kernel's order and yields once, where the kernel makes its outputs."""
+HOST_TEMPORARIES: dict[str, Temporaries] = {}
+"""The same for kernels of the host."""
 
 READS_AT_INDEX = frozenset({"index_select", "gather", "index"})
 """Kernels that read where an index says: embeddings, `x[index]`."""
@@ -37,6 +39,8 @@ class Kernel:
         )
         """Positions and names of the arguments that are written."""
         self.num_returns = len(schema.returns)
+        self.returns_written = bool(self.written) and all(r.alias_info is not None for r in schema.returns)
+        """Whether it returns what it writes or nothing; else, as rrelu_with_noise does, results of its own."""
         self.is_view = not self.written and any(r.alias_info is not None for r in schema.returns)
         self.is_random = torch.Tag.nondeterministic_seeded in op.tags
         self.in_place = self.packet.endswith("_") and bool(self.written)
@@ -47,6 +51,7 @@ class Kernel:
         self.over_lists = self.packet.startswith("_foreach_")
         self.hand_written = HAND_WRITTEN.get(self.name)
         self.temporaries = TEMPORARIES.get(self.packet)
+        self.host_temporaries = HOST_TEMPORARIES.get(self.packet)
         self.tensor_positions = tuple(i for i, a in enumerate(schema.arguments) if isinstance(a.type, torch.TensorType))
         self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
         """Positions of tensors for which PyTorch hands over a Python number but takes none."""
@@ -83,9 +88,10 @@ def enter_hand_written(name: str, function: Function) -> None:
             kernel.hand_written = function
 
 
-def enter_temporaries(packet: str, function: Temporaries) -> None:
-    """Let the kernels of an op, named without overload, take what `function` takes."""
-    TEMPORARIES[packet] = function
+def enter_temporaries(packet: str, function: Temporaries, *, host: bool) -> None:
+    """Let the kernels of an op, named without overload, take what `function` takes, on the GPU or on the host."""
+    (HOST_TEMPORARIES if host else TEMPORARIES)[packet] = function
     for kernel in _kernels.values():
         if kernel.packet == packet:
-            kernel.temporaries = function
+            kernel.temporaries = TEMPORARIES.get(packet)
+            kernel.host_temporaries = HOST_TEMPORARIES.get(packet)

@@ -65,7 +65,7 @@ class State:
     cuda: bool = True
     """Whether a GPU is simulated: storages then carry a tag that says if they are the host's."""
     takes_temporaries: bool = False
-    """Whether kernels on the GPU take what they need for themselves: sizes depend on the GPU."""
+    """Whether kernels take what they need for themselves: sizes depend on the device."""
     host_scratch: HostScratch | None = None
     """The same for kernels of the host."""
     placement: bool | None = None

@@ -43,9 +43,9 @@ def error_of(call: str, folder: Path) -> MemlintError:
 
 
 def test_an_op_without_shape_inference_is_named_with_its_line(tmp_path: Path) -> None:
-    error = error_of("torch.linalg.lstsq(y.double(), y.double()).solution", tmp_path)
+    error = error_of("torch._aminmax(y)[0]", tmp_path)
     text = f"{error.message} {error.hint}"
-    assert "lstsq" in text
+    assert "_aminmax" in text
     assert "model.py:12" in user_lines(error)[-1]
     assert "register_fake" in text
     assert "vgpu" not in text

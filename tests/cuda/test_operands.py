@@ -59,7 +59,6 @@ COPIED = {
     "avg_pool3d": (lambda x: F.avg_pool3d(x, 2), turned, VOLUME),
     "max_pool2d": (lambda x: F.max_pool2d(x, 2, return_indices=True), turned, IMAGE),
     "max_pool3d": (lambda x: F.max_pool3d(x, 2, return_indices=True), turned, VOLUME),
-    "im2col": (lambda x: F.unfold(x, 3), turned, IMAGE),
     "nearest1d": (lambda x: F.interpolate(x, 40), turned, SIGNAL),
     "nearest2d": (lambda x: F.interpolate(x, scale_factor=2), turned, IMAGE),
     "topk": (lambda x: x.topk(2), turned, IMAGE),
@@ -79,6 +78,12 @@ def test_an_operand_like_no_layout_is_copied(name: str) -> None:
 def test_a_contiguous_operand_is_not(name: str) -> None:
     run, _, shape = COPIED[name]
     assert taken(run, dense(*shape)) == []
+
+
+def test_unfolding_begins_with_a_result_as_large_as_its_input():
+    image = 4 * NUMEL[IMAGE]
+    assert taken(lambda x: F.unfold(x, 3), dense(*IMAGE)) == [image]
+    assert taken(lambda x: F.unfold(x, 3), turned(*IMAGE)) == [image, image]
 
 
 @pytest.mark.parametrize(

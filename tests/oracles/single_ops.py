@@ -43,12 +43,18 @@ class Difference(NamedTuple):
     error: str = ""
 
     @property
-    def is_known(self) -> bool:
-        """Whether the prediction is right: to some bytes, or an interval that holds the real number."""
-        if self.predicted is None:
-            return False
-        low, estimate, high = self.predicted
-        return abs(self.real - estimate) <= TOLERANCE or low <= self.real <= high
+    def is_exact(self) -> bool:
+        """Whether the estimate is right to some bytes."""
+        return self.predicted is not None and abs(self.real - self.predicted.estimate) <= TOLERANCE
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it is, or the interval holds the real number."""
+        return self.predicted is not None and (self.is_exact or self.predicted.low <= self.real <= self.predicted.high)
+
+    def is_under(self, share: float) -> bool:
+        """Whether the prediction is wrong and its upper bound lower than real by more than this share."""
+        return not self.is_right and (self.predicted is None or self.predicted.high < (1 - share) * self.real)
 
 
 class Operands:
@@ -104,10 +110,11 @@ class OpProgram:
                 t.grad = None
 
 
-_FACTORIES = frozenset(
-    "arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace ones ones_like "
-    "rand_like randint randint_like randn randn_like scalar_tensor tril_indices triu_indices zeros zeros_like".split()
-)
+_NAMES = """
+    arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace ones ones_like rand_like
+    randint randint_like randn randn_like scalar_tensor tril_indices triu_indices zeros zeros_like
+"""
+_FACTORIES = frozenset(_NAMES.split())
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -135,10 +142,10 @@ def database() -> Sequence[Any]:
     """PyTorch's list of ops with operands, at SIZES. Importing it would forbid later tests to set flags."""
     with patch("torch.backends.disable_global_flags"):
         from torch.testing._internal.common_methods_invocations import op_db
-    return sorted((op for op in op_db if op.dtypes), key=_name)
+    return sorted((op for op in op_db if op.dtypes), key=name_of)
 
 
-def _name(op: Any) -> str:
+def name_of(op: Any) -> str:
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else str(op.name)
 
 
@@ -163,7 +170,9 @@ def samples(op: Any) -> list[tuple[Any, dict[str, Any]]]:
         random.seed(0)
         try:
             with sized():
-                made = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=_has_backward(op, dtype)), 100))
+                made = list(
+                    itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=_has_backward(op, dtype)), 100)
+                )
         except Exception:  # some sizes depend on each other, and some ops need another build of PyTorch
             continue
         operands = [((s.input, *s.args), dict(s.kwargs)) for s in made]
@@ -194,10 +203,72 @@ def programs(op: Any) -> Iterator[tuple[str, OpProgram]]:
             if differentiable and not any(t.requires_grad for t in tensors_in(operands)):
                 continue
             program = OpProgram(op.name, op.op, Operands(operands, differentiable=differentiable))
-            yield f"{_name(op)} {direction} {index}", program
+            yield f"{name_of(op)} {direction} {index}", program
 
 
-@patch("torch.testing._internal.common_utils.freeze_rng_state", contextlib.nullcontext)  # asks the device's module
+class Chain:
+    """Ops one after another in each step, each of what those before it made, and a backward through them."""
+
+    def __init__(self, functions: Sequence[tuple[str, Callable[..., Any], tuple[int, ...]]]) -> None:
+        self.functions = functions
+        self.names = [name for name, _function, _operands in functions]
+        self.virtual = False
+
+    def setup(self) -> None:
+        """Make what the first op takes."""
+        values = torch.rand(CHAIN_SHAPE) + 0.1
+        self.made: Any = Operands([values.requires_grad_()], differentiable=True).make(virtual=self.virtual)
+
+    def step(self) -> None:
+        """Call the ops and go back through them."""
+        made = list(self.made)
+        for _name, function, operands in self.functions:
+            made.append(function(*(made[i] for i in operands)))
+        if made[-1].requires_grad:
+            made[-1].backward(torch.ones_like(made[-1]))
+            made[0].grad = None
+
+
+CHAIN_SHAPE = (8, 12, 16)
+CHAIN_LENGTH = 10
+MAX_CHAIN_NUMEL = 1 << 16
+
+
+def _result(function: Callable[..., Any], *operands: torch.Tensor) -> torch.Tensor | None:
+    """What an op makes of these operands, where that can be the operand of another."""
+    try:
+        result = function(*operands)
+    except Exception:
+        return None
+    is_next = isinstance(result, torch.Tensor) and result.dtype is torch.float32 and result.layout is torch.strided
+    return result if is_next and 1 < result.numel() <= MAX_CHAIN_NUMEL and bool(result.isfinite().all()) else None
+
+
+def _is_random(op: Any) -> bool:
+    return "wrapper_set_seed" in getattr(getattr(op.op, "__code__", None), "co_names", ())
+
+
+@patch("torch.testing._utils.freeze_rng_state", contextlib.nullcontext)
+def chains(count: int, seed: int) -> Iterator[Chain]:
+    """`count` chains of ops that take one or two tensors, chosen by `seed`."""
+    start = torch.rand(CHAIN_SHAPE) + 0.1
+    ops = [(name_of(op), op.op) for op in database() if not _is_random(op)]
+    pools = {n: [each for each in ops if _result(each[1], *[start] * n) is not None] for n in (1, 2)}
+    choose = random.Random(seed)
+    for _ in range(count):
+        made, functions = [start], []
+        while len(functions) < CHAIN_LENGTH:
+            name, function = choose.choice(pools[2 if choose.random() < 0.3 else 1])
+            num_operands = 2 if (name, function) in pools[2] and choose.random() < 0.5 else 1
+            operands = (len(made) - 1, *(choose.randrange(len(made)) for _ in range(num_operands - 1)))
+            result = _result(function, *(made[i] for i in operands))
+            if result is not None:
+                made.append(result)
+                functions.append((name, function, operands))
+        yield Chain(functions)
+
+
+@patch("torch.testing._utils.freeze_rng_state", contextlib.nullcontext)  # asks the device's module
 def difference(program: Any) -> Difference | None:
     """What a program takes really and as predicted; None where it does not run."""
     program.virtual = False

@@ -6,7 +6,19 @@ them. `iteration`, `staging` and `cub` compute sizes and know nothing of torch.
 
 from __future__ import annotations
 
-from memlint.cuda.hidden import indexing, losses, normalization, operands, products, reductions
+from memlint.cuda.hidden import (
+    host,
+    indexing,
+    linear_algebra,
+    losses,
+    normalization,
+    operands,
+    products,
+    reductions,
+    transforms,
+)
 from memlint.cuda.hidden.table import ROWS, Row
 
-__all__ = ["ROWS", "Row", "indexing", "losses", "normalization", "operands", "products", "reductions"]
+__all__ = ["ROWS", "Row"]
+_TABLES = (host, indexing, linear_algebra, losses, normalization, operands, products, reductions, transforms)
+"""Modules that are imported for the rows they enter."""

@@ -22,20 +22,27 @@ class Row(NamedTuple):
     source: str
     versions: str
     """PyTorch versions that the formula was read from or recorded with."""
+    devices: str
+    """Whose kernels: gpu, host, or any."""
 
 
 ROWS: list[Row] = []
 
 
 def hidden(
-    *ops: str, source: str, versions: str = "2.10 to 2.13", what: str = ""
+    *ops: str, source: str, versions: str = "2.10 to 2.13", what: str = "", devices: str = "gpu"
 ) -> Callable[[Temporaries], Temporaries]:
-    """Enter the decorated generator in the table for `ops`; `what`, or else its docstring, says what is taken."""
+    """Enter the decorated generator in the table for `ops`; `what`, or else its docstring, says what is taken.
+
+    `devices` is gpu, host, or any where PyTorch's code is the same for both.
+    """
 
     def enter(function: Temporaries) -> Temporaries:
-        ROWS.append(Row(ops, what or " ".join((function.__doc__ or "").split()), source, versions))
+        ROWS.append(Row(ops, what or " ".join((function.__doc__ or "").split()), source, versions, devices))
         for op in ops:
-            enter_temporaries(op, function)
+            for host in (False, True):
+                if devices in ("any", "host" if host else "gpu"):
+                    enter_temporaries(op, function, host=host)
         return function
 
     return enter

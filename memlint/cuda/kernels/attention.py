@@ -152,7 +152,6 @@ def _on_cpu(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any) ->
         and q.dtype in (torch.float32, torch.float64, *HALF)
         and _shapes_fit(q, k, v, grouped=True)
         and q.shape[-1] == k.shape[-1] == v.shape[-1]
-        and not (causal and q.shape[2] != k.shape[2])
         and (
             mask is None
             or (mask.dtype in (torch.bool, torch.float32, q.dtype) and mask.dim() in (2, 4) and not mask.requires_grad)

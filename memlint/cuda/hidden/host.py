@@ -1,0 +1,262 @@
+"""Rows of other kernels of the host: sorting, selecting, interpolation, convolution and normalisation."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator.device import scratch
+from memlint.accelerator.inference import infer
+from memlint.accelerator.kernel import kernel_of
+from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memlint.accelerator.ledger import Entry
+
+Tensor = torch.Tensor
+INDEX = 8
+"""Bytes of an int64."""
+CHANNELS = 16
+"""Channels that oneDNN keeps together where the processor has AVX-512; fewer elsewhere."""
+SMALL_OUTPUT = 128
+"""Up to this sum of its sides an interpolated image goes through channels_last, in one thread (UpSampleKernel.cpp)."""
+
+
+@hidden("sort", source="Sorting.cpp: indices are copied from a range; measured", devices="host")
+def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
+    """A range as long as what is sorted."""
+    yield
+    dims = [kwargs["dim"]] if "dim" in kwargs else [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
+    numbers = scratch(INDEX * x.shape[dims[0] if dims else -1] if x.dim() else 0)
+    del numbers
+
+
+@hidden("kthvalue", source="Sorting.cpp", devices="host")
+def _kthvalue(x: Tensor, *_: Any, **__: Any) -> Steps:
+    """A copy to reorder, and an index for each element."""
+    yield
+    copy, indices = copy_of(x), copy_of(x, INDEX)
+    del copy, indices
+
+
+@hidden("count_nonzero", source="TensorAdvancedIndexing.cpp, ReduceOps.cpp", devices="host")
+def _count_nonzero(x: Tensor, dim: Any = None) -> Steps:
+    """Along dimensions: the comparison with zero as bool, then as int64."""
+    different = scratch(x.numel()) if dim and x.dtype is not torch.bool else None
+    yield
+    cast = copy_of(x, INDEX) if dim else None
+    del cast, different
+
+
+@hidden("masked_select", source="TensorAdvancedIndexing.cpp: masked_select_out_impl_cpu", devices="host")
+def _masked_select(x: Tensor, mask: Tensor) -> Steps:
+    """The mask as int64 to count it; then it and its sums, unless one thread reads contiguous operands."""
+    numel = math.prod(torch.broadcast_shapes(x.shape, mask.shape))
+    cast = scratch(INDEX * numel)
+    del cast
+    yield
+    both = 2 * INDEX * numel
+    in_order = x.shape == mask.shape and x.is_contiguous() and mask.is_contiguous()
+    sums = scratch(0, (0, both)) if in_order else scratch(both)
+    del sums
+
+
+@hidden(
+    *("gather", "scatter_add", "scatter_add_"), source="TensorAdvancedIndexing.cpp", versions="2.13", devices="host"
+)
+def _gather(x: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Steps:
+    """Indices as int64."""
+    yield
+    cast = copy_of(index, INDEX) if index.dtype is not torch.int64 else None
+    del cast
+
+
+@hidden("scatter_reduce", "index_reduce", source="TensorAdvancedIndexing.cpp: means are counted", devices="any")
+def _reduced_mean(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True, **_: Any
+) -> Steps:
+    """Of a mean: how many were added to each element, ones to count with, and where that is zero."""
+    yield
+    if reduce == "mean":
+        counts, ones = copy_of(x), copy_of(source)
+        if index.dim() < x.dim():  # index_reduce
+            del ones
+        empty = scratch(x.numel())
+        del counts, empty
+
+
+@hidden("searchsorted", "bucketize", source="BucketizationUtils.h", devices="any")
+def _searchsorted(first: Tensor, second: Tensor, *_: Any, sorter: Tensor | None = None, **__: Any) -> Steps:
+    """Copies of operands that are not contiguous."""
+    yield
+    copies = [contiguous(t) for t in (first, second, sorter) if isinstance(t, torch.Tensor)]
+    del copies
+
+
+@hidden("unfold_backward", source="UnfoldBackward.h", devices="any")
+def _unfold_backward(grad: Tensor, size: Sequence[int], dim: int, *_: Any) -> Steps:
+    """A range as long as the dimension."""
+    yield
+    positions = scratch(INDEX * size[dim]) if size else None
+    del positions
+
+
+@hidden("isin", source="TensorCompare.cpp: isin_sorting; measured", devices="host")
+def _isin(elements: Any, tests: Any, *, assume_unique: bool = False, **_: Any) -> Steps:
+    """Where many are looked for: what is unique of both, sorted together."""
+    tensors = isinstance(elements, torch.Tensor) and isinstance(tests, torch.Tensor)
+    held: list[Entry] = []
+    if tensors and tests.numel() >= 10 * elements.numel() ** 0.145:
+        most, size = elements.numel() + tests.numel(), elements.element_size()
+        inverse = 0 if assume_unique else INDEX * elements.numel()
+        highest = inverse + most * (2 * size + 2 * INDEX)
+        held.append(scratch(highest, (inverse, highest)))
+    held.clear()
+    yield
+
+
+@hidden("multinomial", source="Distributions.cpp", devices="host")
+def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: Any) -> Steps:
+    """Without replacement: exponential numbers to divide by, and the largest quotients."""
+    yield
+    size = x.element_size() * (x.numel() // x.shape[-1])
+    quotients = scratch(0 if replacement else size * (x.shape[-1] + num_samples))
+    del quotients
+
+
+@hidden("_scaled_dot_product_flash_attention_for_cpu", source="FlashAttentionKernel.cpp; measured", devices="host")
+def _attention(q: Tensor, *_: Any, **__: Any) -> Steps:
+    """The largest logit of every row."""
+    yield
+    largest = scratch(q.numel() // max(q.shape[-1], 1) * max(q.element_size(), 4))
+    del largest
+
+
+@hidden("histc", source="Histogram.cpp", devices="host")
+def _histc(x: Tensor, bins: int = 100, *_: Any, **__: Any) -> Steps:
+    """The edges of bins, and a thread's counts."""
+    yield
+    edges, counts = scratch((bins + 1) * x.element_size()), scratch(bins * x.element_size())
+    del edges, counts
+
+
+_TAPS = {
+    "nearest": 1,
+    "nearest_exact": 1,
+    "_nearest_exact": 1,
+    "linear": 2,
+    "bilinear": 2,
+    "trilinear": 2,
+    "bicubic": 4,
+}
+
+
+def _register_interpolation(op: str, taps: int) -> None:
+    @hidden(op, source="UpSampleKernel.cpp; measured", devices="host")
+    def _interpolation(x: Tensor, size: Sequence[int], *_: Any) -> Steps:
+        """Of each place along each side: what it reads and how much it counts; small images through channels_last."""
+        yield
+        numel = math.prod((*x.shape[:2], *size))
+        weights = scratch(sum(size) * taps * (INDEX + x.element_size()))
+        if len(size) == 2 and sum(size) <= SMALL_OUTPUT and taps == 2:
+            through = (x.numel() + numel) * x.element_size()
+            layouts = scratch(0, (0, through))
+            del layouts
+        del weights
+
+
+for _name in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d", "bicubic2d"):
+    _register_interpolation(f"upsample_{_name}", _TAPS[_name[:-2]])
+for _name in ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d"):
+    _register_interpolation(f"_upsample_{_name}", 1)
+
+
+@hidden("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", source="UpSampleKernel.cpp", devices="host")
+def _antialiased(x: Tensor, size: Sequence[int], *_: Any) -> Steps:
+    """The image after its width has changed, with the weights of both sides."""
+    yield
+    width = scratch(math.prod((*x.shape[:-1], size[-1])) * x.element_size())
+    support = [2 * math.ceil(max(n / m, 1)) + 1 for n, m in zip(x.shape[-2:], size, strict=True)]
+    weights = scratch(max(m * (4 * INDEX + n * x.element_size()) for n, m in zip(support, size, strict=True)))
+    del weights, width
+
+
+@hidden(
+    "native_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    source="Normalization.cpp; measured",
+    devices="host",
+)
+def _batch_norm(x: Tensor, *rest: Any) -> Steps:
+    """Scale and shift of every channel."""
+    yield
+    scale, shift = (scratch(4 * x.shape[1]) for _ in range(2))
+    del scale, shift
+
+
+@hidden(
+    *("native_batch_norm_backward", "batch_norm_backward"),
+    source="Normalization.cpp: batch_norm_backward_cpu; measured",
+    devices="host",
+)
+def _batch_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
+    """A buffer as large as the input."""
+    yield
+    buffer = copy_of(x)
+    del buffer
+
+
+@hidden("native_group_norm_backward", source="group_norm_kernel.cpp: ds, db", devices="host")
+def _group_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
+    """Two sums for every channel of every sample."""
+    yield
+    sums = scratch(2 * x.shape[0] * x.shape[1] * max(x.element_size(), 4))
+    del sums
+
+
+@hidden("mse_loss", "smooth_l1_loss", "huber_loss", source="Loss.cpp; measured", devices="host")
+def _elementwise_loss(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) -> Steps:
+    """The loss of every element, and its mean."""
+    yield
+    shape = torch.broadcast_shapes(x.shape, target.shape)
+    elements = scratch(math.prod(shape) * x.element_size() if reduction else 0)
+    del elements
+
+
+def _blocked(shape: Sequence[int], x: Tensor, channel_dims: Sequence[int]) -> int:
+    """Bytes of a tensor of this shape and the dtype of `x` in which channels lie in blocks."""
+    sizes = [-(-n // CHANNELS) * CHANNELS if d in channel_dims else n for d, n in enumerate(shape)]
+    return math.prod(sizes) * x.element_size()
+
+
+@hidden(
+    "convolution", "_convolution", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host"
+)
+def _convolution(x: Tensor, weight: Tensor, *rest: Any) -> Steps:
+    """OneDNN's copies of its operands in blocks of channels, if it wants any, and its scratchpad.
+
+    Without oneDNN, what a transposed convolution unfolds of one image.
+    """
+    out = infer(kernel_of(torch.ops.aten.convolution.default), (x, weight, *rest[:7]), {})
+    most = 2 * (_blocked(x.shape, x, (1,)) + _blocked(weight.shape, weight, (0, 1))) + _blocked(out.shape, x, (1,))
+    if rest[4]:
+        most += (weight[:1].numel() * x[:1, :1].numel() + out.shape[1] * math.prod(out.shape[2:])) * x.element_size()
+    held = scratch(0, (0, most))
+    yield
+    del held
+
+
+@hidden("convolution_backward", source="mkldnn/Conv.cpp, NaiveConvolutionTranspose2d.cpp; measured", devices="host")
+def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> Steps:
+    """OneDNN's copies of operands and results in blocks of channels, if it wants any, and its scratchpad."""
+    most = _blocked(grad.shape, x, (1,)) + 2 * _blocked(x.shape, x, (1,)) + 2 * _blocked(weight.shape, weight, (0, 1))
+    if rest[4]:
+        most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
+    held = scratch(0, (0, most))
+    yield
+    del held

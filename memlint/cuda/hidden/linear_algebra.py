@@ -1,0 +1,142 @@
+"""Rows of decompositions and solvers: what every device takes, and what LAPACK is given on the host."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from memlint.accelerator.device import scratch
+from memlint.cuda.hidden.table import Steps, copy_of, hidden
+
+Tensor = torch.Tensor
+INT = 4
+"""Bytes of an int32, LAPACK's integer."""
+BLOCK = 32
+"""LAPACK's block: an optimal workspace has about so many numbers a row (ilaenv; asked for at run time)."""
+
+
+def _batch(x: Tensor) -> int:
+    return math.prod(x.shape[:-2])
+
+
+@hidden("linalg_matrix_exp", source="LinearAlgebra.cpp: compute_T18_scale_square; measured", devices="any")
+def _matrix_exp(x: Tensor) -> Steps:
+    """Powers and sums of the Taylor polynomial; its degree, 1 to 18, depends on norms."""
+    yield
+    nbytes = x.numel() * x.element_size()
+    powers = scratch(11 * nbytes, (2 * nbytes, 13 * nbytes))
+    del powers
+
+
+@hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="any")
+def _inverse(x: Tensor, **_: Any) -> Steps:
+    """The decomposition and its pivots."""
+    yield
+    factors, pivots = copy_of(x), scratch(INT * _batch(x) * x.shape[-1])
+    del factors, pivots
+
+
+@hidden("_linalg_det", "_linalg_slogdet", source="BatchLinearAlgebra.cpp: lu_det_P; ReduceOps.cpp", devices="host")
+def _determinant(x: Tensor) -> Steps:
+    """The rows in order, which of them changed places, and that as int64."""
+    yield
+    n = x.shape[-1]
+    in_order, changed, cast = (scratch(nbytes) for nbytes in (INT * n, _batch(x) * n, 8 * _batch(x) * n))
+    del in_order, changed, cast
+
+
+@hidden("_linalg_solve_ex", source="BatchLinearAlgebra.cpp: linalg_lu_solve", devices="host")
+def _solve(x: Tensor, b: Tensor, **_: Any) -> Steps:
+    """A copy of a right-hand side that is a vector."""
+    yield
+    copy = copy_of(b) if b.shape == x.shape[:-1] else None
+    del copy
+
+
+@hidden("linalg_lu", source="BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack", devices="any")
+def _lu(x: Tensor, **_: Any) -> Steps:
+    """The decomposition and its pivots, then what unpacking takes."""
+    yield
+    pivots, factors = scratch(INT * _batch(x) * (min(x.shape[-2:]) + 1)), copy_of(x)
+    del factors
+    _unpack_rows(x)
+    del pivots
+
+
+@hidden("lu_unpack", source="BatchLinearAlgebra.cpp, TriangularOps.cpp: a result in columns is copied", devices="host")
+def _unpack(x: Tensor, *_: Any, **__: Any) -> Steps:
+    """The permutation, and a triangle that is not a whole matrix."""
+    yield
+    _unpack_rows(x)
+
+
+def _unpack_rows(x: Tensor) -> None:
+    rows, columns = x.shape[-2:]
+    triangle = scratch(_batch(x) * min(rows, columns) ** 2 * x.element_size()) if rows != columns else None
+    del triangle
+    permutation = scratch(8 * (_batch(x) + 1) * rows)
+    del permutation
+
+
+@hidden("_linalg_svd", "_cholesky_solve_helper", source="BatchLinearAlgebra.cpp", devices="host")
+def _overwritten(x: Tensor, a: Tensor | bool = False, *_: Any, **__: Any) -> Steps:
+    """A copy of the matrix, which LAPACK overwrites."""
+    yield
+    copy = copy_of(a if isinstance(a, torch.Tensor) else x)
+    del copy
+
+
+@hidden("_linalg_eigh", source="BatchLinearAlgebraKernel.cpp: syevd; LAPACK's manual", devices="host")
+def _eigh(x: Tensor, *_: Any, compute_v: bool = True, **__: Any) -> Steps:
+    """Workspaces of 1 + 6 n + 2 n^2 numbers and 3 + 5 n integers; without vectors a copy of the matrix and less."""
+    yield
+    n = x.shape[-1]
+    copy = None if compute_v else copy_of(x)
+    numbers = 1 + 6 * n + 2 * n * n if compute_v else 2 * n + 1
+    work = scratch(x.element_size() * numbers, (0, x.element_size() * (numbers + BLOCK * n)))
+    integers = scratch(INT * (3 + 5 * n if compute_v else 1))
+    del integers, work, copy
+
+
+@hidden("linalg_eig", "_linalg_eigvals", source="BatchLinearAlgebra.cpp: geev; measured", devices="host")
+def _eig(x: Tensor, *_: Any, **__: Any) -> Steps:
+    """Whether all is finite, then a copy of the matrix, vectors of real numbers and LAPACK's workspace."""
+    magnitudes, finite = copy_of(x), scratch(3 * x.numel())
+    del magnitudes, finite
+    yield
+    n = x.shape[-1]
+    values, copy, vectors = scratch(2 * _batch(x) * n * x.element_size()), copy_of(x), copy_of(x)
+    numbers = (2 + BLOCK) * n + 1
+    work = scratch(x.element_size() * numbers, (0, 2 * x.element_size() * numbers))
+    del work, vectors, copy, values
+
+
+@hidden("linalg_ldl_factor_ex", source="BatchLinearAlgebraKernel.cpp: sytrf; measured", devices="host")
+def _ldl(x: Tensor, **_: Any) -> Steps:
+    """LAPACK's workspace."""
+    yield
+    numbers = x.shape[-1] * x.element_size()
+    work = scratch(24 * numbers, (0, 2 * BLOCK * numbers))
+    del work
+
+
+@hidden("linalg_householder_product", source="BatchLinearAlgebraKernel.cpp: orgqr; measured", devices="host")
+def _householder(x: Tensor, *_: Any) -> Steps:
+    """LAPACK's workspace."""
+    yield
+    numbers = x.shape[-1] * x.element_size()
+    work = scratch(numbers, (numbers, BLOCK * numbers))
+    del work
+
+
+@hidden("linalg_lstsq", source="BatchLinearAlgebra.cpp, BatchLinearAlgebraKernel.cpp; LAPACK's manual", devices="host")
+def _lstsq(x: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Steps:
+    """A copy of the matrix, LAPACK's workspace and the order of batches."""
+    yield
+    n, item = x.shape[-1], x.element_size()
+    copy, order = copy_of(x), scratch(INT * _batch(x) + 16 * _batch(x))
+    most = 62 * n + 80 * n + n * b.shape[-1] + 26 * 26 if driver in ("gelsd", "gelss") else BLOCK * 2 * n
+    work = scratch(4 * n * item, (0, most * item))
+    del work, order, copy
