@@ -46,7 +46,7 @@ class _Unshared:
     counts: tuple[int, int] | None = None
     is_measured = False
     callers: frozenset[int] = frozenset()
-    """Some of these are among the callers of each such sum."""
+    """Some of these are among the callers of each such sum; none where these cannot be asked for."""
     measuring: list[_Sum] | None = None
 
 
