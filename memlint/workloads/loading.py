@@ -13,6 +13,7 @@ from memlint.base.errors import TargetError
 from memlint.base.patching import patched
 from memlint.source.imports import module_name
 from memlint.workloads import torchvision_schemas
+from memlint.workloads.availability import with_gpu
 from memlint.workloads.target import Target
 from memlint.workloads.user_errors import reported
 
@@ -43,8 +44,8 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         return known
     with reported(f"{path} cannot be imported"):
         if known is None and "." in name:
-            return importlib.import_module(name)
-        return _execute(path, name if known is None else f"memlint_target_{path.stem}")
+            return with_gpu(lambda: importlib.import_module(name))
+        return with_gpu(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"))
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:

@@ -20,6 +20,7 @@ from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
+from memlint.workloads import availability
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
 
@@ -57,6 +58,7 @@ class Analysis:
         program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
+        program.assumptions += [a for a in availability.assumptions() if a not in program.assumptions]
         if lazy_imports.Compilation.asked:
             text = "torch.compile is left out: what it would compile runs eagerly, and may take less memory"
             program.assumptions.append(Assumption(text, None))

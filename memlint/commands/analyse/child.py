@@ -15,6 +15,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, identity, plan
+from memlint.cuda.devices import device_named
 from memlint.lint.registry import project_rules
 from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import step_findings, trace_findings
@@ -24,9 +25,10 @@ from memlint.report.from_trace import graph_of, timeline_of
 from memlint.script import custom_ops, triton
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
-from memlint.workloads import torchvision_schemas
+from memlint.workloads import availability, torchvision_schemas
 from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
+from memlint.workloads.spec import DEFAULT_GPU
 
 if TYPE_CHECKING:
     from memlint.report.model import RunFinding
@@ -79,6 +81,7 @@ def find_requested(request: Request) -> Found:
     custom_ops.install()
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
+    availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
     target = request.path or request.target
     if request.path and request.qualname:

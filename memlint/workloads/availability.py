@@ -1,0 +1,75 @@
+"""What a file is told of the GPU while it is imported, which happens outside of any simulation: that there is one.
+
+`DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32` is then what it is on a GPU. Tensors cannot be
+made there yet: a file that fails because of the answer is imported once more, without it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+
+from memlint.accelerator.ledger import Ledger
+from memlint.base.ownership import is_users
+from memlint.base.patching import Patch, patched
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
+from memlint.cuda.facade import queries
+from memlint.cuda.simulated import Simulated
+from memlint.cuda.workspaces import Workspaces
+from memlint.tracing.records import Assumption, Frame
+
+_OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
+_QUESTIONS = ("is_available", "is_built")
+_asked: dict[Frame, None] = {}
+"""Lines of the user's files that asked whether there is a GPU."""
+_simulated: Device | None = None
+
+
+def expect(device: Device) -> None:
+    """Let files that are imported from now on find this device."""
+    global _simulated  # noqa: PLW0603 -- of the process, which analyses one target
+    _simulated = device if device.is_cuda and not torch.cuda.is_available() else None
+
+
+def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
+    """What `load` imports, as it is where there is a GPU, or else where there is none. Raises what it raises then."""
+    if _simulated is None:
+        return load()
+    modules, lines = set(sys.modules), dict(_asked)
+    try:
+        with patched(_patches(_simulated)):
+            return load()
+    except Exception:
+        if _asked == lines:
+            raise
+    _asked.clear()
+    _asked.update(lines)
+    for name in sys.modules.keys() - modules:
+        if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
+            del sys.modules[name]
+    return load()
+
+
+def assumptions() -> list[Assumption]:
+    """That there is a GPU, with the lines that asked at import."""
+    return [Assumption("there is a GPU when the file is imported, as it asks there", frame) for frame in _asked]
+
+
+def _patches(device: Device) -> list[Patch]:
+    simulation = Simulated(ledger=Ledger(), device=device, allocator=AllocatorSettings(), workspaces=Workspaces(device))
+    patches = [patch for patch in queries.patches(simulation) if patch[0] in _OWNERS]
+    return [(owner, name, _noted(value) if name in _QUESTIONS else value) for owner, name, value in patches]
+
+
+def _noted(answer: Callable[[], bool]) -> Callable[[], bool]:
+    def ask() -> bool:
+        caller = sys._getframe(1)
+        if is_users(caller.f_code.co_filename):
+            _asked[Frame(caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name)] = None
+        return answer()
+
+    return ask
