@@ -24,6 +24,7 @@ _FEW_TOKENS = 10
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 _PAIRS = {"mrpc": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis")}
+_PAIRS |= {"qnli": ("question", "sentence"), **dict.fromkeys(("rte", "wnli"), _PAIRS["mrpc"])}
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "ag_news": ("text", "label 4"),
     "alpaca": ("instruction", "input", "output", "text"),

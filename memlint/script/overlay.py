@@ -48,7 +48,19 @@ class Overlay:
         self.removed: set[str] = set()
         """Paths of which nothing that the machine has there is seen any more."""
         self._folders: dict[str, str] = {}
+        self._settle(os.path.realpath(scratch))
+
+    def _settle(self, scratch: str) -> None:
+        self.scratch, self.temporary = scratch, os.path.join(scratch, TEMPORARY)
         Path(self.temporary).mkdir(parents=True, exist_ok=True)
+
+    def move(self, scratch: str) -> None:
+        """Go on in a copy of the scratch folder, which is at `scratch` then."""
+        folder = self.outside(real.getcwd())
+        shutil.copytree(self.scratch, scratch, symlinks=True)
+        self._settle(scratch)
+        if not os.path.isdir(folder):
+            real.chdir(self.upper(folder))
 
     # --- paths
 
@@ -65,7 +77,10 @@ class Overlay:
 
     def is_free(self, path: str) -> bool:
         """Whether `path` may be written where it is."""
-        return (path + os.sep).startswith(self.free)
+        path += os.sep
+        if path.startswith(self.scratch + os.sep):
+            return path.startswith(self.temporary + os.sep)
+        return path.startswith(self.free)
 
     def followed(self, path: str, num_links: int = 0) -> str:
         """A known path with all links followed, the last too. Raises OSError for links in a circle."""

@@ -57,6 +57,8 @@ class Reruns:
     """Asks the copy that waits; before the first step there is none, and nothing can be asked."""
 
     def __init__(self) -> None:
+        self.apart: Callable[[], None] = lambda: None
+        """Called in each copy: from then on what the script writes there is not what it writes here."""
         self.send: Callable[[Trace | None], NoReturn] | None = None
         """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
         self._copy: Connection | None = None
@@ -70,8 +72,12 @@ class Reruns:
         sys.stderr.flush()
         if os.fork():
             theirs.close()
+            with suppress(EOFError):
+                self._copy.recv()  # what the script has written is copied before it goes on
             return
         self._copy.close()
+        self.apart()
+        theirs.send(None)
         with suppress(EOFError):
             while True:
                 changes: tuple[Change, ...] = theirs.recv()
@@ -90,6 +96,7 @@ class Reruns:
         os.dup2(null, 1)
         os.dup2(null, 2)
         try:
+            self.apart()
             subject = program()
             for change in changes:
                 change.after_setup(subject)

@@ -22,6 +22,8 @@ from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script import processes
 from memlint.script.data import loaders_in_process
+from memlint.script.missing_data import missing_data
+from memlint.script.pretrained import random_weights
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.spec import END_SIGNAL, Ending, Script
 from memlint.script.writes import Write, scratch_writes
@@ -80,6 +82,8 @@ def run_script(
         virtual_device(device, allocator) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(script.batches if script.whole else None),
+        missing_data(fake=script.fake_data),
+        random_weights(),
     ):
         endings: list[Ending] = []
 
@@ -113,6 +117,7 @@ def run_script(
             )
 
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
+        recorder.reruns.apart = writes.apart
         with observed(recorder), patched([*processes.patches(), *_listening(recorder)]):
             end(_executed(script))
 

@@ -44,17 +44,29 @@ class Write:
 class Writes:
     """What the script has written, removed and asked the network for so far."""
 
-    def __init__(self, overlay: Overlay | None, files: FileSystem | None, guard: Guard, *, is_guarded: bool) -> None:
-        """Without an overlay the script writes where it wants to, and nobody knows what."""
-        self._overlay, self._files, self._guard = overlay, files, guard
+    def __init__(
+        self, scratch: Path, free: Sequence[Path], guard: Guard, files: FileSystem | None = None, *, is_guarded: bool
+    ) -> None:
+        """Without `files` the script writes where it wants to, and nobody knows what."""
+        self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
         self.is_guarded = is_guarded
         """Whether the kernel keeps writers that are not Python's, and other processes, to the scratch folder."""
 
     def records(self) -> tuple[Write, ...]:
         """The files, by their paths."""
-        if self._overlay is None or self._files is None:
+        if self._files is None:
             return ()
         return self._files.within(lambda overlay: tuple(_records(overlay)))  # type: ignore[no-any-return]
+
+    def apart(self) -> None:
+        """In a copy of the process that ran so far: what the script does from now on changes nothing that it sees."""
+        scratch = f"{self._scratch}-{os.getpid()}"
+        if self._files is not None:
+            self._files.within(lambda overlay: overlay.move(scratch))
+        else:
+            self._guard.active = False
+            other = _redirected(Replacing(), Overlay(Path(scratch), (*self._free, *_OF_THE_SYSTEM)), self._free)
+            other._guard.active = True
 
     def connections(self) -> tuple[Connection, ...]:
         """The other machines that the script wanted to speak with; none was reached."""
@@ -85,7 +97,7 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
     with Replacing() as replacing:
         if kept:
             replace_writers(replacing, None)
-            writes = Writes(None, None, Guard(None), is_guarded=False)
+            writes = Writes(scratch, free, Guard(None), is_guarded=False)
         else:
             writes = _redirected(replacing, Overlay(scratch, (*free, *_OF_THE_SYSTEM)), free)
         writes._guard.active = True
@@ -119,7 +131,7 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) ->
     sys.meta_path.append(_Written(overlay))
     is_guarded = only_writes_beneath((Path(overlay.scratch), Path("/dev"), *free))
     guard = Guard(lambda path: overlay.is_free(path) or (path + os.sep).startswith(overlay.scratch + os.sep))
-    return Writes(overlay, files, guard, is_guarded=is_guarded)
+    return Writes(Path(overlay.scratch), free, guard, files, is_guarded=is_guarded)
 
 
 def _started(init: Any, files: FileSystem) -> Any:

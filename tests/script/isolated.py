@@ -62,7 +62,7 @@ def run(project: Path, script: str, *args: str, kept: bool = False, unchanged: b
     (project / "train.py").write_text(textwrap.dedent(script), encoding="utf-8")
     before = tree(project)
     home = project.with_name(project.name + "-run")
-    exchange, scratch = home / "exchange", home / "scratch"
+    exchange, scratch = home / "exchange", home / "exchange/scratch"
     exchange.mkdir(parents=True, exist_ok=True)
     scratch.mkdir(exist_ok=True)
     request = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import textwrap
@@ -454,3 +455,41 @@ def test_savings_are_traced_in_copies_of_the_script(tmp_path: Path) -> None:
     assert before is not None
     assert after is not None
     assert finding.peak_change == after.peak.requested.estimate - before.peak.requested.estimate
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_copies_of_a_script_write_apart_from_it(tmp_path: Path, kept: bool) -> None:
+    text = """
+        import os
+        import torch
+        from torch import nn
+
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.up, self.down = nn.Linear(128, 512), nn.Linear(512, 128)
+
+            def forward(self, x):
+                return x + self.down(nn.functional.gelu(self.up(x)))
+
+        os.mkdir("out")
+        os.chdir("out")
+        open("log.txt", "w").write("begin ")
+        model = nn.Sequential(*(Block() for _ in range(12))).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(2):
+            os.mkdir(f"step-{step}")
+            assert open("log.txt").read() == "begin " + "step " * step
+            open("log.txt", "a").write("step ")
+            model(torch.randn(8192, 128, device="cuda")).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    with contextlib.chdir(tmp_path):
+        checked = run_text(tmp_path, text, settings={"select": ("MEM101",)}, keep_writes=kept)
+    if kept:  # a copy that finds what the script has left behind may fail
+        assert (tmp_path / "out/log.txt").read_text(encoding="utf-8") == "begin step step "
+        return
+    (finding,) = checked.report.findings
+    assert finding.confidence == "exact-retrace"
+    assert not (tmp_path / "out").exists()

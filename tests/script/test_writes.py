@@ -179,7 +179,7 @@ def test_safetensors_are_saved_without_memory_and_read_again(project):
         "ValueError You are trying to save a non contiguous ",
         "RuntimeError Some tensors share memory, this will lea",
     ]
-    scratch = project.with_name("project-run") / "scratch"
+    scratch = project.with_name("project-run") / "exchange/scratch"
     with safe_open(f"{scratch}{project}/model.safetensors", framework="pt") as file:  # the library's own reader
         assert file.get_tensor("0.weight").shape == (1000, 1000)
         assert file.get_tensor("1.weight").tolist() == [1.0] * 1000
