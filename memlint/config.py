@@ -68,7 +68,7 @@ class Budget(_Table):
 class Settings(_Table):
     """What memlint is to do; None where it is left to memlint."""
 
-    batch: Count | None = None
+    batch: Size | None = None
     dtype: Dtype | None = None
     mode: Mode | None = None
     optimizer: str | None = None
@@ -111,7 +111,7 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
     for directory in (start, *start.parents):
         for name in ("memlint.toml", "pyproject.toml"):
             file = directory / name
-            table = _table_of(file) if file.is_file() else None
+            table = _table_of(file) if file.exists() else None
             if table is not None:
                 return _parse(table, file), directory
     marked = (parent for parent in (start, *start.parents) if any((parent / mark).exists() for mark in _PROJECT_MARKS))
@@ -156,15 +156,23 @@ def _without(codes: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, 
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """The table of memlint in `file`, None if a pyproject.toml has none."""
+    if not file.is_file():  # reading a FIFO would wait
+        raise UsageError(f"{file} is not a file", "Remove it, or write a file in its place.")
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", "Correct the file.") from error
+    except RecursionError as error:
+        raise UsageError(f"{file} cannot be read: too many brackets in each other", "Correct the file.") from error
     if file.name != "pyproject.toml":
         return document
-    tool = document.get("tool")
-    table = tool.get("memlint") if isinstance(tool, dict) else None
-    return table if isinstance(table, dict) else None
+    table, name = document, ""
+    for key in ("tool", "memlint"):
+        name = f"{name}.{key}".lstrip(".")
+        table = table.get(key, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{file}: {name} is not a table (got {table!r})", f"Write [{name}] above its keys.")
+    return table if "memlint" in document.get("tool", {}) else None
 
 
 def _parse(table: dict[str, Any], file: Path) -> Settings:

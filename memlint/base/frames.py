@@ -28,6 +28,14 @@ def user_lines(error: BaseException) -> list[str]:
     return lines if left_out <= 1 else [*lines[:_NUM_ENDS], f"... {left_out} lines ...", *lines[-_NUM_ENDS:]]
 
 
+def text_of(error: BaseException) -> str:
+    """What an exception says, also where that raises another."""
+    try:
+        return str(error)
+    except Exception as raised:
+        return f"its message raises {type(raised).__name__}"
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
     """The exception, what it was raised from, and so on."""
     link: BaseException | None = error

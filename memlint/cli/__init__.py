@@ -6,24 +6,54 @@ Everything beyond click is imported inside the commands, so that `memlint --help
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
+import os
+import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from memlint.base.errors import MemlintError
+from memlint.base.errors import MemlintError, UsageError
 from memlint.base.version import __version__
 from memlint.cli import check, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
+
+_OF_THE_SYSTEM = {
+    errno.ENOSPC: "Free space there, or write to another place.",
+    errno.EDQUOT: "Free space there, or write to another place.",
+    errno.EIO: "See what the system says of that device.",
+    errno.EMFILE: "Allow more open files: ulimit -n 1024",
+    errno.ENFILE: "Close other programs.",
+}
+"""Errors that are nobody's mistake, and what to do."""
 
 
 class _Group(click.Group):
     """Commands whose MemlintErrors are one clear message and exit status 2."""
 
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run what the command line says."""
+        try:
+            return super().main(*args, **extra)
+        except OSError as error:
+            if error.errno not in _OF_THE_SYSTEM:
+                raise
+            with suppress(OSError, ValueError):  # the rest of stdout goes nowhere, or a second error follows
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            message = f"{error.filename or 'what is printed'} cannot be written: {error.strerror}"
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                message = f"a file cannot be opened: {error.strerror}"
+            print_error(message, _OF_THE_SYSTEM[error.errno])
+            sys.exit(2)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
+            if not _has_directory():
+                raise UsageError("the working directory does not exist any more", "Change to one that does.")
             return super().invoke(ctx)
         except MemlintError as error:
             print_error(error.message, error.hint)
@@ -33,10 +63,19 @@ class _Group(click.Group):
             ctx.exit(130)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
-        except Exception:  # an exit status of 1 would be taken for findings
+        except Exception as error:  # an exit status of 1 would be taken for findings
+            if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+                raise
             traceback.print_exc()
             print_error("memlint failed", "This is a mistake in memlint: please report it with the lines above.")
             ctx.exit(2)
+
+
+def _has_directory() -> bool:
+    try:
+        return bool(os.getcwd())  # noqa: PTH109
+    except OSError:
+        return False
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

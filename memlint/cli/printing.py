@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from memlint.base.errors import UsageError
+from memlint.base.writing import write_file
 from memlint.report.escaping import inert, one_line
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ def write(text: str, file: Path | None, *, color: bool) -> None:
         encoding = sys.stdout.encoding or "ascii"
         click.echo(text.encode(encoding, "replace").decode(encoding), nl=False, color=color)
         return
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}", "Give another --output-file.") from error
+    write_file(file, text.encode(), "Give another --output-file.")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.writing import write_file
 from memlint.cli.options import FILE, registry_here, workload_options
 from memlint.cli.printing import print_errors, progress, text_style_of, write
 from memlint.report.escaping import one_line
@@ -94,7 +95,4 @@ def _write_picture(shown: Report, form: str, file: Path) -> None:
         data = render_page(shown).encode("utf-8")
     else:
         data = export(shown, form, file.suffix)
-    try:
-        file.write_bytes(data)
-    except OSError as error:
-        raise UsageError(f"{file} cannot be written: {error.strerror}", "Name another file with -o.") from error
+    write_file(file, data, "Name another file with -o.")

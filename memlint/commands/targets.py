@@ -57,6 +57,8 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
     file that was named are Workloads discovered. With `force_exclude` nothing that the configuration excludes is a
     target, named or not. Raises TargetError and UsageError.
     """
+    if not argument.partition(SEPARATOR)[0].strip():
+        raise TargetError(f"{argument!r} names no file", "Give a file, a directory, file.py::Name or a config.json.")
     place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
     whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
     if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:

@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
+from memlint.base.writing import write_file
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.suppression import Located
 from memlint.source.files import Unreadable, decode, read_bytes
@@ -93,10 +94,7 @@ class Baseline:
         """Write it, sorted; raises UsageError if that fails."""
         entries = [{**entry._asdict(), "count": count} for entry, count in sorted(self.counts.items())]
         text = json.dumps({"version": 1, "findings": entries}, indent=2) + "\n"
-        try:
-            self.file.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"{self.file} cannot be written: {error.strerror}", "Give another file.") from error
+        write_file(self.file, text.encode())
 
     def split(self, findings: Iterable[F]) -> tuple[list[F], Counter[Entry]]:
         """Tell new findings from known ones: the new ones, and what was known and is not among `findings`."""

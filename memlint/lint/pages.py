@@ -5,14 +5,13 @@ A page is never edited: the docstring, the attributes and the cases of the rule 
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from memlint.base.errors import UsageError
-from memlint.lint.registry import CODE, GROUP, load_rules
+from memlint.lint.registry import CODE, GROUP, documentation, load_rules
 from memlint.lint.rule import FROM_CASES, HEADINGS, Case, Rule
 
 _SUPPRESSION = (
@@ -49,7 +48,7 @@ def page(rule: Rule) -> str:
 
 def sections(rule: Rule) -> dict[str, str]:
     """The sections of the docstring of `rule` by their headings, such as `References`; what stands above them by ""."""
-    intro, *rest = re.split(r"^## (.+)\n", inspect.cleandoc(type(rule).__doc__ or ""), flags=re.MULTILINE)
+    intro, *rest = re.split(r"^## (.+)\n", documentation(type(rule)), flags=re.MULTILINE)
     return {"": intro.strip(), **dict(zip(rest[::2], (text.strip() for text in rest[1::2]), strict=True))}
 
 

@@ -8,13 +8,16 @@ files of the folders in its `rule-paths`.
 
 from __future__ import annotations
 
+import ast
 import importlib
+import inspect
 import pkgutil
 import re
 import sys
+import textwrap
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
@@ -182,7 +185,7 @@ def _checked(rule: type[Rule]) -> Rule:
     if rule.severity not in tuple(Severity):
         raise RuleError(f"{path}: {rule.severity!r} is no severity")
     for heading in HEADINGS:
-        if heading not in FROM_CASES and f"## {heading}\n" not in f"{rule.__doc__}\n":
+        if heading not in FROM_CASES and f"## {heading}\n" not in f"{documentation(rule)}\n":
             raise RuleError(f"{path}: the docstring has no heading {heading!r}")
     return rule()
 
@@ -191,3 +194,13 @@ def _path(rule: type[Rule]) -> str:
     """Module and name; without the package that stands for a folder."""
     module = rule.__module__.partition(".")[2] if rule.__module__.startswith(LOCAL) else rule.__module__
     return f"{module}.{rule.__qualname__}"
+
+
+def documentation(rule: type[Rule]) -> str:
+    """The docstring, read from the source where Python runs with -OO and leaves them out."""
+    if rule.__doc__ is not None or sys.flags.optimize < 2:
+        return inspect.cleandoc(rule.__doc__ or "")
+    with suppress(OSError, SyntaxError):
+        definition = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
+        return ast.get_docstring(definition) or ""  # type: ignore[arg-type]  # a class
+    return ""

@@ -165,6 +165,9 @@ def _harmless(value: Any, depth: int = 1) -> Any:
 
 def _check_version_and_workloads(document: Any) -> None:
     newest = Report.model_fields["version"].default
+    version = document.get("version") if isinstance(document, dict) else newest  # what is no object is refused later
+    if version is None or isinstance(version, bool | float):  # which equal numbers
+        raise _RefusedError("it says no version of the format")
     match document:
         case {"version": int(version)} if version > newest:
             raise _RefusedError(

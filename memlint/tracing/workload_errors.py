@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from memlint.accelerator.device import NAME
 from memlint.base.errors import MemlintError, ProgramError, WorkloadError
-from memlint.base.frames import user_lines
+from memlint.base.frames import text_of, user_lines
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
@@ -52,5 +52,5 @@ def workload_errors() -> Iterator[None]:
         lines = user_lines(error)
         where = f" at {lines[-1]}" if lines else ""
         raise WorkloadError(
-            f"the step raised {type(error).__name__}{where}: {str(error).replace(NAME, 'cuda')}"
+            f"the step raised {type(error).__name__}{where}: {text_of(error).replace(NAME, 'cuda')}"
         ) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memlint.base.errors import MemlintError
-from memlint.base.frames import chain, user_lines
+from memlint.base.frames import chain, text_of, user_lines
 from memlint.worker.dependencies import Watch
 from memlint.worker.own_process import die_with, limit_memory
 
@@ -152,7 +152,8 @@ def _failure(error: BaseException) -> Failure:
 
     traceback.print_exception(error)
     links = list(chain(error))
-    memory = any(isinstance(link, MemoryError) or any(text in str(link) for text in _OUT_OF_MEMORY) for link in links)
+    texts = " ".join(map(text_of, links))
+    memory = any(isinstance(link, MemoryError) for link in links) or any(text in texts for text in _OUT_OF_MEMORY)
     if isinstance(error, MemlintError):
         message, hint = error.message, error.hint
     else:

@@ -19,6 +19,7 @@ from memlint.worker.protocol import Answer, Failure, Limits, Reply, Result
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
 _OURS = "This is a mistake in memlint: please report it with the output of -v."
+_TOO_DEEP = "Something in the model is nested deeper than Python follows, such as modules: try it on its own."
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
 
@@ -99,7 +100,7 @@ def _vanished(exchange: Path, status: int, limits: Limits) -> WorkerError:
         return WorkerError(f"the code ended the process with exit status {status}", hint)
     name = signal.Signals(-status).name
     ends = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}
-    hint = "A compiled extension failed: see what it wrote with -v, and run the code on its own."
+    hint = "Compiled code failed, PyTorch's own or an extension's: see what it wrote with -v, and try the code alone."
     if name == "SIGKILL":
         hint = "The system may have been out of memory: close other programs, or give a lower --memory-limit."
     return WorkerError(f"the code {ends.get(name, 'was ended by a signal')} ({name}){_place(exchange)}", hint)
@@ -114,8 +115,9 @@ def _reported(failure: Failure, limits: Limits) -> MemlintError:
     kind = getattr(errors, failure.kind, None)
     if isinstance(kind, type) and issubclass(kind, MemlintError):
         return kind(failure.message, failure.hint)
-    hint = "Correct it, or see the whole traceback with -v." if failure.traceback else _OURS
-    return WorkerError(failure.message, hint)
+    if failure.traceback:
+        return WorkerError(failure.message, "Correct it, or see the whole traceback with -v.")
+    return WorkerError(failure.message, _TOO_DEEP if failure.kind == RecursionError.__name__ else _OURS)
 
 
 def _place(exchange: Path) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
+from memlint.base.temporary import exchange_folder
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.child_exit import unanswered
 from memlint.worker.own_process import signals_wait, terminations_raise
@@ -37,7 +37,7 @@ def answers(tasks: Sequence[Task], num: int, on_wait: Callable[[Task, float], No
     interruption: KeyboardInterrupt | None = None
     last: list[tuple[int, Answer]] = []
     with (
-        TemporaryDirectory(prefix="memlint-") as name,
+        exchange_folder() as name,
         terminations_raise(),
         ProcessTree() as tree,
         suppress(_GoneError),

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
+from memlint.base.temporary import exchange_folder
 from memlint.script.spec import END_SIGNAL
 from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import Limit, interrupted, read_answer, stopped
@@ -55,7 +55,7 @@ def ask(
         arguments = (str(exchange), str(os.getpid()), str(limits.nbytes), analyse)
         return start_python("memlint.worker.child", *arguments, stdout=stdout, stderr=stderr, environment=environment)
 
-    with tempfile.TemporaryDirectory(prefix="memlint-") as name:
+    with exchange_folder() as name:
         return supervise(Path(name), request, limits, start, on_wait)
 
 

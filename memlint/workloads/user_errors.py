@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
+from memlint.base.frames import text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -39,7 +40,7 @@ def describe(error: BaseException) -> str:
     """`ValueError: heads must divide width (model.py:12)`: the line is the innermost one that is the user's."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     line = user_line(error)
     return f"{message} ({line})" if line else message

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from torch import nn
 
+from memlint.base.frames import text_of
 from memlint.workloads.guess.layers import input_of
 from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.guess.trial import Trial
@@ -32,7 +33,7 @@ _WANTS_FLOATS = re.compile(
 def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Guesses worth trying after `trial`, the likeliest first. They may repeat what was tried before."""
     assert trial.error is not None
-    message = str(trial.error)
+    message = text_of(trial.error)
     yield from _as_the_layers_say(trial, sizes)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
