@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from memlint.source.text import dotted_name
 
 _PUTS = frozenset({"append", "extend", "appendleft"})
 _HARMLESS = frozenset({*_PUTS, "clear", "pop"})
+_JOINS = re.compile(r"torch\.(cat|concat|concatenate|stack|[hvd]stack)")
 _DIFFERENTIATES = frozenset({"backward", "grad", "manual_backward"})
 
 
@@ -51,6 +53,15 @@ def returned(scope: Scope, container: str) -> bool:
         and node.value is not None
         and any(dotted_name(part) in derived for part in ast.walk(node.value))
         for node in scope.nodes
+    )
+
+
+def joined(scope: Scope, container: str) -> bool:
+    """Whether the function gives the container to `torch.cat` or the like, so that tensors alone are in it."""
+    return any(
+        _JOINS.fullmatch(scope.source.qualified_name(call.func) or "") and dotted_name(call.args[0]) == container
+        for call in scope.calls
+        if call.args
     )
 
 

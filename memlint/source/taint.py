@@ -153,7 +153,9 @@ class Values:
             tensor = _LOSS_FUNCTION.fullmatch(qualified) is not None or name in self._criteria
             return replace(_LOSS, scalar=not each, tensor=tensor)
         model = name.removesuffix(".forward")
-        if model and (_MODEL.fullmatch(model.rpartition(".")[2]) or model in self._modules):
+        if model in self._modules or (
+            _MODEL.fullmatch(model.rpartition(".")[2]) and not _is_function(self.scope.source, model)
+        ):
             return _OUTPUT
         if qualified.startswith("torch."):
             known = [value for argument in node.args[:2] if (value := self.of(argument))]
@@ -205,6 +207,17 @@ class Values:
         """Whether a round of `loop` gives `name` a meaning that does not come from its old one."""
         last = loop.end_lineno or loop.lineno
         return any(loop.lineno <= line <= last for line, _column in self._starts.get(name, ()))
+
+
+def _is_function(source: Source, name: str) -> bool:
+    """Whether the file defines or imports what is called so: `test_net(net, loader)` may return anything."""
+    return name in source.imports or name.rpartition(".")[2] in _defined(source)
+
+
+@lru_cache(maxsize=1)
+def _defined(source: Source) -> frozenset[str]:
+    """Give the names of all functions and methods of the file."""
+    return frozenset(node.name for node in source.index.of(ast.FunctionDef, ast.AsyncFunctionDef))
 
 
 def _after(value: ast.expr) -> Position:

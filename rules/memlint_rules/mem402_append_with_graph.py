@@ -3,7 +3,7 @@ import re
 
 from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
-from memlint.source.containers import Kept, kept_values, read_before_backward, returned
+from memlint.source.containers import Kept, joined, kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
     Scope,
@@ -159,6 +159,8 @@ def fit(model, tasks, optimizer, criterion):
             if kept.value.kind is Kind.LOSS
             else f"Put `{text}.detach().cpu()` there, or run the loop under `torch.inference_mode()`."
         )
-        known = safe if kept.value.tensor and not leaves(scope, kept.container) else unsafe
-        correction = known(with_method(scope.source, kept.expression, "detach()"))
+        correction = None  # where nothing tells a tensor from a number, which cannot be detached
+        if kept.value.tensor or joined(scope, kept.container):
+            known = safe if kept.value.tensor and not leaves(scope, kept.container) else unsafe
+            correction = known(with_method(scope.source, kept.expression, "detach()"))
         yield self.finding(scope.source, kept.node, message, fix, severity, correction)

@@ -133,6 +133,9 @@ def fit(model, loader):
             )
 
     def _profile(self, scope: Scope, call: ast.Call) -> Findings:
+        switched = argument(call, "enabled", 0)  # torch.autograd's has such an argument
+        if switched is not None and not is_literal(switched, True):
+            return
         if not unpacks(call) and argument(call, "schedule") is None and _trains_inside(scope, call):
             yield self.finding(
                 scope.source,

@@ -9,6 +9,8 @@ from memlint.source.text import Source, dotted_name
 _LOADER = re.compile(r"(.*_)?(data_?)?loader", re.IGNORECASE)
 _READS = re.compile(r"numpy\.load|PIL\.Image\.open|cv2\.imread|imageio\.imread|torch\.load|torchaudio\.load|"
                     r"torchvision\.io\.(read_image|decode_image)|soundfile\.read|librosa\.load")  # fmt: skip
+_MAPS: dict[str, tuple[str, int | None]] = {"numpy.load": ("mmap_mode", 1), "torch.load": ("mmap", None)}
+"""The argument, and its position if it has one, by which a function maps a file."""
 
 
 class EagerDataset(SourceRule):
@@ -125,16 +127,24 @@ def _read_at_once(scope: Scope, node: ast.AST) -> tuple[str, str] | None:
 
 
 def _reads(scope: Scope, element: ast.expr) -> bool:
-    """Whether making `element` reads a file. An image that is only opened is not read yet."""
+    """Whether making `element` reads a file. An image that is only opened is not read yet, nor a mapped array."""
     for part in ast.walk(element):
         name = (scope.source.qualified_name(part.func) or "") if isinstance(part, ast.Call) else ""
-        if _READS.fullmatch(name) and not (name == "PIL.Image.open" and part is element):
+        if _READS.fullmatch(name) and not (name == "PIL.Image.open" and part is element) and not _is_mapped(name, part):
             return True
     return False
 
 
+def _is_mapped(name: str, call: ast.AST) -> bool:
+    """Whether the call of `name` maps the file instead of reading it, or may do so."""
+    if not isinstance(call, ast.Call) or name not in _MAPS:
+        return False
+    mode = argument(call, *_MAPS[name])
+    return unpacks(call) or not (mode is None or is_literal(mode, None) or is_literal(mode, False))
+
+
 def _can_be_mapped(scope: Scope, call: ast.Call) -> bool:
-    if unpacks(call) or argument(call, "mmap_mode", 1) is not None or not call.args:
+    if _is_mapped("numpy.load", call) or not call.args:
         return False
     if is_literal(argument(call, "allow_pickle", 2), True) or "npz" in ast.unparse(call.args[0]):
         return False

@@ -4,7 +4,7 @@ import re
 from memlint.lint.edits import unsafe, with_argument
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, unpacks
-from memlint.source.scopes import Scope, calls, is_test
+from memlint.source.scopes import Scope, calls, is_test, position
 from memlint.source.text import Source, dotted_name
 
 _LOAD = re.compile(r"torch\.(serialization\.)?load")
@@ -21,7 +21,7 @@ class TorchLoadOnGpu(SourceRule):
     ## What it does
 
     Looks for `torch.load` without `map_location` whose result is given to `load_state_dict`, or is named like a
-    checkpoint.
+    checkpoint. A file has one finding, at its first such load.
 
     ## Why it costs memory
 
@@ -56,7 +56,17 @@ def resume(model, optimizer, path):
     model.load_state_dict(checkpoint["model"])
     optimizer.load_state_dict(checkpoint["optimizer"])
 """
-    bad = (Case(example, line=5),)
+    bad = (
+        Case(example, line=5),
+        Case("""\
+import torch
+
+def resume(model, ema, path):
+    model.load_state_dict(torch.load(path)["model"])
+    ema.load_state_dict(torch.load(path)["ema"])
+    return model.cuda(), ema.cuda()
+""").but(title="Each load of the file", line=4),
+    )
     good = (
         bad[0].but({"= torch.load(path)": '= torch.load(path, map_location="cpu", mmap=True)'}),
         Case("""\
@@ -75,19 +85,25 @@ def tokens(path, device):
             or not _DEVICE.search(source.text)
         ):
             return
-        for scope, call in calls(source, _LOAD, tests=False):
-            if unpacks(call) or argument(call, "map_location", 1) is not None or _from_memory(scope, call):
-                continue
-            if _is_checkpoint(scope, call):
-                yield self.finding(
-                    source,
-                    call,
-                    f"`{ast.unparse(call)[:60]}` puts every tensor where it was saved from: a checkpoint written "
-                    "on a GPU is there a second time beside the model.",
-                    'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
-                    "model's device.",
-                    correction=unsafe(with_argument(source, call, 'map_location="cpu"')),
-                )
+        loads = [
+            call
+            for scope, call in calls(source, _LOAD, tests=False)
+            if not unpacks(call) and argument(call, "map_location", 1) is None and not _from_memory(scope, call)
+            if _is_checkpoint(scope, call)
+        ]
+        if loads:
+            first, *others = sorted(loads, key=position)
+            lines = f" So do {len(others)} more in this file, the next in line {others[0].lineno}." if others else ""
+            edits = [edit for call in loads for edit in with_argument(source, call, 'map_location="cpu"')]
+            yield self.finding(
+                source,
+                first,
+                f"`{ast.unparse(first)[:60]}` puts every tensor where it was saved from: a checkpoint written "
+                f"on a GPU is there a second time beside the model.{lines}",
+                'Add `map_location="cpu"`, and `mmap=True` where it is a path: `load_state_dict` copies to the '
+                "model's device.",
+                correction=unsafe(tuple(edits)),
+            )
 
 
 def _from_memory(scope: Scope, call: ast.Call) -> bool:

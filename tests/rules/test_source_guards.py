@@ -15,6 +15,10 @@ def codes(text):
     return {finding.code for finding in check_source(Source.from_text(text, "a.py"), load_rules().rules)}
 
 
+def findings(text, code):
+    return check_source(Source.from_text(text, "a.py"), [load_rules()[code]])
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -67,3 +71,89 @@ def test_the_collector_matters_where_there_are_tensors_on_a_device():
 def test_a_file_differentiates_where_a_word_ends_in_backward():
     assert differentiates(Source.from_text("self.manual_backward(loss)\n", "a.py"))
     assert not differentiates(Source.from_text("backwards = 1\n", "a.py"))
+
+
+VALIDATES = """\
+import torch
+
+def validate_model(model, loader):
+    correct = 0
+    with torch.no_grad():
+        for x, y in loader:
+            correct += (model(x).argmax(-1) == y).sum().item()
+    return correct / len(loader)
+
+def fit(model, loader, optimizer):
+    history = []
+    for x, y in loader:
+        model(x).mean().backward()
+        optimizer.step()
+        val_acc = validate_model(model, loader)
+        history.append(val_acc)
+    plot(history)
+"""
+
+
+@pytest.mark.parametrize(
+    "defined",
+    [
+        VALIDATES,
+        VALIDATES.replace("def validate_model(", "class Trainer:\n  def validate_model(").replace(
+            "= val", "= self.val"
+        ),
+        "from evaluation import validate_model\n" + VALIDATES.replace("def validate_model", "def other"),
+    ],
+    ids=["function", "method", "imported"],
+)
+def test_what_a_function_named_after_a_model_returns_is_no_output(defined):
+    if "class" in defined:
+        defined = defined.replace("\n    ", "\n      ")
+    assert not {"MEM401", "MEM402", "MEM405"} & codes(defined)
+
+
+def test_what_may_be_a_number_is_not_detached():
+    text = "import torch\n\ndef evaluate(model, loader):\n    kept = []\n    for x in loader:\n        kept.append(model(x))\n"
+    (finding,) = findings(text, "MEM402")
+    assert finding.correction is None
+    (finding,) = findings(f"{text}    return torch.stack(kept)\n", "MEM402")
+    assert finding.correction is not None
+
+
+DATA = """\
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+class Shards(Dataset):
+    def __init__(self, paths):
+"""
+
+
+@pytest.mark.parametrize("load", ["np.load(p, mmap_mode='r')", "np.load(p, 'r')", "torch.load(p, mmap=True)"])
+def test_arrays_that_are_mapped_are_not_read(load):
+    listed = f"{DATA}        self.shards = [{{}} for p in paths]\n"
+    assert "MEM502" in codes(listed.format("np.load(p)"))
+    assert "MEM502" in codes(listed.format("np.load(p, mmap_mode=None)"))
+    assert "MEM502" not in codes(listed.format(load))
+
+
+def test_a_profiler_that_a_flag_turns_on_is_nobodys_mistake():
+    text = (
+        "import torch\n\ndef fit(model, loader, args):\n"
+        "    with torch.autograd.profiler.profile({}) as profiler:\n"
+        "        for x in loader:\n            model(x).mean().backward()\n"
+    )
+    assert "MEM411" in codes(text.format(""))
+    assert "MEM411" in codes(text.format("enabled=True"))
+    for switch in ("args.enable_profiling", "enabled=args.enable_profiling", "False"):
+        assert "MEM411" not in codes(text.format(switch))
+
+
+def test_loads_onto_the_gpu_are_reported_once_for_a_file_and_corrected_together():
+    load = "    net.load_state_dict(torch.load({!r}))\n"
+    text = "import torch\n\ndef resume(net):\n    net.cuda()\n" + "".join(map(load.format, "abc"))
+    (finding,) = findings(text, "MEM506")
+    assert finding.line == 5
+    assert "2 more" in finding.message
+    assert "line 6" in finding.message
+    assert [edit.text for edit in finding.correction.edits] == [', map_location="cpu"'] * 3
