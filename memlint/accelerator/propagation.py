@@ -40,6 +40,11 @@ _MOVES_VALUES = frozenset(
     ("clone", "_to_copy", "copy_", "_copy_from", "cat", "stack", "index_select", "gather", "index", "repeat")
 )
 _READ_FIRST_ONLY = frozenset(("_copy_from", "index_select", "gather", "index"))
+_DECIDING = {
+    **dict.fromkeys(("bitwise_and", "bitwise_and_", "__and__", "logical_and", "logical_and_", "mul", "mul_"), False),
+    **dict.fromkeys(("bitwise_or", "bitwise_or_", "__or__", "logical_or", "logical_or_"), True),
+}
+"""An operand that decides the result of an op whatever the other one is: on integers false, on booleans both."""
 _SUMMARIES = frozenset(("all", "any", "amax", "amin", "max", "min", "mean"))
 """Ops that give the value that all elements share."""
 
@@ -118,6 +123,8 @@ def _shared_value(
         return None
     reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
     shared = [uniform_value(t) for t in reads]
+    if _decides(packet, shared, made[0]):
+        return _DECIDING[packet]
     if not shared or None in shared:
         return None
     if packet in _MOVES_VALUES:
@@ -127,6 +134,14 @@ def _shared_value(
     if packet in _SUMMARIES:
         return bool(shared[0]) if made[0].dtype is torch.bool else shared[0]
     return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), shared, strict=True)))
+
+
+def _decides(packet: str, values: list[Any], made: Tensor) -> bool:
+    """Whether one of the operands, whose `values` may be known, gives the result by itself."""
+    deciding = _DECIDING.get(packet)
+    if deciding is None or made.is_floating_point() or (deciding and made.dtype is not torch.bool):
+        return False
+    return any(value is not None and value == deciding for value in values)
 
 
 def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:

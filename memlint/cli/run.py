@@ -27,6 +27,8 @@ _SCRIPT = ("steps", "whole", "batches", "ranks", "fake_data", "keep_writes", "re
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
 @click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
+@click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
+@click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training.")
 @click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma.")
 @click.option("--extend-select", **CODES, help="Rules to run beside those configured.")
 @click.option("--ignore", **CODES, help="Rules to leave out.")
@@ -56,6 +58,8 @@ def run(
     verbose: bool,
     timeline: bool,
     graph: bool,
+    plan: bool,
+    allow_dynamics: bool,
     **options: Any,
 ) -> None:
     """Estimate the memory of a training script by running it, unmodified, on a simulated GPU.
@@ -77,8 +81,12 @@ def run(
     fields = {name: options.pop(name) for name in _SCRIPT}
     path, module = ("", script) if is_module else (script, "")
     asked = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
-    check_options = CheckOptions(timeline=timeline, graph=graph, cache=False)
-    with progress("running") as show:
+    if allow_dynamics and not plan:
+        raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
+    check_options = CheckOptions(
+        timeline=timeline, graph=graph, plan=plan, allow_dynamics=allow_dynamics, thorough=verbose, cache=False
+    )
+    with progress("planning" if plan else "running") as show:
         checked = command.run(asked, options, check_options, show)
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed

@@ -216,7 +216,8 @@ class ScriptRecorder(Recorder):
         gc.collect()
 
     def _end(self) -> NoReturn:
-        self.end(Ending(f"{self.num_steps} {'step was' if self.num_steps == 1 else 'steps were'} taken"))
+        were = "step was" if self.num_steps == 1 else "steps were"
+        self.end(Ending(f"{self.num_steps} {were} taken", goes_on=True))
 
 
 def _variable_name(module: torch.nn.Module) -> str:

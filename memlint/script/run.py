@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import runpy
 import signal
@@ -21,6 +22,7 @@ from memlint.base.patching import Patch, patched
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script import processes
+from memlint.script.after_import import after_import
 from memlint.script.data import loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
@@ -122,6 +124,31 @@ def run_script(
             end(_executed(script))
 
 
+def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose kernels belong to `phase`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with recorder.attribution.within(phase):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _follow_libraries(recorder: ScriptRecorder) -> None:
+    """Let what libraries generate and save be phases of their own."""
+
+    def saving(module: Any) -> None:
+        module.save_file = _in_phase(recorder, Phase.SAVING, module.save_file)
+
+    def generating(module: Any) -> None:
+        mixin = module.GenerationMixin
+        mixin.generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
+
+    after_import("safetensors.torch", saving)
+    after_import("transformers.generation.utils", generating)
+
+
 def _executed(script: Script) -> Ending:
     """Why the script ended by itself."""
     try:
@@ -143,19 +170,11 @@ def _executed(script: Script) -> Ending:
 
 def _listening(recorder: ScriptRecorder) -> list[Patch]:
     """What tells the recorder of optimizers that are made, of files that are saved, and that the process would end."""
-    save, init, handle = torch.save, torch.optim.Optimizer.__init__, signal.signal
+    init, handle = torch.optim.Optimizer.__init__, signal.signal
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder.made.add(self)
         init(self, *args, **kwargs)
-
-    def saving(*args: Any, **kwargs: Any) -> Any:
-        attribution = recorder.attribution
-        before, attribution.section = attribution.section, Phase.SAVING
-        try:
-            return save(*args, **kwargs)
-        finally:
-            attribution.section = before
 
     def leaving(status: int) -> NoReturn:
         recorder.end(Ending(f"the script ended its process with os._exit({status})", is_failure=status != 0))
@@ -163,15 +182,16 @@ def _listening(recorder: ScriptRecorder) -> list[Patch]:
     def asked_to_end(_number: int, frame: FrameType | None) -> None:
         stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
         lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
-        recorder.end(Ending("it was stopped before it had done so", is_failure=True, traceback=lines))
+        recorder.end(Ending("it was stopped before it was over", goes_on=True, is_failure=True, traceback=lines))
 
     def handling(number: int, handler: Any) -> Any:
         return None if number == END_SIGNAL else handle(number, handler)
 
     handle(END_SIGNAL, asked_to_end)
+    _follow_libraries(recorder)
     return [
         (torch.optim.Optimizer, "__init__", making),
-        (torch, "save", saving),
+        (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
         (os, "_exit", leaving),
         (signal, "signal", handling),
     ]

@@ -57,6 +57,8 @@ class Ending:
 
     reason: str
     """The end of a sentence: `2 steps were taken`."""
+    goes_on: bool = False
+    """Whether the script would have gone on."""
     is_failure: bool = False
     """Whether it is less than what was asked for."""
     traceback: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from memlint.worker.processes import Child, ProcessTree
 from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
-_END_PATIENCE = 10.0  # seconds for a script to say what was seen so far
+_END_PATIENCE = 30.0  # seconds for a script to say what was seen so far
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 

@@ -464,3 +464,15 @@ def test_what_a_permutation_writes_over_is_known(gpu: Ledger, assumptions: list[
 def test_what_a_scatter_leaves_as_it_was_is_not_known(gpu: Ledger) -> None:
     some = torch.empty(4, device="cuda").scatter_(0, torch.tensor([2, 0, 2, 1], device="cuda"), torch.ones(4).cuda())
     assert values.content(some) is None
+
+
+def test_an_operand_that_decides_the_result_makes_it_known(gpu: Ledger, assumptions: list[str]) -> None:
+    unknown = torch.randint(0, 5, (4,), device="cuda")
+    no, yes = (torch.full((4,), value, device="cuda") for value in (False, True))
+    left = torch.ones(4, dtype=torch.long, device="cuda")
+    assert not ((unknown == 3) & no).any()
+    assert ((unknown == 3) | yes).all()
+    assert (left & ~((unknown == 3) | yes)).max() == 0  # how generation finds out that every text is complete
+    assert (unknown * 0).sum().item() == 0
+    assert assumptions == []
+    assert bool(torch.isnan(torch.rand(2, device="cuda") * 0).any()) is False

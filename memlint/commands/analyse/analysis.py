@@ -71,14 +71,16 @@ class Analysis:
         return cls(completed, device, trace, timeline, peak, budget, program, rebuild, simulation, thorough)
 
     @classmethod
-    def of_script(cls, run: ScriptRun, workload: Workload, budget: int | None = None) -> Analysis:
+    def of_script(
+        cls, run: ScriptRun, workload: Workload, budget: int | None = None, *, thorough: bool = False
+    ) -> Analysis:
         """What was seen of a script, which declares `workload`."""
         device, settings = device_named(workload.gpu), AllocatorSettings.parse(workload.allocator)
         timeline = Timeline.of(run.trace)
         peak = estimate(timeline, device, run.trace.nodes, settings)
         rerun = run.reruns.trace
         simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak, rerun=rerun)
-        return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation)
+        return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation, thorough)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

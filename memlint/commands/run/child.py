@@ -49,7 +49,7 @@ def analyse(request: Request) -> NoReturn:
     def answer(run: ScriptRun) -> NoReturn:
         workload = _workload(run, request, gpu)
         budget = settings.budget_of(workload.name)
-        analysis = Analysis.of_script(run, workload, budget.max if budget else None)
+        analysis = Analysis.of_script(run, workload, budget.max if budget else None, thorough=request.thorough)
         parts = described_with_findings(analysis, rules, request)
         fields: dict[str, object] = {"optimizer": run.optimizer or None, "script": _record(run, analysis)}
         fields["error"] = _error(run)
@@ -103,7 +103,7 @@ def _record(run: ScriptRun, analysis: Analysis) -> report.Script:
         step_peaks=[by_step[step] for step in sorted(by_step) if step >= 0],
         step_seconds=[round(seconds, 3) for seconds in run.seconds],
         ending=run.ending.reason,
-        not_reached=[] if run.script.whole else [phase.value for phase in _AFTER_TRAINING if phase not in seen],
+        not_reached=[phase.value for phase in _AFTER_TRAINING if run.ending.goes_on and phase not in seen],
         evaluations=run.num_evaluations,
         remembered=run.num_remembered,
         writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in run.writes],
