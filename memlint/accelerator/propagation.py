@@ -123,10 +123,8 @@ def _shared_value(
         return None
     reads = inputs[1:] if packet == "copy_" else inputs[:1] if packet in _READ_FIRST_ONLY else inputs
     shared = [uniform_value(t) for t in reads]
-    if _decides(packet, shared, made[0]):
-        return _DECIDING[packet]
     if not shared or None in shared:
-        return None
+        return _decided(packet, shared, made[0])
     if packet in _MOVES_VALUES:
         return shared[0] if all(v == shared[0] for v in shared) else None
     if packet == "sum":
@@ -136,12 +134,12 @@ def _shared_value(
     return _evaluate(kernel, args, kwargs, dict(zip(map(id, reads), shared, strict=True)))
 
 
-def _decides(packet: str, values: list[Any], made: Tensor) -> bool:
-    """Whether one of the operands, whose `values` may be known, gives the result by itself."""
+def _decided(packet: str, values: list[Any], made: Tensor) -> bool | None:
+    """The result where one of the operands, whose `values` may be known, gives it by itself."""
     deciding = _DECIDING.get(packet)
     if deciding is None or made.is_floating_point() or (deciding and made.dtype is not torch.bool):
-        return False
-    return any(value is not None and value == deciding for value in values)
+        return None
+    return deciding if any(value is not None and value == deciding for value in values) else None
 
 
 def _healthy(packet: str, args: tuple[Any, ...]) -> bool | None:
