@@ -177,6 +177,18 @@ def test_like_and_new_follow_their_tensor_or_the_device_given(gpu: Ledger, make:
         assert str(make(host).device) == "cpu"
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (1024, 1024)])
+def test_what_is_made_like_a_meta_tensor_is_on_the_device_given(gpu: Ledger, shape: tuple[int, int]) -> None:
+    like = torch.ones(shape, device="meta")
+    for place in ("cpu", "cuda:0"):
+        for make in (torch.empty_like, torch.zeros_like, torch.rand_like):
+            made = make(like, device=place)
+            assert (str(made.device), made.shape, made.stride()) == (place, like.shape, like.stride())
+        assert str(like.new_ones(1024, 1024, device=place).device) == place
+        assert torch.full_like(like, 3.0, device=place).sum().item() == 3 * like.numel()
+    assert torch.empty_like(like).is_meta
+
+
 def test_data_from_numpy_and_tensors(gpu: Ledger) -> None:
     import numpy as np
 

@@ -11,7 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils import _device as device_contexts
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import DEVICE, is_virtual
+from memlint.accelerator.device import DEVICE, is_virtual, real, real_device_of
 from memlint.accelerator.inference import to_meta
 from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, real_to, to, to_host
 
@@ -83,10 +83,12 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
         on_gpu = is_gpu(device) and now.cuda
         if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would not look at the device given
             return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
+        if real_device_of(tensor).type == "meta":  # a kernel that sees it would not look at the device given
+            tensor = real.empty((), dtype=tensor.dtype, device=CPU).expand(tensor.shape)
         if virtual and not now.cuda:
             return function(tensor, *args, **kwargs)
         if not on_gpu and not virtual and not _is_big(function, (tensor, *args), kwargs):
-            return function(tensor, *args, **kwargs)
+            return function(tensor, *args, device=CPU, **kwargs)
         with now.placed(on_host=not on_gpu):
             return function(tensor, *args, device=DEVICE, **kwargs)
 
