@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
+from memlint.accelerator.branches import value_that_raises_nothing
 from memlint.accelerator.device import NAME, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
 
@@ -120,6 +121,9 @@ def read_scalar(tensor: Tensor) -> Any:
     if entry.likely is not None:
         state.assume("all() of values that are not known is taken as true")
         return entry.likely
+    if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
+        state.assume("a check of values that are not known is taken as passed")
+        return value
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
     state.assume(f"a value read from the device is taken as {zero}")
     return zero

@@ -476,3 +476,41 @@ def test_an_operand_that_decides_the_result_makes_it_known(gpu: Ledger, assumpti
     assert (unknown * 0).sum().item() == 0
     assert assumptions == []
     assert bool(torch.isnan(torch.rand(2, device="cuda") * 0).any()) is False
+
+
+def check_by_assert(x: torch.Tensor) -> None:
+    """As Python compiles it: pytest writes assertions of tests anew."""
+    exec('assert x.min() > -1 and x.max() < 7, f"out of range: {x.shape}"', {"x": x})
+
+
+def check_by_if(x: torch.Tensor) -> None:
+    if x.max() >= 7:
+        raise ValueError(f"out of range: {x.shape}")
+
+
+def check_by_if_not(x: torch.Tensor) -> None:
+    if not (x.max() < 7):
+        message = f"out of range: {x.shape}"
+        raise ValueError(message)
+
+
+def check_in_loop(x: torch.Tensor) -> None:
+    for _ in range(2):
+        if (x < 7).any():
+            continue
+        raise ValueError
+
+
+@pytest.mark.parametrize("check", [check_by_assert, check_by_if, check_by_if_not, check_in_loop])
+def test_checks_of_unknown_values_pass(check: Callable[[torch.Tensor], None]) -> None:
+    assumptions: list[str] = []
+    with virtual_device(device_named("a100-80gb")):
+        state.current.assume = assumptions.append
+        check(torch.randint(0, 5, (1 << 20,), device="cuda"))
+    assert "a check of values that are not known is taken as passed" in assumptions
+
+
+def test_a_branch_of_which_both_ways_go_on_is_taken_as_false() -> None:
+    with virtual_device(device_named("a100-80gb")):
+        x = torch.rand(1 << 20, device="cuda")
+        assert (1 if x.max() > 0.5 else 2) == 2

@@ -1,0 +1,42 @@
+"""Which way a program goes on where a condition is not known and the other way only raises an error."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+from types import CodeType, FrameType
+
+from memlint.base.ownership import is_memlint
+
+
+def value_that_raises_nothing() -> bool | None:
+    """What the condition that the program asks for now has to be, so that it does not raise; None if either will do."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_memlint(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
+
+
+@functools.lru_cache(maxsize=1024)
+def _value_at(code: CodeType, position: int) -> bool | None:
+    instructions = list(dis.get_instructions(code))
+    indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
+    index = indices.get(position, len(instructions))
+    if index + 1 < len(instructions) and instructions[index].opname == "TO_BOOL":  # from Python 3.13
+        index += 1
+    jump = instructions[index] if index < len(instructions) else None
+    if jump is None or not (jump.opname.startswith("POP_JUMP_") and jump.opname.endswith(("_IF_TRUE", "_IF_FALSE"))):
+        return None
+    jumps, stays = (_raises(instructions, start) for start in (indices.get(jump.argval, len(instructions)), index + 1))
+    return None if jumps == stays else jump.opname.endswith("TRUE") == stays
+
+
+def _raises(instructions: list[dis.Instruction], start: int) -> bool:
+    """Whether what is executed from `start` on raises before anything is decided."""
+    for instruction in instructions[start:]:
+        if instruction.opname == "RAISE_VARARGS":
+            return True
+        if "JUMP" in instruction.opname or instruction.opname.startswith(("RETURN_", "FOR_", "YIELD_", "SEND")):
+            return False
+    return False
