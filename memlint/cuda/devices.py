@@ -16,6 +16,8 @@ beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull req
 Its bounds are three quarters of that, and `EVERYTHING` times that: all modules loaded at once took 1,343 MiB on a V100
 (page "Efficient Training on a Single GPU" of Transformers 4.21), 3.5 times the 385 of lazy loading; 2.3 times in
 pytorch/pytorch pull request 86509; and on an A100 up to 1.73 GiB were seen beside PyTorch's memory, 3.5 times as well.
+Where a GPU's own was not seen, it is that of another of its generation.
+
 What libraries beside these three hold is not in it: plans of cuFFT, NCCL's buffers, other frameworks.
 """
 
@@ -90,6 +92,20 @@ _DEVICES = (
     Device("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, *_context(300)),
     # Out-of-memory messages: 23.52 GiB (driver 595); older 23.64.
     Device("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, *_context(430)),
+    # Printed properties, driver 560: 15974 MiB, in 2026 15934.
+    Device("rtx4070-ti-super", "NVIDIA GeForce RTX 4070 Ti SUPER", 15_934 * _MIB, (8, 9), 66, 1536, *_context(430)),
+    # Printed properties: 16049 MiB.
+    Device("rtx4080", "NVIDIA GeForce RTX 4080", 16_049 * _MIB, (8, 9), 76, 1536, *_context(430)),
+    # Printed properties, RTX PRO 6000 Blackwell Server Edition with torch 2.7, CUDA 12.8: 97250 MiB.
+    Device("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", 97_250 * _MIB, (12, 0), 188, 1536, *_context(610)),
+    # Printed properties: 48676 MiB.
+    Device("rtx-a6000", "NVIDIA RTX A6000", 48_676 * _MIB, (8, 6), 84, 1536, *_context(300)),
+    # Printed properties: 45416 MiB.
+    Device("a40", "NVIDIA A40", 45_416 * _MIB, (8, 6), 84, 1536, *_context(300)),
+    # Out-of-memory messages: 44.53 GiB (Tencent-Hunyuan/HunyuanCustom issue 36).
+    Device("l20", "NVIDIA L20", _gib("44.53"), (8, 9), 92, 1536, *_context(430)),
+    # Printed properties: 97285 MiB.
+    Device("h20", "NVIDIA H20", 97_285 * _MIB, (9, 0), 78, 2048, *_context(600)),
     # Out-of-memory messages: 31.36 GiB; others 31.34 to 31.39.
     Device("rtx5090", "NVIDIA GeForce RTX 5090", _gib("31.36"), (12, 0), 170, 1536, *_context(610)),
     # Printed properties, H100 80GB HBM3 with torch 2.7, CUDA 12.8: 81089 MiB (79.19 GiB in messages).
@@ -111,6 +127,8 @@ _ALIASES = {
     "h100": "h100-80gb",
     "v100": "v100-16gb",
     "3090": "rtx3090",
+    "4080": "rtx4080",
+    "a6000": "rtx-a6000",
     "4090": "rtx4090",
     "5090": "rtx5090",
 }

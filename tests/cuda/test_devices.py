@@ -13,6 +13,13 @@ GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
 MESSAGES = {
     "t4": 14.74, "v100-32gb": 31.73, "a100-40gb": 39.49, "a100-80gb": 79.25, "l4": 22.03, "rtx3090": 23.56,
     "rtx4090": 23.52, "rtx5090": 31.36, "h100-80gb": 79.19, "h200": 139.80, "b200": 178.35,
+    "l20": 44.53,
+}  # fmt: skip
+
+# MiB and multiprocessors as `torch.cuda.get_device_properties` prints them.
+PROPERTIES = {
+    "rtx4070-ti-super": (15_934, 66), "rtx4080": (16_049, 76), "rtx-pro-6000": (97_250, 188), "rtx-a6000": (48_676, 84),
+    "a40": (45_416, 84), "h20": (97_285, 78),
 }  # fmt: skip
 
 THREADS_PER_SM = {(7, 0): 2048, (7, 5): 1024, (8, 0): 2048, (8, 6): 1536, (8, 9): 1536, (9, 0): 2048, (10, 0): 2048, (12, 0): 1536}  # fmt: skip
@@ -21,6 +28,12 @@ THREADS_PER_SM = {(7, 0): 2048, (7, 5): 1024, (8, 0): 2048, (8, 6): 1536, (8, 9)
 @pytest.mark.parametrize(("name", "gib"), MESSAGES.items())
 def test_capacity_prints_as_in_out_of_memory_messages(name: str, gib: float) -> None:
     assert device_named(name).total_nbytes / 2**30 == pytest.approx(gib, abs=0.0051)
+
+
+@pytest.mark.parametrize(("name", "printed"), PROPERTIES.items())
+def test_a_gpu_prints_its_properties(name: str, printed: tuple[int, int]) -> None:
+    device = device_named(name)
+    assert (device.total_nbytes // 2**20, device.num_sms) == printed
 
 
 @pytest.mark.parametrize("device", GPUS, ids=lambda device: device.name)
@@ -48,6 +61,9 @@ def test_catalogue_is_keyed_by_name_and_has_the_default() -> None:
         ("A100", "a100-80gb"),
         ("a100_40GB", "a100-40gb"),
         ("h100", "h100-80gb"),
+        ("RTX 4070 Ti SUPER", "rtx4070-ti-super"),
+        ("RTX PRO 6000", "rtx-pro-6000"),
+        ("A6000", "rtx-a6000"),
         ("V100", "v100-16gb"),
         ("NVIDIA H200", "h200"),
         ("RTX 4090", "rtx4090"),

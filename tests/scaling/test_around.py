@@ -53,6 +53,21 @@ def test_half_twice_and_four_times_the_batch_with_its_dtype_and_another(folder: 
     assert own.largest.batch > 24
 
 
+OWN_STEP = FILE.replace("import torch\n", "import torch\nimport memlint\n").replace(
+    'return nn.Sequential(nn.Linear(4096, 4096), nn.GELU()), {"input": torch.randn(batch, 4096)}',
+    """model = nn.Linear(4096, 4096)
+    def step(model, inputs, optimizer):
+        model(inputs["0"]).sum().backward()
+    return memlint.Declaration(model, torch.randn(batch, 4096), step=step)""",
+)
+
+
+def test_a_step_that_enters_autocast_itself_has_no_column_for_it(folder: Path) -> None:
+    (folder / "model.py").write_text(OWN_STEP)
+    assert [each.dtype for each in around(folder)] == ["float32"]
+    assert [each.dtype for each in around(folder, dtype="bf16-amp")] == ["bf16-amp", "bfloat16"]
+
+
 def test_on_the_host_there_is_no_limit_and_no_table(folder: Path) -> None:
     assert around(folder, gpu="cpu") == []
 

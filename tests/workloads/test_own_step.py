@@ -8,6 +8,7 @@ import pytest
 
 from memlint.base.errors import UsageError, WorkloadError
 from memlint.commands.analyse.analysis import Analysis
+from memlint.commands.analyse.description import described
 from memlint.tracing.records import Phase
 from memlint.workloads.discover import find_workloads
 
@@ -85,3 +86,12 @@ def test_autocast_is_for_the_step_itself_to_enter_and_that_is_said(tmp_path: Pat
     ]
     plain = analysis(tmp_path / "plain").program.assumptions
     assert not [a.text for a in plain if "autocast" in a.text]
+
+
+def test_an_optimizer_that_never_steps_is_not_named(tmp_path: Path) -> None:
+    stepping = described(analysis(tmp_path / "stepping"), None)
+    assert stepping.optimizer == "adamw"
+    file = tmp_path / "stepping" / "own_step_without.py"
+    file.write_text(SOURCE.format(parts=2, settings="", step="step").replace("optimizer.step()", "pass"))
+    (workload,) = find_workloads(str(file), tmp_path).workloads
+    assert described(Analysis.of(workload, tmp_path), None).optimizer is None

@@ -149,3 +149,12 @@ def test_making_inputs_leaves_the_random_state_alone():
     before = torch.get_rng_state()
     make_inputs((InputSpec("x", ("batch", 3)),), 4, {})
     assert torch.equal(before, torch.get_rng_state())
+
+
+def test_muon_trains_matrices_and_says_what_it_does_not_take(write):
+    path = write(NET.replace("nn.Linear(4, 2)", "nn.Linear(4, 2, bias=False)"))
+    made = program(path, optimizer="Muon")
+    made.step()
+    assert {tensor.shape for state in made.optimizer.state.values() for tensor in state.values()} == {(2, 4)}
+    with pytest.raises(WorkloadError, match="Muon only supports 2D parameters"):
+        program(write(NET, "biased.py"), optimizer="muon")

@@ -14,7 +14,7 @@ from memlint.cuda.devices import Device, device_named
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.retention import LongRun
 from memlint.memory.timeline import Timeline
-from memlint.tracing.records import Assumption, Trace
+from memlint.tracing.records import Assumption, Phase, Trace
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
@@ -81,6 +81,11 @@ class Analysis:
         rerun = run.reruns.trace
         simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak, rerun=rerun)
         return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation, thorough)
+
+    @property
+    def steps_an_optimizer(self) -> bool:
+        """Whether any was seen to step."""
+        return any(node.phase is Phase.OPTIMIZER for node in self.trace.nodes)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

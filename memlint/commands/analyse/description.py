@@ -37,8 +37,12 @@ def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
 
 def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
     """The Workload with its Estimate, its assumptions and whether it fits."""
+    fields = identity(analysis.workload, budget)
+    program = analysis.program
+    if program is not None and program.own_step is not None and not analysis.steps_an_optimizer:
+        fields["optimizer"] = None
     return report.Workload(
-        **identity(analysis.workload, budget),
+        **fields,
         assumptions=[report.Assumption(text=each.text, **place_of(each.frame)) for each in analysis.assumptions],
         estimate=_estimate(analysis),
         verdict=_gpu_verdict(analysis),

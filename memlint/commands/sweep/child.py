@@ -22,7 +22,8 @@ from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
-from memlint.workloads.build.construct import completed_program
+from memlint.workloads.build.construct import build, completed_program, simulated_device
+from memlint.workloads.build.program import AUTOCASTS
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
 
@@ -82,7 +83,14 @@ def _around(workload: Workload, root: Path) -> Iterator[list[Sweep]]:
         yield own
     if own[-1].error is None:
         other = replace(workload, dtype=_OTHER[workload.dtype])  # type: ignore[arg-type]
+        if other.dtype in AUTOCASTS and _has_own_step(workload, root):  # which enters autocast where it wants to
+            return
         yield from ([*own, *tables] for tables in _tables(other, root, order, most_calls=MOST_CALLS))
+
+
+def _has_own_step(workload: Workload, root: Path) -> bool:
+    with simulated_device(workload.gpu):
+        return build(workload, root).step is not None
 
 
 def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:

@@ -31,6 +31,7 @@ OPTIMIZERS: Mapping[str, OptimizerFactory] = {
     "rprop": optim.Rprop,
     "asgd": optim.ASGD,
     "sparse-adam": optim.SparseAdam,
+    "muon": optim.Muon,
 }
 """PyTorch's own with their default arguments; the learning rate costs no bytes."""
 

@@ -19,7 +19,7 @@ from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-_AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
+AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
 
 
 Loss = Callable[[Any, Mapping[str, Any]], torch.Tensor]
@@ -85,7 +85,7 @@ class Program:
             self.model = model.to(self.device).train(self.workload.mode == "train")
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
-        if self.own_step is not None and self.workload.dtype in _AUTOCASTS:
+        if self.own_step is not None and self.workload.dtype in AUTOCASTS:
             text = "leaves the weights float32; the step is the program's own and enters autocast itself"
             self._assume(Assumption(f"{self.workload.dtype} {text}", None))
         for change in self.changes:
@@ -140,7 +140,7 @@ class Program:
         del output
 
     def _autocast(self) -> AbstractContextManager[object]:
-        dtype = _AUTOCASTS.get(self.workload.dtype)
+        dtype = AUTOCASTS.get(self.workload.dtype)
         return nullcontext() if dtype is None else torch.autocast(self.device, dtype=dtype)
 
     def _loss(self, output: Any) -> torch.Tensor:
