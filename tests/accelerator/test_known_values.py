@@ -473,7 +473,7 @@ def test_an_operand_that_decides_the_result_makes_it_known(gpu: Ledger, assumpti
     assert not ((unknown == 3) & no).any()
     assert ((unknown == 3) | yes).all()
     assert (left & ~((unknown == 3) | yes)).max() == 0  # how generation finds out that every text is complete
-    assert (unknown * 0).sum().item() == 0
+    assert (unknown * torch.zeros_like(unknown)).sum().item() == 0
     assert assumptions == []
     assert bool(torch.isnan(torch.rand(2, device="cuda") * 0).any()) is False
 
