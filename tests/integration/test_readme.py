@@ -35,8 +35,11 @@ def memlint(arguments: list[str], directory: Path) -> str:
 
 
 @pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the README shows what torch 2.13 takes")
-def test_the_example_is_what_the_command_prints():
-    first, *shown = block("example").splitlines()
+@pytest.mark.parametrize("mark", ["example", pytest.param("run", marks=pytest.mark.slow)])
+def test_the_example_is_what_the_command_prints(mark):
+    if mark == "run":
+        pytest.importorskip("accelerate")  # which Hugging Face's Trainer needs
+    first, *shown = block(mark).splitlines()
     printed = memlint(first.removeprefix("$ memlint ").split(), ROOT).splitlines()
     position = 0
     for line, following in zip(shown, [*shown[1:], None], strict=True):
