@@ -73,6 +73,7 @@ class Settings(_Table):
     mode: Mode | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    torch: str | None = None
     dimensions: dict[str, Size] = {}
     """Sizes of named dimensions other than the batch."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}

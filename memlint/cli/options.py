@@ -75,8 +75,14 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
     return all_of(
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
+        torch_option(of),
         click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
     )
+
+
+def torch_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The version of PyTorch that will run."""
+    return click.option("--torch", metavar="VERSION", help=f"{of}PyTorch on the GPU, such as 2.10; else the installed.")
 
 
 def all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Callable[..., Callable[..., None]]:

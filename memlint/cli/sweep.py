@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import FILE, MODES, step_options
+from memlint.cli.options import FILE, MODES, step_options, torch_option
 from memlint.cli.printing import progress, show_result
 
 
@@ -16,6 +16,7 @@ from memlint.cli.printing import progress, show_result
 @click.option("--batch", default="1:512", show_default=True, metavar="SIZES", help="1,8,32, or 1:512 for 1, 2, 4, ...")
 @click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@torch_option()
 @click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
@@ -63,6 +64,7 @@ def sweep(
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
+@torch_option()
 @step_options()
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")

@@ -17,7 +17,6 @@ from memlint.base.errors import UsageError
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.targets import resolve
 from memlint.cuda.allocator.settings import AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.workload_errors import workload_errors
 from memlint.workloads.build.construct import build_program
@@ -40,7 +39,7 @@ def step_module(target: object, options: Mapping[str, Any]) -> GraphModule:
         program = build_program(workload, root)
         with workload_errors():
             allocator = AllocatorSettings.parse(workload.allocator)
-            return trace_program(program, device_named(workload.gpu), allocator).step_module()
+            return trace_program(program, workload.device, allocator).step_module()
 
 
 def _typed(text: str, options: Mapping[str, Any]) -> tuple[Workload, Path]:

@@ -26,7 +26,7 @@ from memlint.report.from_rules import failed_target
 from memlint.report.model import Budget, Error, Finding, Measure, Report, Sweep, Workload
 from memlint.report.workloads import findings_by_workload
 
-_COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu")
+_COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu", "torch")
 
 
 def compare(
@@ -189,7 +189,7 @@ def _facts(workload: Workload | None) -> Facts | None:
     if workload is None:
         return None
     return Facts(
-        **{fact: getattr(workload, fact) for fact in _COMPARABLE},
+        **{fact: getattr(workload, fact) for fact in _COMPARABLE} | {"torch": workload.torch or "as installed"},
         peak=workload.estimate.peak if workload.estimate else None,
         verdict=workload.verdict,
         error=workload.error.message if workload.error else None,

@@ -38,6 +38,7 @@ class Facts(Record):
     dtype: str | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    torch: str = "as installed"
     peak: Peak | None = None
     """None where it could not be analysed."""
     verdict: Verdict | None = None

@@ -48,8 +48,7 @@ _PROMOTE = """
 LOWER_PRECISION, FLOAT32 = _LOWER_PRECISION.split(), _FLOAT32.split()
 FLOAT32_OUTPUT, PROMOTE = _FLOAT32_OUTPUT.split(), _PROMOTE.split()
 BANNED = ("binary_cross_entropy",)
-if torch_version() >= (2, 12):
-    FLOAT32.append("rms_norm")
+FLOAT32_SINCE_2_12 = ("rms_norm",)
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
@@ -121,6 +120,10 @@ def _casting(op: OpOverload, cast: Callable[[Any], Any], *args: Any, **kwargs: A
         return result
 
 
+def _float32_since_2_12(value: Any) -> Any:
+    return _float32(value) if torch_version() >= (2, 12) else value
+
+
 def _float32_output(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
     position = [a.name for a in op._schema.arguments].index("dtype")
     with torch._C._ExcludeDispatchKeyGuard(BELOW):
@@ -150,6 +153,7 @@ def _register() -> None:
     for names, kernel_of in (
         (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
         (FLOAT32, lambda op: partial(_casting, op, _float32)),
+        (FLOAT32_SINCE_2_12, lambda op: partial(_casting, op, _float32_since_2_12)),
         (FLOAT32_OUTPUT, lambda op: partial(_float32_output, op)),
         (PROMOTE, lambda op: partial(_promoting, op)),
         (BANNED, lambda op: partial(_banned, op)),

@@ -54,6 +54,8 @@ class Device:
     context_nbytes: int
     context_high: int
     """The CUDA context as NVML shows it: at least, most likely, at most."""
+    torch: tuple[int, int] | None = None
+    """Major and minor version of PyTorch there; None is the one that runs here."""
 
     @property
     def is_cuda(self) -> bool:

@@ -489,6 +489,8 @@ class Workload(Record):
     optimizer: str | None = None
     gpu: str | None = None
     """Name in memlint's catalogue, or `cpu`."""
+    torch: str = ""
+    """The version of PyTorch on the GPU that was asked for; empty is the one of the Report."""
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     origin: str = ""
@@ -607,6 +609,7 @@ class Settings(Record):
     mode: str | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    torch: str | None = None
     budget: NonNegativeInt | None = None
     """What Workloads may take that have no budget of their own."""
     select: Several[str] = []

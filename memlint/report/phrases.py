@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Outcome, format_count, format_nbytes
-from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Script, Severity, Sweep
+from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Script, Severity, Sweep, Workload
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",
@@ -76,6 +76,11 @@ def listed(*parts: str | None) -> str:
 def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:
     """What is simulated, in the order in which one would type it: `train step, batch 8, float32, adamw`."""
     return listed(f"{mode} step" if mode else "", f"batch {batch}" if batch else "", dtype, *others)
+
+
+def torch_text(workload: Workload) -> str:
+    """`torch 2.10` where another than the installed version was asked for."""
+    return f"torch {workload.torch}" if workload.torch else ""
 
 
 def signed(nbytes: int, minus: str = "-") -> str:

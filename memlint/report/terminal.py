@@ -36,6 +36,7 @@ from memlint.report.phrases import (
     spaced,
     step_text,
     tensor_text,
+    torch_text,
 )
 from memlint.report.sparkline import course_lines
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
@@ -77,7 +78,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         return
     yield _headline(workload, estimate, paint)
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    yield paint("  " + step_text(workload.mode, workload.batch, workload.dtype, optimizer), dim=True)
+    step = step_text(workload.mode, workload.batch, workload.dtype, optimizer, torch_text(workload))
+    yield paint(f"  {step}", dim=True)
     if workload.script is not None:
         for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
             yield paint(f"  {text}", dim=True)

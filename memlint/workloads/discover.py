@@ -90,7 +90,7 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
     defaults = Workload("", text, str(path), **overrides)
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, str] = {}
-    with simulated_device(defaults.gpu):
+    with simulated_device(defaults.device):
         for name, kind in classes.items():
             for maker in (name, *factories.get(name, ())):
                 try:

@@ -16,7 +16,7 @@ from memlint.workloads.spec import CONSTANT, InputSpec, Origin, Workload
 from memlint.workloads.target import parse_target
 
 KEYS = (
-    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu"),
+    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch"),
     *("inputs", "loss", "arguments", "allocator"),
 )
 """Keys of a table, in the order they are written."""
@@ -64,7 +64,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             close = get_close_matches(key, KEYS, 1)
             hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
             raise UsageError(f"{where}: unknown key {key}", hint)
-    for key in ("name", "target", "optimizer", "gpu", "loss", "allocator", "arguments", "dimensions"):
+    for key in ("name", "target", "optimizer", "gpu", "torch", "loss", "allocator", "arguments", "dimensions"):
         kind, noun = (Mapping, "table") if key in {"arguments", "dimensions"} else (str, "text")
         if key in table and not isinstance(table[key], kind):
             raise UsageError(f"{where}: {key} is {table[key]!r}", f"A {noun} is expected.")
@@ -76,7 +76,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             f"{where}: target {table['target']!r} does not say what in the file gives the model",
             f'Write target = "{table["target"]}::Name", with the name of a class or a function.',
         )
-    values = {key: table[key] for key in ("mode", "batch", "dtype", "gpu", "allocator") if key in table}
+    values = {key: table[key] for key in ("mode", "batch", "dtype", "gpu", "torch", "allocator") if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:
         values["inputs"] = inputs_from_table(table["inputs"], where)

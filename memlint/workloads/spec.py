@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -10,6 +11,7 @@ from typing import Literal, get_args
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device, device_named
 
 BATCH = "batch"
 """The named dimension that stands for the batch size."""
@@ -21,6 +23,10 @@ CONSTANT = "constant"
 """The `dtype` of an input that is a plain Python value."""
 
 DEFAULT_GPU = "a100-80gb"
+
+TORCH = re.compile(r"2\.\d{1,3}")
+OLDEST_TORCH = 2, 1
+"""From there on what kernels take is known by version, at least in part."""
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
@@ -98,6 +104,11 @@ class InputSpec:
         return self.described({})
 
 
+def _version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """How to build the model, its inputs, its loss and its optimizer, and how a step of it runs."""
@@ -115,6 +126,8 @@ class Workload:
     optimizer: str = "adamw"
     """A name, `file.py::callable` taking the parameters, or `none`."""
     gpu: str = DEFAULT_GPU
+    torch: str = ""
+    """Version of PyTorch on the GPU, such as `2.10`; empty: the one that is installed."""
     inputs: tuple[InputSpec, ...] | None = None
     """None: the target gives them, or else they are inferred."""
     loss: str | None = None
@@ -136,9 +149,18 @@ class Workload:
                     f"Write one of {', '.join(allowed)}.",
                 )
         AllocatorSettings.parse(self.allocator)
+        if self.torch and not (TORCH.fullmatch(self.torch) and _version(self.torch) >= OLDEST_TORCH):
+            oldest = ".".join(map(str, OLDEST_TORCH))
+            hint = f"Write a version from {oldest} on, with its first two numbers."
+            raise UsageError(f"workload {self.name}: torch is {self.torch!r}", hint)
         if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
             raise UsageError(f"workload {self.name}: batch is {self.batch!r}", "Write a whole number from 1.")
         self._check_dimensions()
+
+    @property
+    def device(self) -> Device:
+        """Its GPU, with its version of PyTorch. Raises UsageError for a name that is not in the catalogue."""
+        return replace(device_named(self.gpu), torch=_version(self.torch) if self.torch else None)
 
     def _check_dimensions(self) -> None:
         for name, size in self.dimensions.items():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from memlint.accelerator import lazy_imports
 from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import Device, device_named
+from memlint.cuda.devices import Device
+from memlint.cuda.versions import torch_version
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.retention import LongRun
 from memlint.memory.timeline import Timeline
@@ -51,7 +52,7 @@ class Analysis:
     @classmethod
     def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Analysis:
         """Trace `workload`. Raises WorkloadError for what its code raises, TraceError for what cannot be traced."""
-        device = device_named(workload.gpu)
+        device = workload.device
         completed, assumptions = complete(workload, root)
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
@@ -59,6 +60,13 @@ class Analysis:
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
         program.assumptions += [a for a in availability.assumptions() if a not in program.assumptions]
+        if device.torch and device.torch != torch_version():
+            running = ".".join(map(str, torch_version()))
+            text = (
+                f"torch {workload.torch}: its workspaces, its kernels' own memory, its autocast; which operators run "
+                f"and what they keep for backward is as in torch {running}, which is installed"
+            )
+            program.assumptions.append(Assumption(text, None))
         if lazy_imports.Compilation.asked:
             text = "torch.compile is left out: what it would compile runs eagerly, and may take less memory"
             program.assumptions.append(Assumption(text, None))
@@ -75,7 +83,7 @@ class Analysis:
         cls, run: ScriptRun, workload: Workload, budget: int | None = None, *, thorough: bool = False
     ) -> Analysis:
         """What was seen of a script, which declares `workload`."""
-        device, settings = device_named(workload.gpu), AllocatorSettings.parse(workload.allocator)
+        device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
         timeline = Timeline.of(run.trace)
         peak = estimate(timeline, device, run.trace.nodes, settings)
         rerun = run.reruns.trace

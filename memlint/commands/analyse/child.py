@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from memlint.report.model import RunFinding
 
 OVER_BUDGET = "MEM010"
-_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu")
+_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch")
 
 
 def analyse(request: Request) -> Result:

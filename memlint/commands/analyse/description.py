@@ -27,7 +27,7 @@ _NOT_BY_LINE = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, C
 
 def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
     """The fields that say which Workload it is and what it may take."""
-    names = ("name", "target", "mode", "batch", "dtype", "gpu", "allocator", "origin")
+    names = ("name", "target", "mode", "batch", "dtype", "gpu", "torch", "allocator", "origin")
     return {
         **{name: getattr(workload, name) for name in names},
         "optimizer": workload.optimizer if workload.mode == "train" else None,

@@ -14,7 +14,6 @@ from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.child import answered
 from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
@@ -53,7 +52,7 @@ def _fits_or_error(workload: Workload, root: Path) -> Iterator[list[Fit]]:
 
 def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
     """Yield what fits as far as it is known, the last time with everything."""
-    device = device_named(workload.gpu)
+    device = workload.device
     if not device.is_cuda:
         raise UsageError("the host has no size that a batch could fit into", "Name a GPU: --gpu rtx4090.")
     completed, _assumptions = complete(workload, root)
@@ -81,7 +80,7 @@ class _Search:
 
     def __init__(self, workload: Workload, root: Path) -> None:
         self.workload = workload
-        self.device = device_named(workload.gpu)
+        self.device = workload.device
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
         self._trace: Trace = trace_of_workload(completed_program(workload, root), self.device, self._settings)

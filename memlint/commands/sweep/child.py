@@ -15,7 +15,6 @@ from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
-from memlint.cuda.devices import device_named
 from memlint.lint.rule import MANY_NODES
 from memlint.report.model import Record, Sweep, SweepRow
 from memlint.scaling.polynomials import NUM_SIZES, Point
@@ -55,7 +54,7 @@ def sweep(request: Request) -> Result:
 
 def around(request: Request) -> Result:
     """Sweeps of every Workload of the target around its own batch size, with its dtype and with another."""
-    of_gpu = (each for each in find_requested(request).workloads if device_named(each.gpu).is_cuda)
+    of_gpu = (each for each in find_requested(request).workloads if each.device.is_cuda)
     return answered("sweeps", (_around(workload, Path(request.root)) for workload in of_gpu))
 
 
@@ -151,7 +150,7 @@ def _sizes(
     workload: Workload, root: Path, varied: Mapping[str, Sequence[int]], *, most_calls: int | None = None
 ) -> Sizes:
     axes = tuple(map(_axis, varied.values()))
-    device = device_named(workload.gpu)
+    device = workload.device
     return Sizes(workload, lambda each: completed_program(each, root), device, tuple(varied), axes, most_calls)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.units import outcome
-from memlint.cuda.devices import Device, device_named
+from memlint.cuda.devices import Device
 from memlint.report.model import Interval, Record, Sweep, SweepRow
 from memlint.workloads.spec import Workload
 
@@ -93,7 +93,7 @@ class Fits(Record):
 
 def subject(workload: Workload) -> dict[str, Any]:
     """The fields of a Sweep or a Fit that name the Workload and its GPU."""
-    device = device_named(workload.gpu)
+    device = workload.device
     return {
         **{name: getattr(workload, name) for name in ("name", "target", "mode", "dtype", "gpu")},
         "optimizer": workload.optimizer if workload.mode == "train" else None,

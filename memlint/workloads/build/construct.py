@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.cuda.devices import device_named
+from memlint.cuda.devices import Device
 from memlint.tracing.records import Assumption
 from memlint.workloads import huggingface
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
@@ -32,12 +32,11 @@ _RETURNS = "Return a model, (model, inputs), (model, inputs, loss) or a memlint.
 
 
 @contextmanager
-def simulated_device(gpu: str) -> Iterator[str]:
-    """Name of the device to move models to, `cuda` or `cpu`, for as long as the GPU called `gpu` is simulated."""
+def simulated_device(device: Device) -> Iterator[str]:
+    """Name of the device to move models to, `cuda` or `cpu`, for as long as `device` is simulated."""
     # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
     from memlint.cuda.session import virtual_device  # noqa: PLC0415
 
-    device = device_named(gpu)
     with virtual_device(device):
         yield "cuda" if device.is_cuda else "cpu"
 
@@ -90,7 +89,7 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     """
     declared = workload.dimensions
     assumptions: tuple[Assumption, ...] = ()
-    with simulated_device(workload.gpu) as place:
+    with simulated_device(workload.device) as place:
         target = _target(workload)
         value = None if target.is_config else load_object(target, root)
         workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **declared})
@@ -130,7 +129,7 @@ def build_program(
 
 def completed_program(workload: Workload, root: Path | None = None, device: str | None = None) -> Program:
     """Program of a Workload that `complete` has been through; on a `device` that is there nothing is simulated."""
-    place = device or ("cuda" if device_named(workload.gpu).is_cuda else "cpu")
+    place = device or ("cuda" if workload.device.is_cuda else "cpu")
     return Program(workload, lambda each: _construction(each, root), place)
 
 

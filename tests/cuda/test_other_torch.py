@@ -1,0 +1,116 @@
+"""The PyTorch on the GPU need not be the one that is installed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from memlint.base.errors import UsageError
+from memlint.cli import main
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+from memlint.cuda.versions import torch_version
+from memlint.tracing.recorder import trace_program
+from memlint.workloads.pyproject import render_declaration, workload_from_table
+from memlint.workloads.spec import Workload
+
+A100 = device_named("a100-80gb")
+MIB = 2**20
+
+
+class Linear:
+    def setup(self) -> None:
+        self.layer = torch.nn.Linear(64, 64, device="cuda")
+        self.x = torch.zeros(8, 64, device="cuda")
+
+    def step(self) -> None:
+        self.layer(self.x)
+
+
+@pytest.mark.parametrize(("version", "kept", "given_back"), [((2, 8), 0, 2), ((2, 10), 1, 0), ((2, 13), 0, 0)])
+def test_the_workspace_of_cublaslt_is_that_of_the_version(version: tuple[int, int], kept: int, given_back: int) -> None:
+    trace = trace_program(Linear(), replace(A100, torch=version), num_steps=2).trace
+    workspaces = [buffer for buffer in trace.buffers if buffer.nbytes == MIB]
+    assert sum(buffer.died is None for buffer in workspaces) == kept
+    assert sum(buffer.died is not None for buffer in workspaces) == given_back
+
+
+@pytest.mark.parametrize(("version", "dtype"), [((2, 11), torch.float16), ((2, 12), torch.float32)])
+def test_autocast_has_the_lists_of_the_version(version: tuple[int, int], dtype: torch.dtype) -> None:
+    with virtual_device(replace(A100, torch=version)), torch.autocast("cuda", dtype=torch.float16):
+        x = torch.zeros(4, 64, device="cuda", dtype=torch.float16)
+        assert torch.nn.functional.rms_norm(x, (64,)).dtype is dtype
+
+
+def test_outside_of_a_simulation_and_by_default_it_is_the_installed() -> None:
+    installed = tuple(map(int, torch.__version__.split(".")[:2]))
+    assert torch_version() == installed
+    with virtual_device(A100):
+        assert torch_version() == installed
+    with virtual_device(replace(A100, torch=(2, 9))):
+        assert torch_version() == (2, 9)
+    assert torch_version() == installed
+
+
+def test_a_declaration_names_it() -> None:
+    table = {"name": "net", "target": "torch.nn::Module", "torch": "2.8"}
+    workload = workload_from_table(table, Path(), "here", origin="config")
+    assert workload.device == replace(A100, torch=(2, 8))
+    assert 'torch = "2.8"' in render_declaration(workload)
+    assert "torch =" not in render_declaration(replace(workload, torch=""))
+
+
+@pytest.mark.parametrize("version", ["2", "1.13", "2.0", "2.10.1", "newest"])
+def test_what_is_no_known_version_is_refused(version: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Workload("net", "model.py::Net", torch=version)
+    assert version in error.value.message
+    assert "2.1" in error.value.hint
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    source = "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(512, 512)\n"
+    Path("model.py").write_text(source)
+    return "model.py"
+
+
+def answer(*arguments: str) -> Any:
+    done = CliRunner().invoke(main, [*arguments, "--output-format", "json"])
+    assert done.exit_code in (0, 1), done.output
+    return json.loads(done.stdout)
+
+
+NOT_UNIFIED = pytest.mark.skipif(torch_version() < (2, 13), reason="cuBLASLt has its own workspace up to torch 2.12")
+
+
+@NOT_UNIFIED
+def test_check_says_what_was_asked_for_and_what_it_covers(model: str) -> None:
+    (here,) = answer("check", model, "--no-sweep")["workloads"]
+    (there,) = answer("check", model, "--no-sweep", "--torch", "2.10")["workloads"]
+    assert (here["torch"], there["torch"]) == ("", "2.10")
+    texts = [[text["text"] for text in each["assumptions"] if text["text"].startswith("torch 2.10")] for each in (here, there)]
+    assert [len(each) for each in texts] == [0, 1]
+    requested = [each["estimate"]["peak"]["requested"]["estimate"] for each in (here, there)]
+    assert requested[1] == requested[0] + MIB
+
+
+@NOT_UNIFIED
+def test_sweep_takes_it(model: str) -> None:
+    rows = [answer("sweep", model, "--batch", "8", *more)["sweeps"][0]["rows"] for more in ((), ("--torch", "2.10"))]
+    assert rows[1][0]["requested"]["estimate"] == rows[0][0]["requested"]["estimate"] + MIB
+
+
+@pytest.mark.slow
+@NOT_UNIFIED
+def test_fit_takes_it(model: str) -> None:
+    fits = [answer("fit", model, "--gpu", "t4", *more)["fits"][0] for more in ((), ("--torch", "2.10"))]
+    here, there = (fit["ways"][0]["largest"]["batch"] for fit in fits)
+    assert there < here
