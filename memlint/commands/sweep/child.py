@@ -88,7 +88,7 @@ def _around(workload: Workload, root: Path) -> Iterator[list[Sweep]]:
 
 
 def _has_own_step(workload: Workload, root: Path) -> bool:
-    with simulated_device(workload.gpu):
+    with simulated_device(workload.device):
         return build(workload, root).step is not None
 
 
