@@ -147,3 +147,18 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
     ran = run(tmp_path / "p", "import datasets\ndatasets.load_dataset('imdb')")
     assert f"{tmp_path}/p/train.py:2 wants the data set 'imdb', which is not on this machine: load it once" in ran.error
     assert "--fake-data" in ran.error
+
+
+@needs("evaluate")
+def test_a_metric_that_is_missing_is_zero(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import evaluate
+        metric = evaluate.load("accuracy")
+        metric.add_batch(predictions=[1], references=[0])
+        print(metric.compute(), evaluate.load("glue", "mrpc").compute(predictions=[1], references=[0]))
+        """,
+    )
+    assert ran.stdout.splitlines()[-1] == "{'accuracy': 0.0} {'accuracy': 0.0, 'f1': 0.0}"
+    assert ran.assumptions == {f"the metric {name} is not on this machine: it is 0": line for name, line in (("accuracy", 2), ("glue", 4))}
