@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
+from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.rule import FROM_CASES, HEADINGS, Finding, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.selection import select_rules, unknown
 
@@ -86,7 +87,10 @@ def load_rules(
 def project_rules(settings: Settings, root: Path, *, execute: bool = True) -> Registry:
     """The installed rules and those of the project at `root`, whose `rule-paths` only count if code may be executed."""
     paths = [root / path for path in settings.rule_paths]
-    return load_rules(paths=paths if execute else (), left_out=bool(paths) and not execute)
+    if not (paths and execute):
+        return load_rules(left_out=bool(paths))
+    with kept_in_bounds(settings.timeout):
+        return load_rules(paths=paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,6 @@ def _run(rule: Rule, check: Callable[[_Subject], Iterable[Finding]], subject: _S
     try:
         for finding in check(subject):
             findings.append(finding)  # noqa: PERF402 -- what came before an error is kept
-    except (Exception, RecursionError) as error:
+    except (Exception, SystemExit) as error:
         findings.append(BrokenRule.of_rule(rule, error, path))
     return findings

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
 from memlint.base.errors import TargetError
 from memlint.commands.check.targets import failure
 from memlint.commands.targets import Targets
+from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.processes import check_paths, num_cpus
 from memlint.lint.registry import Registry, project_rules
 from memlint.lint.rule import Applicability, Finding, Rule
@@ -45,9 +46,10 @@ class ChosenRules:
         return [finding for finding in findings if not self.ignores.ignores(finding.code, finding.path)]
 
     def findings(self, files: Sequence[Path], *, cache: bool) -> list[Finding]:
-        """Findings of source rules in files of the target. A single one is not worth a cache."""
+        """Findings of source rules in files of the target. A single one is not worth a cache. Raises WorkerError."""
         root = self.target.root if cache and len(files) > 1 else None
-        with redirect_stdout(sys.stderr):  # where no report is spoilt by what a rule prints
+        bounds = kept_in_bounds(self.target.settings.timeout) if self.rule_paths else nullcontext()
+        with redirect_stdout(sys.stderr), bounds:  # where no report is spoilt by what a rule prints
             findings = check_paths(
                 files, self.rules, self._codes(), cache_root=root, jobs=num_cpus(), rule_paths=self.rule_paths
             )

@@ -1,0 +1,94 @@
+"""Rules of a project that end the process or never return."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RULE = '''
+import os
+import sys
+from os import _exit
+
+from memlint.lint.rule import Case, Severity, SourceRule
+
+{top}
+
+class Hostile(SourceRule):
+    """Summary.
+
+    ## What it does
+
+    It.
+
+    ## Why it costs memory
+
+    It.
+
+    ## How the saving is computed
+
+    It.
+
+    ## Known limits
+
+    It.
+
+    ## References
+
+    It.
+    """
+
+    code, name, severity = "ACM001", "hostile", Severity.ERROR
+    summary = "It is hostile."
+
+    def check(self, source):
+        {body}
+        yield from ()
+'''
+ENDS = ["os._exit(0)", "_exit(0)", "sys.exit(0)", "raise SystemExit"]
+
+
+def checked(project: Path, top: str, body: str) -> subprocess.CompletedProcess[str]:
+    (project / "pyproject.toml").write_text('[tool.memlint]\nrule-paths = ["rules"]\ntimeout = 3\n')
+    (project / "rules").mkdir()
+    (project / "rules" / "acm001.py").write_text(RULE.format(top=top, body=body))
+    (project / "code.py").write_text("import torch\n\nlosses = []\n")
+    command = [sys.executable, "-m", "memlint", "check", "."]
+    return subprocess.run(command, check=False, cwd=project, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_rule_that_ends_the_process_is_broken(tmp_path: Path, end: str) -> None:
+    done = checked(tmp_path, "", end)
+    assert done.returncode == 1
+    assert "MEM003" in done.stdout
+    assert "SystemExit" in done.stdout
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_file_of_rules_that_ends_the_process_is_broken(tmp_path: Path, end: str) -> None:
+    done = checked(tmp_path, end, "pass")
+    assert done.returncode == 1
+    assert "MEM003" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no alarms")
+@pytest.mark.parametrize(
+    ("top", "body"),
+    [
+        ("", "while True: pass"),
+        ("while True: pass", "pass"),
+        ("", "\n        while True:\n            try:\n                while True: pass\n            except Exception: pass"),
+    ],
+)
+def test_a_rule_that_never_returns_is_stopped_in_time(tmp_path: Path, top: str, body: str) -> None:
+    begin = time.monotonic()
+    done = checked(tmp_path, top, body)
+    assert done.returncode == 2
+    assert "error: the project's own rules took more than 3 s, at " in done.stderr
+    assert "acm001.py" in done.stderr
+    assert time.monotonic() - begin < 30
