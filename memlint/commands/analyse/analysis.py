@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from memlint.script.run import ScriptRun
     from memlint.workloads.build.program import Program
     from memlint.workloads.spec import Workload
+
+
+_UNCOMPILED = Assumption(
+    "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
+)
 
 
 @dataclass
@@ -68,8 +73,7 @@ class Analysis:
             )
             program.assumptions.append(Assumption(text, None))
         if lazy_imports.Compilation.asked:
-            text = "torch.compile is left out: what it would compile runs eagerly, and may take less memory"
-            program.assumptions.append(Assumption(text, None))
+            program.assumptions.append(_UNCOMPILED)
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
             program.assumptions.append(Assumption(text, None))
@@ -84,11 +88,13 @@ class Analysis:
     ) -> Analysis:
         """What was seen of a script, which declares `workload`."""
         device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
-        timeline = Timeline.of(run.trace)
-        peak = estimate(timeline, device, run.trace.nodes, settings)
+        compiled = (_UNCOMPILED,) if lazy_imports.Compilation.asked else ()
+        trace = replace(run.trace, assumptions=(*run.trace.assumptions, *compiled))
+        timeline = Timeline.of(trace)
+        peak = estimate(timeline, device, trace.nodes, settings)
         rerun = run.reruns.trace
-        simulation = Simulation(None, device, settings, program=None, trace=run.trace, estimate=peak, rerun=rerun)
-        return cls(workload, device, run.trace, timeline, peak, budget, None, None, simulation, thorough)
+        simulation = Simulation(None, device, settings, program=None, trace=trace, estimate=peak, rerun=rerun)
+        return cls(workload, device, trace, timeline, peak, budget, None, None, simulation, thorough)
 
     @property
     def steps_an_optimizer(self) -> bool:

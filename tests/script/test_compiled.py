@@ -1,0 +1,35 @@
+"""What a script compiles runs eagerly, which is said of what it called."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import torch
+
+@torch.compile(mode="max-autotune")
+def scaled(x):
+    return 2 * x
+
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    CALL(model(torch.rand(4, 8, device="cuda"))).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("call", "is_left_out"), [("scaled", True), ("torch.exp", False)])
+def test_a_compiled_function_is_left_out_where_it_is_called(tmp_path: Path, call: str, is_left_out: bool) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT.replace("CALL", call))
+    command = [sys.executable, "-m", "memlint", "run", "--output-format", "json", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    (workload,) = json.loads(done.stdout)["workloads"]
+    assert workload["error"] is None
+    texts = [each["text"] for each in workload["assumptions"]]
+    assert any(text.startswith("torch.compile is left out") for text in texts) == is_left_out
