@@ -13,7 +13,7 @@ MIN_BLOCKS = 3
 NEARLY = 0.8
 _PART = 0.15
 """A part of every block is worth a try by itself if it saves at least this share of what the blocks do."""
-_CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
+CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 class Blocks(NamedTuple):
@@ -70,7 +70,7 @@ def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
     children = _children(modules)
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for path, kind in modules:
-        is_block = path and kind not in _CONTAINERS and children[path]
+        is_block = path and kind not in CONTAINERS and children[path]
         if is_block and not any(is_inside(path, outer) for outer in groups[kind]):
             groups[kind].append(path)
     for paths in groups.values():

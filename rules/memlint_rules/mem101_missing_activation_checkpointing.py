@@ -4,6 +4,7 @@ from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import MIN_BLOCKS, blocks_that_save, granularities, selections
+from memlint_rules.block_calls import call_of_blocks
 
 MIN_SHARE = 0.25
 """Saved activations inside the blocks must be at least this share of what is alive at the peak."""
@@ -16,7 +17,8 @@ class MissingActivationCheckpointing(TraceRule):
 
     Looks for three or more modules of one class side by side, such as the layers of a transformer, whose activations
     saved for backward are a quarter or more of what is alive at the peak. Blocks that are checkpointed already save
-    nothing inside themselves and are not reported.
+    nothing inside themselves and are not reported. The finding stands where the blocks are called, if the text of the
+    class that has them shows it, and else where the largest of these activations is made.
 
     ## Why it costs memory
 
@@ -65,7 +67,7 @@ class Model(nn.Module):
             x = block(x)
         return x
 """
-    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 512, 256)}'),)
+    bad = (Case.of_model(model, 'Model(), {"x": torch.randn(16, 512, 256)}', line=23),)
     good = (
         bad[0].but(
             {
@@ -103,7 +105,7 @@ class Model(nn.Module):
         work = f"{answer.recompute_flops / answer.step_flops:.0%} more" if answer.step_flops else "more"
         yield self.finding(
             context,
-            biggest.frame,
+            call_of_blocks(trace, blocks.paths[0]) or biggest.frame,
             f"The {len(blocks.paths)} `{kind}` modules `{blocks.paths[0]}` to `{blocks.paths[-1]}` keep "
             f"{format_nbytes(blocks.nbytes)} of activations for backward, {blocks.nbytes / peak:.0%} of the peak.",
             nbytes=blocks.nbytes,

@@ -1,0 +1,59 @@
+"""Where a program calls the repeated blocks of its model."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from memlint.source.files import Unreadable
+from memlint.source.text import Source, dotted_name
+from memlint.tracing.records import Frame, Trace
+from memlint.whatif.repeated_blocks import CONTAINERS
+
+
+def call_of_blocks(trace: Trace, path: str) -> Frame | None:
+    """The line of the project that calls the modules beside the one at `path`; None where the text does not say.
+
+    It is `x = block(x)` of `for block in self.blocks`, or a call of `self.blocks` or of `self.blocks[i]`, in the class
+    that has them.
+    """
+    kinds = dict(trace.modules)
+    names = path.split(".")
+    while names and names[-1].isdigit():
+        names.pop()
+    if not names or len(names) == len(path.split(".")):
+        return None
+    owner = names[:-1]
+    while owner and kinds.get(".".join(owner)) in CONTAINERS:
+        owner.pop()
+    kind = kinds.get(".".join(owner), "")
+    for source in _sources({frame.of_project.path for node in trace.nodes if (frame := node.frame)}):
+        for owning in (node for node in source.index.of(ast.ClassDef) if node.name == kind):
+            for method in (node for node in owning.body if isinstance(node, ast.FunctionDef)):
+                for call in _calls(method, names[-1]):
+                    return Frame(source.path, call.lineno, method.name)
+    return None
+
+
+def _sources(paths: Iterable[str]) -> Iterator[Source]:
+    for path in sorted(paths):
+        try:
+            yield Source.read(Path(path))
+        except Unreadable:
+            continue
+
+
+def _calls(method: ast.FunctionDef, blocks: str) -> Iterator[ast.Call]:
+    """Calls of what is called `blocks`, as a whole or one by one."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.For) and any(_is_named(part, blocks) for part in ast.walk(node.iter)):
+            targets = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
+            inner = (each for statement in node.body for each in ast.walk(statement))
+            yield from (each for each in inner if isinstance(each, ast.Call) and dotted_name(each.func) in targets)
+        elif isinstance(node, ast.Call):
+            function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
+            if _is_named(function, blocks):
+                yield node
+
+
+def _is_named(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == name

@@ -1,0 +1,54 @@
+"""Where the blocks of a model are called: the line that a checkpoint goes into."""
+
+import pytest
+from memlint_rules.block_calls import call_of_blocks
+from records import MIB, Script
+
+from memlint.tracing.records import Frame
+
+MODEL = """\
+class Other(nn.Module):
+    def forward(self, x):
+        for block in self.h:
+            x = block(x)
+        return x
+
+class Model(nn.Module):
+    def forward(self, x):
+        {}
+            {}
+        return x
+"""
+MODULES = [("", "Model"), ("transformer", "ModuleDict"), ("transformer.h", "ModuleList"), ("transformer.h.0", "Block")]
+
+
+def call(tmp_path, loop, line, modules=MODULES):
+    file = tmp_path / "model.py"
+    file.write_text(MODEL.format(loop, line))
+    script = Script(modules=modules)
+    script.step()
+    library = Frame("/usr/lib/python3/site-packages/layers.py", 4, "forward")
+    script.kernel("aten.mm.default", frame=library._replace(caller=Frame(str(file), 4, "forward")))
+    script.make(MIB)
+    frame = call_of_blocks(script.trace(), "transformer.h.0")
+    assert frame is None or frame.path == str(file)
+    return frame and frame.line
+
+
+@pytest.mark.parametrize(
+    ("loop", "line"),
+    [
+        ("for block in self.transformer.h:", "x = block(x)"),
+        ("for i, block in enumerate(self.transformer['h'].h):", "x = x + block(x)"),
+        ("for i in range(12):", "x = self.transformer.h[i](x)"),
+        ("if self.training:", "x = self.h(x)"),
+        ("for attention, mlp in self.transformer.h:", "x = mlp(attention(x))"),
+    ],
+)
+def test_the_line_that_calls_the_blocks_is_found_in_the_class_that_has_them(tmp_path, loop, line):
+    assert call(tmp_path, loop, line) == 10
+
+
+def test_nothing_is_said_where_the_text_shows_no_call(tmp_path):
+    assert call(tmp_path, "for name in self.names:", "x = getattr(self, name)(x)") is None
+    assert call(tmp_path, "for block in self.transformer.h:", "x = block(x)", [("", "Net"), *MODULES[1:]]) is None
