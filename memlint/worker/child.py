@@ -162,14 +162,24 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _enter_project(request: Request) -> None:
-    """Arguments and import path as for a script of the project: its own directory first, then the project's."""
+    """Arguments and import path as for a script of the project: its own directory first, then the project's.
+
+    Of a file in a package it is the directory around the package: in the package's own, a module called like the
+    package would hide it.
+    """
     root = Path(request.root)
     script = request.script
     if script is not None:  # as Python itself starts one
         sys.argv = [script.path or script.module, *script.arguments]
         sys.path.insert(0, str(Path(script.path).parent) if script.path else str(Path.cwd()))
         return
-    own = [Path(request.path).parent] if request.path else []
+    own = [_folder_of_imports(Path(request.path))] if request.path else []
     places = [str(place) for place in (*own, root, root / "src") if place.is_dir()]
     sys.argv = [request.path or request.module]
     sys.path[:0] = [place for place in dict.fromkeys(places) if place not in sys.path]
+
+
+def _folder_of_imports(file: Path) -> Path:
+    from memlint.source.imports import module_name  # noqa: PLC0415  (limits first)
+
+    return module_name(file)[1] if file.suffix == ".py" else file.parent

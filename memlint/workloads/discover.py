@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,15 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from memlint.base.errors import TargetError, WorkloadError
+from memlint.base.errors import GUARD, TargetError, WorkloadError
+from memlint.source.files import Unreadable
+from memlint.source.scripts import training_at_import
+from memlint.source.text import Source
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.loading import load_file
 from memlint.workloads.spec import Workload
-from memlint.workloads.target import Target, parse_target
+from memlint.workloads.target import SEPARATOR, Target, parse_target
 
 __all__ = ["Found", "LeftOut", "build_program", "complete", "find_workloads"]
 
@@ -55,6 +59,7 @@ def find_workloads(
         workloads = [workload for workload in configured if _is_of(workload, target)]
         name = target.qualname or (target.path.parent.name if target.path else target.module)
     else:
+        _refuse_script(target.path, text)
         module, name = load_file(target.path, root), target.qualname
         workloads = [
             *declared_workloads(vars(module), module.__name__, target.path),
@@ -67,6 +72,17 @@ def find_workloads(
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
     return Found(tuple(changed))
+
+
+def _refuse_script(path: Path, text: str) -> None:
+    """Raise TargetError for a file that would train when it is imported."""
+    with suppress(Unreadable):  # importing it says why
+        source = Source.read(path)
+        if (call := training_at_import(source)) is not None:
+            raise TargetError(
+                f"{path}:{call.lineno} `{ast.unparse(call)[:60]}` would run if it was imported: this is a script",
+                f"Type memlint run {text.partition(SEPARATOR)[0]}; for a model in it, {GUARD[0].lower()}{GUARD[1:]}",
+            )
 
 
 def _is_of(workload: Workload, target: Target) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Iterator
@@ -33,11 +34,23 @@ def _what_to_do(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+    if _refused_arguments(error) is not None:
+        return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
+
+
+def _refused_arguments(error: BaseException) -> str | None:
+    """What argparse says before it ends the process; None where something else did."""
+    frames = (frame for frame, _line in traceback.walk_tb(error.__traceback__))
+    refusals = (frame.f_locals for frame in frames if frame.f_code is argparse.ArgumentParser.error.__code__)
+    return next((str(each["message"]) for each in refusals), None)
 
 
 def describe(error: BaseException) -> str:
     """`ValueError: heads must divide width (model.py:12)`: the line is the innermost one that is the user's."""
+    refused = _refused_arguments(error)
+    if refused is not None:
+        return f"its command line has not what it needs: {refused} ({user_line(error)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     text = " ".join(text_of(error).split())

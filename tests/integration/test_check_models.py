@@ -101,3 +101,47 @@ def test_a_declaration_made_with_init_gives_the_same_estimate(check, tmp_path):
     after = json.loads(check(MODEL, ".", "--output-format", "json").stdout)
     assert after["workloads"][0]["origin"] == "config"
     assert after["workloads"][0]["estimate"]["peak"] == before["workloads"][0]["estimate"]["peak"]
+
+
+def test_a_script_is_named_as_one_and_its_training_never_runs(check, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os\nimport torch\nos.makedirs('out')\nnet = torch.nn.Linear(4, 4)\n"
+        "optimizer = torch.optim.SGD(net.parameters())\n"
+        "for _ in range(3):\n    net(torch.zeros(1, 4)).sum().backward()\n    optimizer.step()\n"
+    )
+    done = check("", "train.py")
+    assert done.returncode == 2
+    assert "train.py:7" in done.stdout
+    assert "memlint run train.py" in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_script_with_a_main_part_is_named_as_one(check, tmp_path):
+    (tmp_path / "train.py").write_text("import torch\n\ndef main(): ...\n\nif __name__ == '__main__':\n    main()\n")
+    assert "This is a script: type memlint run train.py." in check("", "train.py").stdout
+
+
+def test_what_argparse_says_is_said(check):
+    done = check(
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--data', required=True)\n"
+        f"options = parser.parse_args()\n{MODEL}"
+    )
+    assert "the following arguments are required: --data" in done.stdout
+    assert "SystemExit" not in done.stdout
+
+
+@pytest.mark.parametrize("is_repository", [True, False])
+def test_a_module_named_like_its_package_is_found_in_the_package(check, tmp_path, is_repository):
+    package = tmp_path / "vit"
+    package.mkdir()
+    if is_repository:
+        (tmp_path / ".git").mkdir()
+    (package / "__init__.py").write_text("from vit.vit import Net\n")
+    (package / "attend.py").write_text("WIDTH = 64\n")
+    (package / "vit.py").write_text(
+        "from torch import nn\nfrom vit.attend import WIDTH\n\n\nclass Net(nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.layer = nn.Linear(WIDTH, WIDTH)\n\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+    )
+    done = check("", "vit/vit.py")
+    assert done.returncode == 0, done.stdout

@@ -24,6 +24,7 @@ from memlint.report import model as report
 from memlint.report.from_rules import finding_of
 from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
 from memlint.report.paths import relative
+from memlint.source.scripts import is_script
 
 if TYPE_CHECKING:
     from memlint.lint.baseline import Baseline
@@ -73,11 +74,13 @@ def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]
     if any(workload.error is None for workload in answers.workloads):
         per_file = [left_out or [Skipped(path=r.path, reason=reason, hint=hint)] for r, left_out in answers.empty]
         return [], [entry for entries in per_file for entry in entries]
-    failures = []
+    failures: list[Workload] = []
     for request, left_out in answers.empty:
         reasons = "; ".join(entry.reason for entry in left_out)
         message = f"no model in it can be built: {reasons}" if left_out else reason
-        failures.append(failure(request.target, TargetError(message, hint)))
+        source = source_at(request.path) if request.path and not left_out else None
+        run = f"This is a script: type memlint run {request.target}." if source and is_script(source) else hint
+        failures.append(failure(request.target, TargetError(message, run)))
     return failures, []
 
 
