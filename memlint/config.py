@@ -89,6 +89,8 @@ class Settings(_Table):
     """Folders or files of the project with rules of its own; their code is run."""
     exclude: Codes = ()
     """Patterns as in a .gitignore of what directories are searched without; they start at the configuration."""
+    stub: Codes = ()
+    """Packages in whose place files that are imported find a stand-in, which fails when the model uses it."""
     workload: tuple[dict[str, Any], ...] = ()
     """Tables as they stand; `memlint.workloads.pyproject` reads them."""
     sweep: bool = True

@@ -12,7 +12,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
-from memlint.cli.options import CODES, FILE, registry_here, workload_options
+from memlint.cli.options import CODES, FILE, PACKAGES, registry_here, workload_options
 from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
 from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
 
@@ -69,6 +69,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
 @click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
+@click.option("--stub", **PACKAGES, help="Packages to do without: a stand-in fails when the model uses it.")
 @click.option("--init", is_flag=True, help="Print the configuration that makes every assumption explicit.")
 @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
 @click.option("-q", "--quiet", is_flag=True, help="Verdicts, errors and findings only.")

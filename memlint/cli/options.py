@@ -48,6 +48,7 @@ def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tupl
 
 
 CODES: dict[str, Any] = {"metavar": "CODES", "multiple": True, "callback": by_comma}
+PACKAGES: dict[str, Any] = {**CODES, "metavar": "NAMES"}
 
 
 def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -21,6 +21,7 @@ from memlint.cuda.facade import queries
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.records import Assumption, Frame
+from memlint.workloads.stand_ins import forget_users
 
 _OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
 _QUESTIONS = ("is_available", "is_built")
@@ -48,9 +49,7 @@ def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
             raise
     _asked.clear()
     _asked.update(lines)
-    for name in sys.modules.keys() - modules:
-        if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
-            del sys.modules[name]
+    forget_users(modules)
     return load()
 
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -14,6 +15,7 @@ from memlint.base.patching import patched
 from memlint.source.imports import module_name
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.availability import with_gpu
+from memlint.workloads.stand_ins import with_stand_ins
 from memlint.workloads.target import Target
 from memlint.workloads.user_errors import reported
 
@@ -44,8 +46,12 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         return known
     with reported(f"{path} cannot be imported"):
         if known is None and "." in name:
-            return with_gpu(lambda: importlib.import_module(name))
-        return with_gpu(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"))
+            return _loaded(lambda: importlib.import_module(name))
+        return _loaded(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"))
+
+
+def _loaded(load: Callable[[], ModuleType]) -> ModuleType:
+    return with_stand_ins(lambda: with_gpu(load))
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:

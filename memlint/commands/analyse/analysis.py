@@ -21,7 +21,7 @@ from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
-from memlint.workloads import availability
+from memlint.workloads import availability, stand_ins
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.discover import complete
 
@@ -64,7 +64,8 @@ class Analysis:
         program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
-        program.assumptions += [a for a in availability.assumptions() if a not in program.assumptions]
+        at_import = (*stand_ins.assumptions(), *availability.assumptions())
+        program.assumptions += [each for each in at_import if each not in program.assumptions]
         if device.torch and device.torch != torch_version():
             running = ".".join(map(str, torch_version()))
             text = (

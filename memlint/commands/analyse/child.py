@@ -25,7 +25,7 @@ from memlint.report.from_trace import graph_of, timeline_of
 from memlint.script import custom_ops, triton
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
-from memlint.workloads import availability, torchvision_schemas
+from memlint.workloads import availability, stand_ins, torchvision_schemas
 from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 from memlint.workloads.spec import DEFAULT_GPU
@@ -81,6 +81,7 @@ def find_requested(request: Request) -> Found:
     custom_ops.install()
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
+    stand_ins.expect(settings.stub)
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
     target = request.path or request.target

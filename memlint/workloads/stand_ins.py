@@ -1,0 +1,212 @@
+"""Stand-ins for packages that are not there: cv2 for drawing, wandb for logs, whatever the model itself never uses.
+
+A file that cannot be imported because a package is missing is imported once more, with a stand-in in its place. It may
+be imported, named in annotations and decorate what the file defines; its functions do nothing while files are imported.
+Whatever else is made of it, above all by the model, fails and says what to install.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import linecache
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, NoReturn
+
+from memlint.base.errors import WorkloadError
+from memlint.base.ownership import is_users
+from memlint.tracing.records import Assumption, Frame
+
+_GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_USES = (
+    "bool", "iter", "next", "len", "contains", "enter", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
+    "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem", "mro_entries",
+)  # fmt: skip
+"""What Python does with an object, as special methods."""
+
+
+def expect(names: Sequence[str]) -> None:
+    """Let stand-ins take the place of these packages, installed or not, in files that are imported from now on."""
+    _finder.replaced.update(dict.fromkeys(names))
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+
+
+def with_stand_ins(load: Callable[[], ModuleType]) -> ModuleType:
+    """What `load` imports, with stand-ins for packages that are missing. Raises what it raises otherwise."""
+    modules = set(sys.modules)
+    _finder.importing += 1
+    try:
+        while True:
+            try:
+                return load()
+            except ModuleNotFoundError as error:
+                missing = _missing(error)
+                if missing is None or missing[0] in _finder.replaced:
+                    raise
+                expect(())
+                _finder.replaced.update([missing])
+                forget_users(modules)
+    finally:
+        _finder.importing -= 1
+
+
+def forget_users(modules: Iterable[str]) -> None:
+    """Let the user's modules beside `modules` be imported anew."""
+    for name in sys.modules.keys() - set(modules):
+        if is_users(getattr(sys.modules[name], "__file__", None) or "<"):
+            del sys.modules[name]
+
+
+def assumptions() -> list[Assumption]:
+    """Which packages have stand-ins, and where they were imported first."""
+    text = "a stand-in that fails when the model uses it takes the place of"
+    return [
+        Assumption(f"{text} {name}, {'which is not installed' if frame else 'as --stub asks'}", frame)
+        for name, frame in _finder.replaced.items()
+    ]
+
+
+class _Absent:
+    """Something of a package that is not there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> _Absent:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self._name}.{name}")
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if not _finder.importing:
+            self._fail()
+        is_decorator = len(arguments) == 1 and not named and isinstance(arguments[0], FunctionType | type)
+        return arguments[0] if is_decorator else _Absent(f"{self._name}()")
+
+    def __getitem__(self, _key: object) -> _Absent:
+        return self  # of an annotation
+
+    def __or__(self, _other: object) -> _Absent:
+        return self
+
+    __ror__ = __or__
+
+    def __instancecheck__(self, _value: object) -> bool:
+        return False
+
+    def _fail(self, *_arguments: object) -> NoReturn:
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename == __file__:
+            frame = frame.f_back
+        package = self._name.partition(".")[0]
+        raise WorkloadError(
+            f"{self._name} is used, and {package} is not there ({frame.f_code.co_filename}:{frame.f_lineno})",
+            f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment.",
+        )
+
+
+for _use in _USES:
+    setattr(_Absent, f"__{_use}__", _Absent._fail)
+
+
+class _Module(ModuleType):
+    """A package or module that is not there."""
+
+    def __getattr__(self, name: str) -> _Absent:
+        if name.startswith("__") and name.endswith("__"):
+            raise AttributeError(name)
+        return _Absent(f"{self.__name__}.{name}")
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Gives the user's files a stand-in for each module of `replaced`, and where it was imported first."""
+
+    def __init__(self) -> None:
+        self.replaced: dict[str, Frame | None] = {}
+        """By dotted name; None for those that were asked for."""
+        self.importing = 0
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        name = next((name for name in self.replaced if f"{fullname}.".startswith(f"{name}.")), None)
+        if name is None:
+            return None
+        frame = _asking()
+        if frame is None or (self.replaced[name] and _is_guarded(frame.f_code.co_filename, frame.f_lineno)):
+            return None
+        return ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+_finder = _Finder()
+
+
+def _asking() -> FrameType | None:
+    """The line that imports, if it is in a file of the user's."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        frame = frame.f_back
+    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def _missing(error: ModuleNotFoundError) -> tuple[str, Frame] | None:
+    """What a line of the user's imports that is not there, or that needs what is not there; None where that is his."""
+    lines = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__) if _is_code(frame.f_code)]
+    users = [(code, line) for code, line in lines if is_users(code.co_filename)]
+    if not users or not error.name:
+        return None
+    code, line = users[-1]
+    frame = Frame(code.co_filename, line, code.co_name)
+    if lines[-1] != users[-1]:  # a package that is there wants another
+        name = next((name for name in _imported(frame) if name not in sys.modules), None)
+    else:
+        name = error.name.partition(".")[0]
+        name = None if name in sys.modules or importlib.util.find_spec(name) else name
+    return None if name is None else (name, frame)
+
+
+def _is_code(code: CodeType) -> bool:
+    return not code.co_filename.startswith("<frozen importlib") and "/importlib/" not in code.co_filename
+
+
+def _imported(frame: Frame) -> Iterator[str]:
+    """Dotted names of the modules that this line may import."""
+    for node in _nodes_at(frame.path, frame.line):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _is_guarded(path: str, line: int) -> bool:
+    """Whether the file does without what that line imports."""
+    return any(
+        isinstance(node, ast.Try)
+        and line <= (node.body[-1].end_lineno or line)
+        and any(handler.type is None or _GUARDS & _names(handler.type) for handler in node.handlers)
+        for node in _nodes_at(path, line)
+    )
+
+
+def _nodes_at(path: str, line: int) -> Iterator[ast.stmt]:
+    tree = ast.parse("".join(linecache.getlines(path)))
+    return (
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    )
+
+
+def _names(node: ast.expr) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

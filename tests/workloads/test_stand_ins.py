@@ -1,0 +1,106 @@
+"""Packages that are missing: no obstacle to a model that does without them."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads import stand_ins
+from memlint.workloads.discover import build_program, find_workloads
+
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x):
+        {}return self.layer(x)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_stand_ins(monkeypatch):
+    finder = stand_ins._Finder()
+    monkeypatch.setattr(stand_ins, "_finder", finder)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    yield
+    for name in [name for name, module in sys.modules.items() if isinstance(module, stand_ins._Module)]:
+        del sys.modules[name]
+
+
+def names(path):
+    return [workload.name for workload in find_workloads(str(path), path.parent).workloads]
+
+
+def texts():
+    return [assumption.text for assumption in stand_ins.assumptions()]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import absent_cv2\n",
+        "import absent_cv2.dnn as dnn\nfrom absent_cv2.flow import Flow\n",
+        "import absent_cv2\nabsent_cv2.use('Agg')\nLOG = absent_cv2.logger(level=absent_cv2.INFO)\n",
+        "import absent_cv2\ndef draw(image: absent_cv2.Mat | None, at: absent_cv2.Point['x y']): ...\n",
+        "import absent_cv2\n@absent_cv2.jit(parallel=True)\ndef double(x): return 2 * x\nFOUR = double(2)\nassert FOUR == 4\n",
+        "import absent_cv2\nassert not isinstance(1, absent_cv2.Mat)\n",
+    ],
+    ids=["imported", "parts", "called", "annotations", "decorator", "isinstance"],
+)
+def test_a_package_that_the_model_does_not_use_may_be_missing(write, use):
+    path = write(use + NET.format(""))
+    assert names(path) == ["Net"]
+    (assumption,) = stand_ins.assumptions()
+    assert assumption.text.endswith("takes the place of absent_cv2, which is not installed")
+    assert (assumption.frame.path, assumption.frame.line) == (str(path), 5)
+
+
+def test_a_model_that_uses_it_says_what_to_install(write):
+    path = write("import absent_cv2\n" + NET.format("x = absent_cv2.blur(x)\n        "))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError) as caught:
+        build_program(workload, path.parent)
+    assert "absent_cv2" in f"{caught.value.message}{caught.value.hint}"
+
+
+@pytest.mark.parametrize(
+    "use", ["class Net(absent_cv2.Base): ...", "SIZE = absent_cv2.SIZE + 1", "list(absent_cv2.names)"]
+)
+def test_what_needs_the_package_itself_says_what_to_install(write, use):
+    path = write(f"import absent_cv2\n{use}\n")
+    with pytest.raises(WorkloadError, match=r"absent_cv2\.\w+ is used, and absent_cv2 is not there") as caught:
+        names(path)
+    assert f"{path}:6" in caught.value.message
+    assert caught.value.hint.startswith("Install absent_cv2")
+
+
+def test_a_file_that_can_do_without_is_told_that_it_has_to(write):
+    write("try:\n    import absent_cv2\nexcept ImportError:\n    absent_cv2 = None\n", "drawing.py")
+    path = write("import drawing\nimport absent_cv2\nassert drawing.absent_cv2 is None\n" + NET.format(""))
+    assert names(path) == ["Net"]
+
+
+def test_what_an_installed_package_lacks_is_replaced_where_the_project_imports_it(write):
+    pytest.importorskip("torch")
+    if "tensorboard" in sys.modules or stand_ins.importlib.util.find_spec("tensorboard"):
+        pytest.skip("tensorboard is installed")
+    path = write("from torch.utils.tensorboard import SummaryWriter\n" + NET.format(""))
+    assert names(path) == ["Net"]
+    assert texts()[0].endswith("takes the place of torch.utils.tensorboard, which is not installed")
+
+
+def test_a_package_can_be_replaced_by_hand(write):
+    write("raise RuntimeError('is broken')\n", "drawing.py")
+    stand_ins.expect(["drawing"])
+    path = write("try:\n    import drawing\nexcept ImportError:\n    raise\n" + NET.format(""))
+    assert names(path) == ["Net"]
+    assert texts() == ["a stand-in that fails when the model uses it takes the place of drawing, as --stub asks"]
+
+
+def test_a_missing_module_of_the_project_itself_is_an_error(write):
+    write("", "own/__init__.py")
+    with pytest.raises(WorkloadError, match=r"No module named .own\.layers."):
+        names(write("import own.layers\n" + NET.format("")))
