@@ -55,8 +55,20 @@ def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) ->
     # The Meta kernel of set_ gives the storage its size without allocating and without changing its device.
     set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
     now = state.current
-    storage.entry = now.ledger.open(storage.nbytes(), tuple(shape), dtype, host=now.new_on_host)
+    bound = next((n for n in shape if n in now.unknown_sizes), 0) if now.unknown_sizes else 0
+    if bound:
+        storage.entry = _open_bound(now, storage.nbytes(), tuple(shape), dtype, bound)
+    else:
+        storage.entry = now.ledger.open(storage.nbytes(), tuple(shape), dtype, host=now.new_on_host)
     return tensor
+
+
+def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: torch.dtype, bound: int) -> Entry:
+    """The entry of a storage that takes `nbytes` at most, as the size `bound` in its shape is an upper bound."""
+    share = now.unknown_sizes[bound]
+    entry = now.ledger.open(int(nbytes * share), shape, dtype, host=now.new_on_host, doubt=(0, nbytes))
+    entry.nbytes, entry.unknown_size = nbytes, (bound, share)
+    return entry
 
 
 def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:

@@ -109,6 +109,8 @@ def _take(
         if real_device_of(t).type == NAME:
             now.last_host = entry_of(t).host
             break
+    if now.meets_unknown_sizes:
+        now.unknown_sizes = _unknown_sizes(tensors)
     steps = None
     temporaries = kernel.temporaries if now.cuda else kernel.host_temporaries
     if temporaries is not None and now.takes_temporaries and _any_on_gpu(tensors):
@@ -124,6 +126,12 @@ def _take(
     if steps is not None:
         next(steps, None)
     return result
+
+
+def _unknown_sizes(tensors: list[Tensor]) -> dict[int, float]:
+    """Sizes that are upper bounds in these tensors, and so in what is made of them."""
+    entries = (entry_of(t) for t in tensors if real_device_of(t).type == NAME and t.layout is torch.strided)
+    return dict(entry.unknown_size for entry in entries if entry.unknown_size is not None)
 
 
 def _any_on_gpu(tensors: list[Tensor]) -> bool:

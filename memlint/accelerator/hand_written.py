@@ -27,6 +27,7 @@ from memlint.accelerator.device import (
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.ranges import largest
 from memlint.accelerator.registration import KEY, composite, implement, kernel
 from memlint.accelerator.routing import count_true
 
@@ -64,7 +65,10 @@ def _nonzero(x: Tensor) -> Tensor:
 @kernel("masked_select")
 def _masked_select(x: Tensor, mask: Tensor) -> Tensor:
     numel = math.prod(torch.broadcast_shapes(x.shape, mask.shape))
-    count = count_true(mask, "masked_select()") * (numel // max(mask.numel(), 1))
+    repeats = numel // max(mask.numel(), 1)
+    count = count_true(mask, "masked_select()") * repeats
+    if repeats > 1 and mask.numel() in state.current.unknown_sizes:
+        state.take_as_upper_bound(count, state.current.unknown_sizes[mask.numel()])
     return allocate((count,), (1,), x.dtype)
 
 
@@ -97,12 +101,15 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
             for t, value in zip(made, results, strict=True):
                 values.remember(t, value)
             return made
-        state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep every element")
         dim = None if dimension is None else args[dimension - 1] if len(args) >= dimension else kwargs.get("dim")
-        shape = (x.numel(),) if dim is None else tuple(x.shape)
-        count = x.numel() if dim is None else x.shape[dim]
-        out = contiguous(shape, x.dtype)
+        most = None if dim is not None else largest(x)
+        count = x.shape[dim] if dim is not None else x.numel() if most is None else min(x.numel(), most + 1)
+        share = 1.0 if x.is_floating_point() else 0.5
+        kept = "every element" if share == 1 else "half of its elements" if most is None else f"{count} elements"
+        state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep {kept}, and at most all")
         inverse = contiguous(x.shape if dim is None else (count,), torch.int64)
+        state.take_as_upper_bound(count, share if most is None else 1.0)
+        out = contiguous((count,) if dim is None else tuple(x.shape), x.dtype)
         return (out, inverse) if len(op._schema.returns) == 2 else (out, inverse, contiguous((count,), torch.int64))
 
     kernel(op._schema.name.removeprefix("aten::"))(unique)
@@ -119,9 +126,13 @@ _register_unique(aten.unique_consecutive.default, dimension=3)
 def _repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
     known = values.content(repeats)
     if output_size is None:
-        if known is None:
-            state.assume("repeat_interleave() with unknown counts is taken to repeat each element once")
-        output_size = int(known.sum()) if known is not None else repeats.numel()
+        if known is not None:
+            output_size = int(known.sum())
+        else:
+            total = entry_of(repeats).total
+            times = largest(repeats)
+            output_size = total if total is not None else repeats.numel() * (1 if times is None else times)
+            state.assume(f"repeat_interleave() with unknown counts is taken to give {output_size} elements")
     return allocate((output_size,), (1,), repeats.dtype)
 
 
@@ -138,11 +149,18 @@ def _padded_to_jagged(x: Tensor, offsets: list[Tensor], total: int | None = None
 
 @kernel("bincount")
 def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    known = values.content(x)
-    if known is None:
+    known, most = values.content(x), largest(x)
+    choices = entry_of(x).num_choices if values.is_known_kind(x) else None
+    if most is None and choices:
+        most = choices - 1
+    if most is None and x.numel():
         state.assume("bincount() of unknown values is taken to need only minlength bins")
-    size = max(int(known.max()) + 1 if known is not None and known.numel() else 0, minlength)
-    dtype = torch.int64 if weights is None else weights.dtype
+    elif known is None and x.numel():
+        state.assume(f"bincount() of unknown values is taken to need a bin for each up to the largest, {most}")
+    size = max(0 if most is None or not x.numel() else most + 1, minlength)
+    dtype = torch.int64 if weights is None else torch.float64
+    if weights is not None and weights.dtype in (torch.float32, torch.float64):
+        dtype = weights.dtype  # SummaryOps.cpp
     out = allocate((size,), (1,), dtype)
     if known is not None and weights is None:
         values.remember(out, torch.bincount(known, minlength=minlength))

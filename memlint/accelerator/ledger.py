@@ -89,6 +89,14 @@ class Entry:
     """What a read gives in an ordinary run although the value is not known."""
     num_choices: int | None = None
     """How many values the elements have, where they are indices picked among so many entries."""
+    unknown_size: tuple[int, float] | None = None
+    """A size of its dimensions that is an upper bound as values are not known, and the likely share of it."""
+    largest: int | None = None
+    """The largest number that an element can be, where it is not known which it is."""
+    total: int | None = None
+    """What the elements add up to, where they are counts."""
+    sample: Any = None
+    """A CPU tensor that stands for values that are not known, in the order of the storage."""
     num_true: int | None = None
     """How many elements of a mask are taken to be true."""
 

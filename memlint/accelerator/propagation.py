@@ -16,6 +16,7 @@ import torch
 
 from memlint.accelerator.device import entry_of, real
 from memlint.accelerator.kernel import Kernel, tensors_in
+from memlint.accelerator.ranges import follow_ranges
 from memlint.accelerator.routing import follow_routing
 from memlint.accelerator.values import (
     MAX_SHADOW,
@@ -59,6 +60,7 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
     if not made:
         return
     follow_routing(kernel, args, inputs, made)
+    follow_ranges(kernel, args, inputs, made)
     written = bool(kernel.written) or kernel.packet == "_copy_from"
     if kernel.is_random:
         if written:

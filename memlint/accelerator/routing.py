@@ -14,6 +14,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of
 from memlint.accelerator.kernel import Kernel
+from memlint.accelerator.ranges import sample_of
 from memlint.accelerator.values import content, is_known_kind
 
 Tensor = torch.Tensor
@@ -62,6 +63,10 @@ def count_true(mask: Tensor, what: str) -> int:
     entry = entry_of(mask)
     if entry.uniform is not None:
         return mask.numel() if entry.uniform else 0
+    sample = sample_of(mask)
+    if sample is not None:
+        state.assume(f"{what} of a mask of shape {list(mask.shape)} is taken of values spread evenly over their range")
+        return int(torch.count_nonzero(sample))
     total = entry.nbytes // mask.element_size()
     shape = list(mask.shape)
     if entry.num_true is not None:
@@ -69,7 +74,8 @@ def count_true(mask: Tensor, what: str) -> int:
         state.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
         return count
     if entry.nonzeros is None:
-        state.assume(f"{what} of a mask of shape {shape} is taken to select every element")
+        state.assume(f"{what} of a mask of shape {shape} is taken to select half of its elements, and at most all")
+        state.take_as_upper_bound(mask.numel(), 0.5)
         return mask.numel()
     if mask.numel() == total:
         return min(int(entry.nonzeros), total)

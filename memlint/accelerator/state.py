@@ -72,6 +72,10 @@ class State:
     """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
     last_host: bool = False
     """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
+    meets_unknown_sizes: bool = False
+    """Whether any tensor was made so far whose size depends on values that are not known."""
+    unknown_sizes: dict[int, float] = field(default_factory=dict)
+    """Sizes of dimensions that are upper bounds in the kernel that runs, each with the likely share of it."""
     observers: list[Observer] = field(default_factory=list)
     assume: Callable[[str], None] = lambda _text: None
     """Called with each thing that is assumed because no device can say it."""
@@ -110,3 +114,10 @@ def installed(state: State) -> Iterator[None]:
 def assume(text: str) -> None:
     """Say what is assumed because no device can say it."""
     current.assume(text)
+
+
+def take_as_upper_bound(size: int, share: float) -> None:
+    """Let results of this size that the running kernel makes be upper bounds, of which this share is likely."""
+    if size > 1:
+        current.meets_unknown_sizes = True
+        current.unknown_sizes[size] = share

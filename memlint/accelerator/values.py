@@ -17,6 +17,7 @@ from memlint.accelerator.device import NAME, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
+real_arange = torch.arange
 MAX_SHADOW = 1 << 18
 """Bytes up to which the content of a storage is kept: enough for the index tables that models compute."""
 
@@ -124,6 +125,10 @@ def read_scalar(tensor: Tensor) -> Any:
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")
         return value
+    if entry.largest is not None and tensor.dtype is not torch.bool and not tensor.is_floating_point():
+        most = entry.largest if entry.total is None else -(-entry.total // max(_numel(tensor), 1))
+        state.assume(f"a value read from the device is taken as the largest that it can be, {most}")
+        return most
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
     state.assume(f"a value read from the device is taken as {zero}")
     return zero
@@ -134,7 +139,16 @@ def real_copy(tensor: Tensor) -> Tensor:
     known = content(tensor)
     if known is not None:
         return known.clone()
-    return real.full((), _shared(tensor, entry_of(tensor)) or 0, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+    entry = entry_of(tensor)
+    if entry.total is not None and tensor.numel() == _numel(tensor):  # the first take what cannot be shared out
+        share, rest = divmod(entry.total, max(tensor.numel(), 1))
+        return share + (real_arange(tensor.numel(), device="cpu") < rest).to(tensor.dtype).reshape(tensor.shape)
+    return real.full((), _shared(tensor, entry) or 0, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+
+
+def _numel(tensor: Tensor) -> int:
+    """How many elements of its dtype the storage of `tensor` has."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def refuse_out_of_range(packet: str, args: tuple[Any, ...]) -> None:

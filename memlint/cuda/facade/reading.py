@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import is_virtual, resize_storage
+from memlint.accelerator.device import entry_of, is_virtual, resize_storage
 from memlint.cuda.facade.placement import device_of
 
 Tensor = torch.Tensor
@@ -25,7 +25,8 @@ def read(tensor: Tensor) -> Tensor:
     """A real copy of a virtual tensor; an unknown value is zero and noted as an assumption."""
     tensor = tensor.detach()
     if values.content(tensor) is None and values.uniform_value(tensor) is None:
-        state.assume("values read from the device are taken as 0")
+        are_counts = tensor.layout is torch.strided and entry_of(tensor).total is not None
+        state.assume(f"values read from the device are taken as {'equal counts' if are_counts else '0'}")
     return values.real_copy(tensor)
 
 
