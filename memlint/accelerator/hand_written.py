@@ -92,6 +92,13 @@ def _index(x: Tensor, indices: list[Tensor | None]) -> Any:
 
 def _register_unique(op: Any, *, dimension: int | None = None) -> None:
     """Register the kernel of an op of unique()'s family; `dimension` is the position of the argument of that name."""
+    names = [argument.name for argument in op._schema.arguments]
+
+    def is_made(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if op._schema.name != "aten::unique_consecutive":  # the others sort, and hold as much meanwhile
+            return True
+        position = names.index(name) - 1
+        return bool(args[position] if position < len(args) else kwargs.get(name, False))
 
     def unique(x: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         known = values.content(x)
@@ -107,10 +114,13 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         share = 1.0 if x.is_floating_point() else 0.5
         kept = "every element" if share == 1 else "half of its elements" if most is None else f"{count} elements"
         state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep {kept}, and at most all")
-        inverse = contiguous(x.shape if dim is None else (count,), torch.int64)
+        of_elements = tuple(x.shape) if dim is None else (count,)
+        inverse = contiguous(of_elements if is_made("return_inverse", args, kwargs) else (0,), torch.int64)
         state.take_as_upper_bound(count, share if most is None else 1.0)
         out = contiguous((count,) if dim is None else tuple(x.shape), x.dtype)
-        return (out, inverse) if len(op._schema.returns) == 2 else (out, inverse, contiguous((count,), torch.int64))
+        if len(op._schema.returns) == 2:
+            return out, inverse
+        return out, inverse, contiguous((count if is_made("return_counts", args, kwargs) else 0,), torch.int64)
 
     kernel(op._schema.name.removeprefix("aten::"))(unique)
 

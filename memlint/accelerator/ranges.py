@@ -36,6 +36,8 @@ _POSITIONS = {
     "masked_fill_": (0, 2),
     "scatter": (0, 3),
     "scatter_": (0, 3),
+    "clamp": (0, 2),
+    "clamp_": (0, 2),
 }
 _COMPARES = frozenset(("ge", "gt", "le", "lt"))
 _COMBINES = frozenset(("bitwise_and", "logical_and", "bitwise_or", "logical_or", "bitwise_not", "logical_not"))
@@ -95,7 +97,7 @@ def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | Non
         most = largest(args[0])
         return None if most is None else most * (args[0].numel() // max(1 if packet == "cumsum" else target.numel(), 1))
     highs = [largest(operand) for operand in _operands(packet, args)]
-    if packet in ("clamp_max", "minimum"):
+    if packet in ("clamp", "clamp_", "clamp_max", "minimum"):
         return min((h for h in highs if h is not None), default=None)
     if not highs or None in highs or (target.is_floating_point() and packet not in _SCATTERS):
         return None

@@ -1,4 +1,4 @@
-"""Rows of other kernels of the host: sorting, selecting, interpolation, convolution and normalisation."""
+"""Rows of other kernels of the host, and of some that are the same on every device."""
 
 from __future__ import annotations
 
@@ -95,6 +95,15 @@ def _searchsorted(first: Tensor, second: Tensor, *_: Any, sorter: Tensor | None 
     yield
     copies = [contiguous(t) for t in (first, second, sorter) if isinstance(t, torch.Tensor)]
     del copies
+
+
+@hidden("bincount", source="SummaryOps.cpp, SummaryOps.cu", devices="any")
+def _bincount(x: Tensor, weights: Tensor | None = None, *_: Any) -> Steps:
+    """Weights that are no floats as float64."""
+    is_cast = weights is not None and weights.dtype not in (torch.float32, torch.float64)
+    cast = copy_of(x, INDEX) if is_cast else None
+    yield
+    del cast
 
 
 @hidden("unfold_backward", source="UnfoldBackward.h", devices="any")
