@@ -48,7 +48,8 @@ class Script(BaseModel):
     @property
     def command(self) -> str:
         """As it was typed: `train.py --epochs 3`."""
-        return shlex.join((f"-m {self.module}" if self.module else Path(self.path).name, *self.arguments))
+        start = ("-m", self.module) if self.module else (Path(self.path).name,)
+        return shlex.join((*start, *self.arguments))
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,7 @@ def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest
     command = [sys.executable, "-m", "memlint", "run", "-v", "-m", "pkg.train", "--lr", "3"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "__main__ ['--lr', '3']" in done.stderr, done.stderr
+    assert done.stdout.startswith("error: -m pkg.train --lr 3: ")
 
 
 def test_argparse_says_itself_what_is_wrong(tmp_path: Path) -> None:
