@@ -41,6 +41,7 @@ def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
         ("accelerate_loop", "accelerate", "bf16-amp", "AdamW"),
         ("lightning_module", "lightning", "fp16-amp", "AdamW"),
         ("timm_train", "timm", "fp16-amp", "Lamb"),
+        ("memmap_loop", "torch", "bf16-amp", "AdamW"),
         ("sft_lora", "trl", "bf16-amp", "AdamW"),
         ("hydra_app", "hydra", "float32", "AdamW"),
     ],
@@ -49,10 +50,10 @@ def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
     tmp_path: Path, name: str, package: str, dtype: str, optimizer: str
 ) -> None:
     pytest.importorskip(package)
-    short = run(tmp_path / "short", name)
+    short = run(tmp_path / "short", name, fake_data=True)
     assert short.script is not None
     assert (short.script.steps, short.dtype, short.optimizer) == (2, dtype, optimizer)
-    whole = run(tmp_path / "whole", name, whole=True, batches=2)
+    whole = run(tmp_path / "whole", name, whole=True, batches=2, fake_data=True)
     assert whole.script is not None
     assert whole.estimate is not None
     assert whole.script.ending == "the script ran to its end"
