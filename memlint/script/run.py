@@ -163,8 +163,10 @@ def _executed(script: Script) -> Ending:
         return Ending(reason, is_failure=True, traceback=tuple(user_lines(error)))
     except BaseException as error:
         traceback.print_exc()
+        hint = " ".join(error.__dict__.pop("__notes__", ()))
         text = "".join(traceback.format_exception_only(error)).strip()
-        return Ending(f"the script raised {text}", is_failure=True, traceback=tuple(user_lines(error)))
+        reason = f"the script raised {text}"
+        return Ending(reason, is_failure=True, traceback=tuple(user_lines(error)), hint=hint)
     return Ending("the script ran to its end")
 
 

@@ -64,3 +64,5 @@ class Ending:
     """Whether it is less than what was asked for."""
     traceback: tuple[str, ...] = ()
     """With a failure: `path:line in function` of the user's lines, outermost first."""
+    hint: str = ""
+    """What to do about it, where that is known."""

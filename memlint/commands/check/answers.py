@@ -131,9 +131,10 @@ def answers_of_workers(
 def _with_output(workload: Workload, answer: Answer) -> Workload:
     """With an error, the last line that a script wrote beside it: there argparse says what is wrong."""
     last = answer.stderr.rstrip().rpartition("\n")[2]
-    if workload.script is None or workload.error is None or not last or last in workload.error.message:
+    error = workload.error
+    if workload.script is None or error is None or error.hint or not last or last in error.message:
         return workload
-    return workload.model_copy(update={"error": workload.error.model_copy(update={"hint": f"It wrote: {last}"})})
+    return workload.model_copy(update={"error": error.model_copy(update={"hint": f"It wrote: {last}"})})
 
 
 def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None], *, cache: bool) -> list[Answer]:

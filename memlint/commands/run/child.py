@@ -116,7 +116,8 @@ def _error(run: ScriptRun) -> report.Error | None:
     ending, parameters = run.ending, any(b.category is Category.PARAMETER for b in run.trace.buffers)
     if ending.is_failure:
         begun = f"after {run.num_steps} whole steps" if run.num_steps else "before its first whole step"
-        return report.Error(kind="workload", message=f"{ending.reason}, {begun}", traceback=list(ending.traceback))
+        message, lines = f"{ending.reason}, {begun}", list(ending.traceback)
+        return report.Error(kind="workload", message=message, hint=ending.hint, traceback=lines)
     if not parameters:
         return report.Error(
             kind="workload",
