@@ -147,13 +147,12 @@ class Recorder:
     def finish(self, device: Device) -> Recorded:
         """The records of everything seen."""
         paths = self.modules
-        frame_at = functools.cache(frame_of)
         nodes: list[Node] = []
         for index, (kernel, phase, (*lines, module), step, event, inputs, outputs) in enumerate(self.calls):
             path = "" if module is None else paths.get(module, module[1])
             geometries = tuple(inputs), tuple(outputs)
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
-            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_at(*lines), path, *geometries, event))
+            nodes.append(Node(index, kernel.name, phase_of_step, step, frame_of(*lines), path, *geometries, event))
         trace = Trace(
             nodes=tuple(nodes),
             buffers=categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts),

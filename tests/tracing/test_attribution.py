@@ -296,3 +296,25 @@ def test_whoever_asks_for_a_trace_is_no_line_of_it() -> None:
     found = trace_program(StepsWithoutLines(), device_named("a100-80gb")).trace
     assert {node.frame for node in found.nodes} == {None}
     assert found.nodes
+
+
+def test_equal_code_of_two_files_keeps_its_own_file() -> None:
+    double = []
+    for path in ("/project/first.py", "/project/second.py"):
+        namespace: dict[str, Any] = {}
+        exec(compile("def double(x):\n    return x * 2\n", path, "exec"), namespace)
+        double.append(namespace["double"])
+
+    class Program:
+        def setup(self) -> None:
+            self.x = torch.rand(4, device="cuda")
+
+        def step(self) -> None:
+            for function in double:
+                function(self.x)
+
+    nodes = trace_program(Program(), device_named("a100-80gb"), num_steps=1).trace.nodes
+    assert [node.frame.path for node in nodes if node.op.startswith("aten.mul")] == [
+        "/project/first.py",
+        "/project/second.py",
+    ]
