@@ -10,6 +10,7 @@ from memlint.base.ownership import is_users
 
 _NUM_ENDS = 8
 """Lines shown of each end of a long stack, as of a recursion without an end."""
+_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 _STACK_LINE = re.compile(r'^  File "(?P<path>.+)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 
 
@@ -42,6 +43,13 @@ def chain(error: BaseException) -> Iterator[BaseException]:
     while link is not None:
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def is_out_of_host_memory(error: BaseException) -> bool:
+    """Whether an allocation of host memory failed somewhere in the chain of `error`."""
+    return any(
+        isinstance(link, MemoryError) or any(text in text_of(link) for text in _OUT_OF_MEMORY) for link in chain(error)
+    )
 
 
 def innermost_user_line(stack: str) -> str | None:

@@ -16,7 +16,7 @@ _SCRIPT = ("steps", "whole", "batches", "ranks", "fake_data", "keep_writes", "re
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, run as `python -m` does.")
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Optimizer steps to take.")
 @click.option("--whole", is_flag=True, help="Run to the end, evaluation and saving included, on a few batches each.")

@@ -1,4 +1,4 @@
-"""What a script may not do: change files past the Overlay, and speak with other machines.
+"""What a script may not do: change files past the Overlay, speak with other machines, and end others' processes.
 
 An audit hook sees every such call of Python and refuses it. It stays until the process ends, but does nothing more once
 it is not active.
@@ -12,8 +12,11 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from memlint.script.place import script_frame
 
@@ -51,6 +54,7 @@ class Guard:
         self.hosts: dict[str, Frame | None] = {}
         """The line that first wanted to speak with each other machine."""
         self._may_write = may_write
+        self._process = os.getpid()
         sys.addaudithook(self._audit)
 
     def connections(self) -> tuple[Connection, ...]:
@@ -66,6 +70,8 @@ class Guard:
             number = getattr(socket, "EAI_AGAIN", socket.EAI_NONAME)
             if _address(arguments[0]) is None:  # an address is found without a network
                 self._refuse_host(arguments, socket.gaierror(number, "Temporary failure in name resolution"))
+        elif event in ("os.kill", "os.killpg"):
+            self._refuse_process(*arguments)
         elif self._may_write is not None:
             if event == "open":
                 path, _mode, flags = arguments
@@ -84,6 +90,10 @@ class Guard:
         error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
         raise error
 
+    def _refuse_process(self, process: int, number: int) -> None:
+        if number and not is_own(process, self._process):
+            raise PermissionError(errno.EPERM, "memlint run lets a script end none but its own processes")
+
     def _refuse_path(self, path: Any) -> None:
         if isinstance(path, int) or path is None:
             return
@@ -93,6 +103,21 @@ class Guard:
             raise PermissionError(
                 errno.EACCES, "memlint run changes no file of yours, and cannot redirect this (see --keep-writes)", text
             )
+
+
+def is_own(number: int, script: int) -> bool:
+    """Whether a process or, if negative, a group was started by the process `script` or is in its session."""
+    if number in (0, script, -script):
+        return True
+    number = abs(number)
+    if number == 1:  # -1 stands for all processes there are
+        return False
+    with suppress(OSError):
+        if os.getsid(number) == script:
+            return True
+    with suppress(psutil.Error):
+        return any(parent.pid == script for parent in psutil.Process(number).parents())
+    return False
 
 
 def _is_here(host: str) -> bool:

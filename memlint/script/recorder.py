@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -42,7 +42,7 @@ class ScriptRecorder(Recorder):
     """A Recorder of a script; it calls `end` in the middle of it when enough was seen."""
 
     def __init__(
-        self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], NoReturn]
+        self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]
     ) -> None:
         super().__init__(ledger, workspaces)
         self.script = script
@@ -215,7 +215,7 @@ class ScriptRecorder(Recorder):
                 self._end()
         gc.collect()
 
-    def _end(self) -> NoReturn:
+    def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"
         self.end(Ending(f"{self.num_steps} {were} taken", goes_on=True))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 
     from memlint.tracing.records import Trace
 
-_exit = os._exit
-"""Not what a script makes of it."""
+_exit, _fork = os._exit, getattr(os, "fork", None)
+"""Not what a script makes of them."""
+_PATIENCE = 30.0  # seconds for a copy, and
+_PATIENCE_PER_SECOND = 4.0  # as many for each second in which the script itself got as far
 
 
 class Change(Protocol):
@@ -62,26 +65,34 @@ class Reruns:
         self.send: Callable[[Trace | None], NoReturn] | None = None
         """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
         self._copy: Connection | None = None
+        self._began = 0.0
 
     def wait_here(self, program: Callable[[], ScriptProgram]) -> None:
         """Fork: in the process itself nothing happens, and copies of it in which `program()` was changed go on too."""
-        if not hasattr(os, "fork"):
+        if _fork is None:
             return
         self._copy, theirs = Pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if os.fork():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a script may have closed it, or put anything there
+                stream.flush()
+        self._began = time.monotonic()
+        between = _fork()
+        if between:
+            with suppress(ChildProcessError):  # the script may ask for its children itself
+                os.waitpid(between, 0)
             theirs.close()
             with suppress(EOFError):
                 self._copy.recv()  # what the script has written is copied before it goes on
             return
+        if _fork():
+            _exit(0)  # so that the copy is no child of the script, which may wait for all that it has
         self._copy.close()
         self.apart()
         theirs.send(None)
         with suppress(EOFError):
             while True:
                 changes: tuple[Change, ...] = theirs.recv()
-                copy = os.fork()
+                copy = _fork()
                 if not copy:
                     self._go_on(changes, program, theirs)
                     return
@@ -113,8 +124,15 @@ class Reruns:
         """The Trace of a copy in which these Changes were made; None where they do not apply or it fails with them."""
         if self._copy is None:
             return None
-        self._copy.send(tuple(changes))
-        with suppress(EOFError):
-            trace: Trace | None = self._copy.recv()
-            return trace
+        patience = _PATIENCE + _PATIENCE_PER_SECOND * (time.monotonic() - self._began)
+        with suppress(EOFError, OSError):  # a script may close what is not its own
+            self._copy.send(tuple(changes))
+            if self._copy.poll(patience):
+                trace: Trace | None = self._copy.recv()
+                return trace
+        self.forget()
         return None
+
+    def forget(self) -> None:
+        """Ask no more."""
+        self._copy = None

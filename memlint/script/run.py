@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import functools
-import os
 import runpy
-import signal
-import threading
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from memlint.base.frames import user_lines
-from memlint.base.ownership import is_users
+from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.patching import Patch, patched
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script import processes
 from memlint.script.after_import import after_import
 from memlint.script.data import loaders_in_process
+from memlint.script.ending import End, exits, wait_for_threads
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.recorder import ScriptRecorder
-from memlint.script.spec import END_SIGNAL, Ending, Script
+from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
 from memlint.tracing.records import Phase, Trace
@@ -37,7 +35,6 @@ if TYPE_CHECKING:
     from memlint.cuda.devices import Device
     from memlint.script.guard import Connection
     from memlint.script.reruns import Reruns
-
 
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
@@ -73,11 +70,12 @@ def run_script(
     allocator: AllocatorSettings,
     exchange: Path,
     answer: Callable[[ScriptRun], NoReturn],
+    fail: Callable[[BaseException], NoReturn],
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
-    `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. What the script writes
-    goes into the folder `exchange`, where `answer` may write too.
+    `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
+    ends it. What the script writes goes into the folder `exchange`, where both may write too.
     """
     with (
         collected_between_steps(),
@@ -87,24 +85,20 @@ def run_script(
         missing_data(fake=script.fake_data),
         random_weights(),
     ):
-        endings: list[Ending] = []
 
-        def end(ending: Ending) -> NoReturn:
-            endings.append(ending)
-            main = threading.main_thread()
-            if threading.current_thread() is not main:
-                signal.pthread_kill(main.ident or 0, END_SIGNAL)
-                threading.Event().wait()
+        def finished(ending: Ending) -> NoReturn:
             ledger.freeze()
             recorder.roles.note_gradients()
             trace = recorder.finish(device).trace
             if recorder.reruns.send is not None:
-                recorder.reruns.send(None if endings[0].is_failure else trace)
+                recorder.reruns.send(None if ending.is_failure else trace)
+            if ending.is_failure:
+                recorder.reruns.forget()
             answer(
                 ScriptRun(
                     script=script,
                     trace=trace,
-                    ending=endings[0],
+                    ending=ending,
                     num_steps=recorder.num_steps,
                     seconds=tuple(recorder.seconds),
                     batch=recorder.batch,
@@ -118,10 +112,25 @@ def run_script(
                 )
             )
 
+        def failed(error: BaseException) -> NoReturn:
+            if recorder.reruns.send is not None:
+                recorder.reruns.send(None)
+            fail(error)
+
+        def apart() -> None:
+            writes.apart()
+            end.take_over()
+
+        end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
-        recorder.reruns.apart = writes.apart
-        with observed(recorder), patched([*processes.patches(), *_listening(recorder)]):
-            end(_executed(script))
+        recorder.reruns.apart = apart
+        ways_out = exits(end, exchange)
+        with observed(recorder), patched([*processes.patches(), *_listening(recorder), *ways_out]):
+            ending = _executed(script, end.undisturbed)
+            if not ending.is_failure:
+                wait_for_threads()
+            end(ending)
+    raise AssertionError("the end of a script ends the process")
 
 
 def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -149,51 +158,46 @@ def _follow_libraries(recorder: ScriptRecorder) -> None:
     after_import("transformers.generation.utils", generating)
 
 
-def _executed(script: Script) -> Ending:
-    """Why the script ended by itself."""
+def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:
+    """Why the script ended by itself; `undisturbed` is called before what it raised is looked at."""
     try:
         if script.module:
             runpy.run_module(script.module, run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(script.path, run_name="__main__")
-    except SystemExit as error:
-        if error.code in (0, None):
-            return Ending("the script called sys.exit()")
-        reason = f"the script called sys.exit({error.code!r})"
-        return Ending(reason, is_failure=True, traceback=tuple(user_lines(error)))
-    except BaseException as error:
-        traceback.print_exc()
-        hint = " ".join(error.__dict__.pop("__notes__", ()))
-        text = "".join(traceback.format_exception_only(error)).strip()
-        reason = f"the script raised {text}"
-        return Ending(reason, is_failure=True, traceback=tuple(user_lines(error)), hint=hint)
+    except:  # noqa: E722 -- a script may take away the names of exceptions
+        undisturbed()
+        error = sys.exc_info()[1]
+        assert error is not None, "it is being handled"
+        return _ending_of(error)
     return Ending("the script ran to its end")
 
 
+def _ending_of(error: BaseException) -> Ending:
+    lines = tuple(user_lines(error))
+    if isinstance(error, SystemExit):
+        if error.code is None or error.code == 0:
+            return Ending("the script called sys.exit()")
+        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
+    with suppress(Exception):  # stderr may be closed
+        traceback.print_exception(error)
+    hint = " ".join(error.__dict__.pop("__notes__", ()))
+    if is_out_of_host_memory(error):
+        hint = "Allow more host memory with --memory-limit SIZE."
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
+
+
 def _listening(recorder: ScriptRecorder) -> list[Patch]:
-    """What tells the recorder of optimizers that are made, of files that are saved, and that the process would end."""
-    init, handle = torch.optim.Optimizer.__init__, signal.signal
+    """What tells the recorder of optimizers that are made and of files that are saved."""
+    init = torch.optim.Optimizer.__init__
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
         recorder.made.add(self)
         init(self, *args, **kwargs)
 
-    def leaving(status: int) -> NoReturn:
-        recorder.end(Ending(f"the script ended its process with os._exit({status})", is_failure=status != 0))
-
-    def asked_to_end(_number: int, frame: FrameType | None) -> None:
-        stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
-        lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
-        recorder.end(Ending("it was stopped before it was over", goes_on=True, is_failure=True, traceback=lines))
-
-    def handling(number: int, handler: Any) -> Any:
-        return None if number == END_SIGNAL else handle(number, handler)
-
-    handle(END_SIGNAL, asked_to_end)
     _follow_libraries(recorder)
     return [
         (torch.optim.Optimizer, "__init__", making),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
-        (os, "_exit", leaving),
-        (signal, "signal", handling),
     ]

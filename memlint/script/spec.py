@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """Asks a script to end and to answer with what was seen so far."""
+END_REASON = "ending.txt"
+"""File of the exchange that says why, as the reason of an Ending."""
 
 
 class Script(BaseModel):

@@ -12,11 +12,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memlint.base.errors import MemlintError
-from memlint.base.frames import chain, text_of, user_lines
+from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.worker.dependencies import Watch
 from memlint.worker.own_process import die_with, limit_memory
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 REQUEST, REPLY, PARTIAL = "request.json", "reply.json", "partial.json"
 STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
 """Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1)."""
-
-_OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
 
 _exit = os._exit
 """Not what a script that runs here makes of it."""
@@ -94,11 +93,18 @@ def answer_now(result: Result) -> NoReturn:
     _answer(Reply(result=result))
 
 
+def fail_now(error: BaseException) -> NoReturn:
+    """Answer with what has gone wrong, as `answer_now` does with a result."""
+    from memlint.worker.protocol import Reply  # noqa: PLC0415  (limits first)
+
+    _answer(Reply(failure=_failure(error)))
+
+
 def _answer(reply: Reply) -> NoReturn:
     _write(REPLY, reply)
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None and not stream.closed:
-            stream.flush()
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        with suppress(BaseException):  # user code may have closed it, or put anything in its place
+            stream.flush()  # type: ignore[union-attr]
     _exit(0)  # threads and exit handlers of user code could hold the process up for ever
 
 
@@ -150,10 +156,9 @@ def _reply(request: str, analyse: str, watch: Watch) -> Reply:
 def _failure(error: BaseException) -> Failure:
     from memlint.worker.protocol import Failure  # noqa: PLC0415  (limits first)
 
-    traceback.print_exception(error)
-    links = list(chain(error))
-    texts = " ".join(map(text_of, links))
-    memory = any(isinstance(link, MemoryError) for link in links) or any(text in texts for text in _OUT_OF_MEMORY)
+    with suppress(Exception):  # stderr may be closed
+        traceback.print_exception(error)
+    memory = is_out_of_host_memory(error)
     if isinstance(error, MemlintError):
         message, hint = error.message, error.hint
     else:

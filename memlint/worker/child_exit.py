@@ -24,12 +24,12 @@ _AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
 
 
-def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
+def read_answer(exchange: Path, status: int, limits: Limits, *, is_script: bool = False) -> Answer:
     """The Answer of a child that ended by itself with `status`, negative for a signal."""
     try:
         reply = Reply.model_validate_json((exchange / REPLY).read_bytes())
     except FileNotFoundError:
-        return _failed(exchange, _vanished(exchange, status, limits))
+        return _failed(exchange, _vanished(exchange, status, limits, is_script))
     except ValidationError as error:
         return _failed(exchange, WorkerError(f"the answer of the child process cannot be read: {error}", _OURS))
     if reply.failure is not None:
@@ -38,24 +38,40 @@ def read_answer(exchange: Path, status: int, limits: Limits) -> Answer:
     return Answer(reply.result, None, (), *texts, dependencies=reply.dependencies)
 
 
-def stopped(broken: Limit, exchange: Path, limits: Limits) -> Answer:
+def stopped(broken: Limit, exchange: Path, limits: Limits, *, is_script: bool = False) -> Answer:
     """The Answer of a child that was stopped because it broke a limit."""
+    guard = "" if is_script else GUARD
     match broken:
         case "seconds":
+            option = "--time-limit" if is_script else "--timeout"
             error = WorkerError(
                 f"no answer within {limits.seconds:g} s{_place(exchange)}",
-                f"{GUARD} If it only needs longer, allow more with --timeout SECONDS.",
+                f"{guard} If it only needs longer, allow more with {option} SECONDS.".lstrip(),
             )
         case "nbytes":
             error = _out_of_memory(limits)
         case "processes":
-            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", GUARD)
+            error = WorkerError(f"the code started more than {limits.processes} processes{_place(exchange)}", guard)
         case "output_nbytes":
             error = WorkerError(
                 f"the code wrote more than {format_nbytes(limits.output_nbytes)} to stdout and stderr",
                 "See how it begins with -v.",
             )
     return _failed(exchange, error)
+
+
+def stop_reason(broken: Limit, limits: Limits) -> str:
+    """Why a script was asked to end, as the reason of its Ending."""
+    match broken:
+        case "seconds":
+            return f"it was stopped after {limits.seconds:g} s, which is the time limit"
+        case "nbytes":
+            return f"it was stopped because it took more than {format_nbytes(limits.nbytes)} of host memory"
+        case "processes":
+            return f"it was stopped because it started more than {limits.processes} processes"
+        case "output_nbytes":
+            written = format_nbytes(limits.output_nbytes)
+            return f"it was stopped because it wrote more than {written} to stdout and stderr"
 
 
 def interrupted(seconds: float, exchange: Path) -> Answer:
@@ -91,12 +107,12 @@ def _out_of_memory(limits: Limits) -> WorkerError:
     )
 
 
-def _vanished(exchange: Path, status: int, limits: Limits) -> WorkerError:
+def _vanished(exchange: Path, status: int, limits: Limits, is_script: bool) -> WorkerError:
     """Why a child ended with `status` and left no reply."""
     if "bad_alloc" in _text(exchange / STDERR):
         return _out_of_memory(limits)
     if status >= 0:
-        hint = f"Something in it calls os._exit. {GUARD}"
+        hint = f"Something in it calls os._exit. {'' if is_script else GUARD}".rstrip()
         return WorkerError(f"the code ended the process with exit status {status}", hint)
     name = signal.Signals(-status).name
     ends = {"SIGSEGV": "crashed with a segmentation fault", "SIGABRT": "was aborted", "SIGKILL": "was killed"}

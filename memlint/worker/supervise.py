@@ -14,9 +14,9 @@ from types import MappingProxyType
 from typing import IO
 
 from memlint.base.temporary import exchange_folder
-from memlint.script.spec import END_SIGNAL
+from memlint.script.spec import END_REASON, END_SIGNAL
 from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
-from memlint.worker.child_exit import Limit, interrupted, read_answer, stopped
+from memlint.worker.child_exit import Limit, interrupted, read_answer, stop_reason, stopped
 from memlint.worker.dependencies import child_environment
 from memlint.worker.own_process import terminations_raise
 from memlint.worker.processes import Child, ProcessTree
@@ -24,6 +24,7 @@ from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
 _END_PATIENCE = 30.0  # seconds for a script to say what was seen so far
+_LAST_PATIENCE = 2.0  # seconds for a child that has answered to end
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 
@@ -102,16 +103,17 @@ def supervise(
             broken = _watch(child, tree, exchange, limits, on_wait)
         except KeyboardInterrupt as error:
             seconds = time.monotonic() - begin
-            if request.script is not None and _answers_now(child, exchange):
-                raise Interrupted(read_answer(exchange, child.wait(), limits)) from error
+            reason = f"it was stopped by an interrupt after {seconds:.1f} s"
+            if request.script is not None and _answers_now(child, exchange, reason):
+                raise Interrupted(read_answer(exchange, _status(child), limits)) from error
             raise Interrupted(interrupted(seconds, exchange)) from error
-        if broken == "seconds" and request.script is not None and _answers_now(child, exchange):
+        if broken and request.script is not None and _answers_now(child, exchange, stop_reason(broken, limits)):
             broken = None
         if broken is None:
-            return read_answer(exchange, child.wait(), limits)
+            return read_answer(exchange, _status(child), limits, is_script=request.script is not None)
         if broken == "seconds":
             _ask_for_stack(child, exchange)
-        return stopped(broken, exchange, limits)
+        return stopped(broken, exchange, limits, is_script=request.script is not None)
 
 
 def _watch(
@@ -122,6 +124,8 @@ def _watch(
     while True:
         with suppress(subprocess.TimeoutExpired):
             child.wait(_INTERVAL)
+            return None
+        if (exchange / REPLY).exists():
             return None
         seconds = time.monotonic() - begin
         on_wait(seconds)
@@ -136,12 +140,21 @@ def _watch(
             return "output_nbytes"
 
 
-def _answers_now(child: Child, exchange: Path) -> bool:
+def _answers_now(child: Child, exchange: Path, reason: str) -> bool:
     """Ask a script to answer with what was seen so far, and whether it did."""
+    (exchange / END_REASON).write_text(reason, encoding="utf-8")
     child.send_signal(END_SIGNAL)
     with suppress(subprocess.TimeoutExpired):
         child.wait(_END_PATIENCE)
     return (exchange / REPLY).exists()
+
+
+def _status(child: Child) -> int:
+    """With which the child ends; once it has answered user code may hold it up no longer."""
+    with suppress(subprocess.TimeoutExpired):
+        return child.wait(_LAST_PATIENCE)
+    child.kill()
+    return child.wait()
 
 
 def _ask_for_stack(child: Child, exchange: Path) -> None:

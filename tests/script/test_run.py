@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -307,24 +310,24 @@ def test_the_time_limit_gives_what_was_seen_and_where_it_was(tmp_path: Path, han
 
 def test_ctrl_c_gives_what_was_seen(tmp_path: Path) -> None:
     text = """
-        import os, pathlib, signal, sys, time, torch
+        import socket, sys, time, torch
 
         x = torch.zeros(1 << 20, device="cuda")
-        while not (pid := pathlib.Path(sys.argv[1]).read_text()):
-            time.sleep(0.1)
-        os.killpg(int(pid), signal.SIGINT)  # what a terminal does
+        connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
         time.sleep(1000)
     """
-    pid = tmp_path / "pid"
-    pid.touch()
-    command = [sys.executable, "-m", "memlint", "run", str(write(tmp_path, text)), str(pid)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    pid.write_text(str(process.pid))
-    stdout, _stderr = process.communicate(timeout=120)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        command = [sys.executable, "-m", "memlint", "run", str(write(tmp_path, text)), str(server.getsockname()[1])]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        server.settimeout(120)
+        connection, _ = server.accept()
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        stdout, _stderr = process.communicate(timeout=120)
+        connection.close()
     assert process.returncode == 2
-    assert "stopped" in stdout
+    assert "stopped by an interrupt" in stdout
     assert "4.00 MiB" in stdout
 
 

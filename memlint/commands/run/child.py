@@ -21,7 +21,7 @@ from memlint.script import custom_ops, triton
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.tracing.records import Category, Phase
-from memlint.worker.child import answer_now, exchange_folder
+from memlint.worker.child import answer_now, exchange_folder, fail_now
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
@@ -64,7 +64,8 @@ def analyse(request: Request) -> NoReturn:
             )
         )
 
-    run_script(script, device_named(gpu), AllocatorSettings.parse(_allocator(script)), exchange_folder(), answer)
+    allocator = AllocatorSettings.parse(_allocator(script))
+    run_script(script, device_named(gpu), allocator, exchange_folder(), answer, fail_now)
 
 
 def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:

@@ -36,7 +36,10 @@ def run(
         if not (find_spec(package) or Path(package).exists() or Path(f"{package}.py").exists()):
             raise TargetError(f"there is no module {script.module}", "Run memlint where `python -m` finds it.")
     elif not file.is_file():
-        raise TargetError(f"{script.path} does not exist", "Give the file that Python would run: memlint run train.py.")
+        problem = "is not a file" if file.exists() else "does not exist"
+        raise TargetError(f"{script.path} {problem}", "Give the file that Python would run: memlint run train.py.")
+    elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
+        raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     start = Path.cwd() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)

@@ -1,0 +1,176 @@
+"""The ways in which a script ends its process, and what an answer from the middle of it needs."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from memlint.base.ownership import is_users
+from memlint.script.overlay import real
+from memlint.script.spec import END_REASON, END_SIGNAL, Ending
+
+if TYPE_CHECKING:
+    from memlint.base.patching import Patch
+
+_OURS = frozenset((END_SIGNAL, getattr(signal, "SIGUSR1", END_SIGNAL)))
+"""Signals that a script neither handles nor blocks; at the second it writes where it is."""
+_STACK_FRAMES = 2000
+"""Depth of the stack that an answer may need."""
+_SYSTEM = tuple(module for name in ("os", "posix") if (module := sys.modules.get(name)) is not None)
+_set_mask: Callable[[int, Iterable[int]], Any] = getattr(signal, "pthread_sigmask", lambda _how, _numbers: None)
+
+
+_exit = os._exit
+"""Not what a script makes of it."""
+
+
+class Interpreter:
+    """What memlint needs of the interpreter, as it was before the script ran."""
+
+    def __init__(self) -> None:
+        self._builtins, self._modules = dict(vars(builtins)), dict(sys.modules)
+        self._all_modules = sys.modules
+        self._path, self._finders, self._hooks = list(sys.path), list(sys.meta_path), list(sys.path_hooks)
+        self._folder = real.getcwd()
+        self._functions = sys.settrace, sys.setprofile, _set_mask, sys.setrecursionlimit, sys._getframe
+
+    def restore(self) -> None:
+        """Let code of memlint run undisturbed in this thread, whatever the script has made of the interpreter."""
+        builtins.__dict__.update(self._builtins)
+        settrace, setprofile, set_mask, set_limit, frame_at = self._functions  # which it may have replaced
+        settrace(None)
+        setprofile(None)
+        frame: FrameType | None = frame_at()
+        depth = 0
+        while frame is not None:
+            depth, frame = depth + 1, frame.f_back
+        set_limit(depth + _STACK_FRAMES)
+        set_mask(signal.SIG_BLOCK, signal.valid_signals() - _OURS)
+        sys.modules = self._all_modules
+        sys.modules.update(self._modules)
+        sys.path[:0] = self._path
+        sys.meta_path[:] = self._finders + [each for each in sys.meta_path if each not in self._finders]
+        sys.path_hooks[:] = self._hooks
+        warnings.resetwarnings()
+        warnings.simplefilter("ignore")
+        with suppress(OSError):
+            real.chdir(self._folder)
+
+
+class End:
+    """Called with an Ending it ends the process: once, in the main thread; what the script has forked ends unheard."""
+
+    def __init__(self, finished: Callable[[Ending], NoReturn], failed: Callable[[BaseException], NoReturn]) -> None:
+        """`finished` ends the process with an answer, `failed` where that raises; the interpreter is as it is now."""
+        self._finished, self._failed = finished, failed
+        self._endings: list[Ending] = []
+        self._interpreter = Interpreter()
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+
+    def take_over(self) -> None:
+        """Let this process be the one that is ended."""
+        self._process = os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process is that of the script, and not one that it has forked."""
+        return os.getpid() == self._process
+
+    def undisturbed(self) -> None:
+        """Let code of memlint run as it did before the script."""
+        self._interpreter.restore()
+
+    def __call__(self, ending: Ending) -> None:  # noqa: D102 -- the class says it
+        if not self.is_here:
+            _exit(int(ending.is_failure))
+        self._endings.append(ending)
+        main = threading.main_thread()
+        if threading.current_thread() is not main:
+            signal.pthread_kill(main.ident or 0, END_SIGNAL)
+            threading.Event().wait()
+        if not self._lock.acquire(blocking=False):
+            return  # it is at it, and was asked once more
+        self.undisturbed()
+        try:
+            self._finished(self._endings[0])
+        except BaseException as error:
+            self._failed(error)
+
+
+def exits(end: End, exchange: Path) -> list[Patch]:
+    """What turns the ways to end a process into calls of `end`; the reason for `END_SIGNAL` is a file in `exchange`."""
+    kill, handle = os.kill, signal.signal
+
+    def ending(name: str, *, is_failure: Callable[[Any], bool] = lambda _status: True) -> Callable[..., Any]:
+        original = getattr(os, name)
+
+        def leave(*args: Any, **kwargs: Any) -> Any:
+            if end.is_here:
+                shown = f"os.{name}({args[0] if args else ''!s})"
+                end(Ending(f"the script ended its process with {shown}", is_failure=is_failure(*args[:1] or (1,))))
+            return original(*args, **kwargs)
+
+        return leave
+
+    def killing(pid: int, number: int) -> None:
+        if pid in (0, os.getpid()) and end.is_here and _is_deadly(number):
+            name = signal.Signals(number).name
+            end(Ending(f"the script ended its process with {name}", is_failure=True))
+        kill(pid, number)
+
+    def handling(number: int, handler: Any) -> Any:
+        return None if number in _OURS else handle(number, handler)
+
+    def asked_to_end(_number: int, frame: FrameType | None) -> None:
+        stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
+        lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
+        try:
+            reason = (exchange / END_REASON).read_text(encoding="utf-8")
+        except OSError:
+            reason = "it was stopped"
+        end(Ending(reason, goes_on=True, is_failure=True, traceback=lines))
+
+    handle(END_SIGNAL, asked_to_end)
+    replaced: list[Patch] = [(signal, "signal", handling)]
+    if hasattr(signal, "sigwaitinfo"):
+        wait, wait_some_time = signal.sigwaitinfo, signal.sigtimedwait
+        replaced += [
+            (signal, "sigwait", lambda numbers: signal.Signals(wait(set(numbers) - _OURS).si_signo)),
+            (signal, "sigwaitinfo", lambda numbers: wait(set(numbers) - _OURS)),
+            (signal, "sigtimedwait", lambda numbers, seconds: wait_some_time(set(numbers) - _OURS, seconds)),
+        ]
+    replaced.append((signal, "pthread_sigmask", _mask))
+    ways: dict[str, Callable[..., Any]] = {
+        "_exit": ending("_exit", is_failure=bool),
+        "abort": ending("abort"),
+        "execv": ending("execv"),
+        "execve": ending("execve"),
+        "kill": killing,
+    }
+    return [*replaced, *((module, name, way) for module in _SYSTEM for name, way in ways.items())]
+
+
+def _is_deadly(number: int) -> bool:
+    """Whether this signal ends this process: those that are ignored by default do not."""
+    ignored = (signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, signal.SIGSTOP, signal.SIGTSTP, 0)
+    return number not in ignored and (number == signal.SIGKILL or signal.getsignal(number) is signal.SIG_DFL)
+
+
+def _mask(how: int, numbers: Iterable[int]) -> Any:
+    return _set_mask(how, set(numbers) - (_OURS if how != signal.SIG_UNBLOCK else set()))
+
+
+def wait_for_threads() -> None:
+    """Let the script's threads that keep a process alive end, as Python does at the end of one."""
+    threading._shutdown()  # type: ignore[attr-defined]

@@ -1,0 +1,343 @@
+"""Scripts that do what they can to go on, to end unseen or to do harm: one clear message, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import psutil
+import pytest
+
+from memlint.base.errors import TargetError
+from memlint.commands.check.command import Checked, exit_status
+from memlint.script.guard import is_own
+from tests.script.isolated import tree
+from tests.script.running import run_script, write
+
+SEEN = "import torch\nx = torch.zeros(1 << 20, device='cuda')\n"
+"""4 MiB, and no step."""
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(512, 512, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.randn(4, 512, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def run_hostile(folder: Path, text: str, *arguments: str, **fields: object) -> Checked:
+    """What becomes of a script, which changes nothing in its project or beside it and leaves no process."""
+    project, other = folder / "project", folder / "other"
+    for place in (project, other):
+        (place / "deep" / "deeper").mkdir(parents=True)
+        (place / "deep" / "data.bin").write_bytes(bytes(range(256)))
+        (place / "deep" / "link").symlink_to("data.bin")
+    file = write(project, text)
+    trees = tree(project), tree(other)
+    before = set(psutil.Process().children(recursive=True))
+    settings = {"timeout": 300.0, **fields.pop("settings", {})}  # type: ignore[dict-item]
+    checked = run_script(file, *arguments, settings=settings, **fields)
+    assert set(psutil.Process().children(recursive=True)) <= before
+    assert (tree(project), tree(other)) == trees
+    return checked
+
+
+def message_of(checked: Checked) -> str:
+    """The only error that there is, empty without one."""
+    (workload,) = checked.report.workloads
+    return f"{workload.error.message} {workload.error.hint or ''}" if workload.error is not None else ""
+
+
+def requested(checked: Checked) -> int | None:
+    """The peak of what was seen; None where nothing was."""
+    (workload,) = checked.report.workloads
+    return workload.estimate.peak.requested.estimate if workload.estimate is not None else None
+
+
+STOPPED = {
+    "without kernels": f"{SEEN}while True: pass",
+    "in C": f"{SEEN}import time; time.sleep(10 ** 6)",
+    "with a lock": f"{SEEN}import threading; lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "with kernels": f"{SEEN}while True: torch.relu(x)",
+    "in a thread": f"{SEEN}import threading\ndef run():\n    while True: torch.relu(x)\nthreading.Thread(target=run).start()",
+    "exceptions swallowed": f"{SEEN}while True:\n    try: raise ValueError\n    except BaseException: pass\n    finally: 1",
+    "signals handled and blocked": (
+        f"{SEEN}import signal\nfor number in signal.valid_signals():\n"
+        "    try: signal.signal(number, lambda *_: None)\n    except (OSError, ValueError): pass\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\n"
+        "while True: signal.sigwait(signal.valid_signals())"
+    ),
+    "stuck stdout": (
+        f"{SEEN}import sys, time\nclass Stuck:\n    closed = False\n    def write(self, _): pass\n"
+        "    def flush(self):\n        while True: time.sleep(1)\nsys.stdout = Stuck()\nwhile True: pass"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", STOPPED.values(), ids=STOPPED)
+def test_what_never_ends_is_stopped_with_what_was_seen(tmp_path: Path, text: str) -> None:
+    checked = run_hostile(tmp_path, text, settings={"timeout": 20.0})
+    assert message_of(checked).startswith("it was stopped after 20 s, which is the time limit, before its first")
+    assert requested(checked) is not None
+    assert requested(checked) >= 1 << 22  # type: ignore[operator]
+    assert exit_status(checked.report) == 2
+
+
+def test_what_no_signal_reaches_is_killed(tmp_path: Path) -> None:
+    checked = run_hostile(tmp_path, f"{SEEN}import itertools\nmax(itertools.count())", settings={"timeout": 20.0})
+    assert message_of(checked).startswith("no answer within 20 s")
+    assert "__main__" not in message_of(checked)
+    assert exit_status(checked.report) == 2
+
+
+PROCESSES_LEFT = """
+import os, subprocess, time
+subprocess.Popen(["sleep", "100000"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(10 ** 6)
+    os._exit(0)
+"""
+
+ENDED = {
+    "_exit": ("from os import _exit; _exit(3)", "the script ended its process with os._exit(3)"),
+    "_exit in a thread": (
+        "import os, threading, time\nthreading.Thread(target=os._exit, args=(3,)).start(); time.sleep(1000)",
+        "the script ended its process with os._exit(3)",
+    ),
+    "abort": ("import os; os.abort()", "the script ended its process with os.abort()"),
+    "kill": ("import os; os.kill(os.getpid(), 9)", "the script ended its process with SIGKILL"),
+    "exec": ("import os; os.execlp('true', 'true')", "the script ended its process with os.execv"),
+    "exit": ("import sys; sys.exit(0)", "the script called sys.exit(), and no model was called"),
+    "exit with a text": ("import sys; sys.exit('no data')", "the script called sys.exit('no data')"),
+    "nothing": ("", "the script ran to its end, and no model was called"),
+    "stdin": ("input()", "the script raised EOFError"),
+    "recursion": ("def deeper(): deeper()\ndeeper()", "the script raised RecursionError"),
+    "closed streams": (
+        "import os, sys\nsys.stdout.close(); sys.stderr.close(); os.closerange(0, 21)\nraise ValueError('closed')",
+        "the script raised ValueError: closed",
+    ),
+    "no streams": (
+        "import sys\nsys.stdout = sys.stderr = None\nraise ValueError('none')",
+        "the script raised ValueError",
+    ),
+    "builtins": (
+        "import builtins\nfor x in list(vars(builtins)):\n    if x != 'delattr': delattr(builtins, x)\n''.gone",
+        "the script raised AttributeError",
+    ),
+    "modules": (
+        "import sys\nsys.path.clear(); sys.meta_path.clear(); sys.modules.clear()",
+        "the script ran to its end",
+    ),
+    "recursion limit": ("import sys\nsys.setrecursionlimit(80)\nraise ValueError('shallow')", "the script raised"),
+    "traced": (
+        "import sys\ndef trace(*_):\n    return trace\nsys.settrace(trace); sys.setprofile(trace)\nraise ValueError('seen')",
+        "the script raised ValueError: seen",
+    ),
+    "exit handler": ("import atexit, time\natexit.register(time.sleep, 10 ** 6)", "the script ran to its end"),
+    "processes left": (
+        PROCESSES_LEFT,
+        "the script ran to its end",
+    ),
+    "all children awaited": (
+        "import os\nif os.fork() == 0: os._exit(7)\nprint(os.wait())",
+        "the script ran to its end",
+    ),
+    "folder left": (
+        "import os, tempfile\nos.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())",
+        "the script ran to its",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), ENDED.values(), ids=ENDED)
+def test_a_script_that_ends_without_a_step_says_why(tmp_path: Path, text: str, reason: str) -> None:
+    checked = run_hostile(tmp_path, SEEN + text)
+    assert message_of(checked).startswith(reason)
+    assert requested(checked) == 1 << 22
+    assert exit_status(checked.report) == 2
+
+
+NOTHING_SEEN = {
+    "empty": ("", "the script ran to its end, and no model was called"),
+    "syntax": ("def broken(:\n", "is not valid Python: invalid syntax (line 1)"),
+    "binary": ("\0\1\2", "is not valid Python: "),
+    "crash": ("import posix; posix.kill(posix.getpid(), 11)", "the script ended its process with SIGSEGV"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), NOTHING_SEEN.values(), ids=NOTHING_SEEN)
+def test_what_cannot_run_says_so(tmp_path: Path, text: str, reason: str) -> None:
+    checked = run_hostile(tmp_path, text)
+    assert message_of(checked).startswith(reason)
+    assert exit_status(checked.report) == 2
+
+
+TRAINS = {
+    "swallowed": "while True:\n    try: step()\n    except BaseException: pass",
+    "in a thread": "import threading\ndef run():\n    while True: step()\nthreading.Thread(target=run).start()",
+    "in a deep stack": (
+        "import sys\nsys.setrecursionlimit(400)\ndef deeper(n):\n    if n: return deeper(n - 1)\n    while True: step()\n"
+        "deeper(250)"
+    ),
+    "with a timer": (
+        "import signal\ndef fail(*_): step\nsignal.signal(signal.SIGALRM, fail)\n"
+        "step()\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
+        "while True:\n    try: step()\n    except ValueError: pass"
+    ),
+    "with patched classes": (
+        "call, took = torch.nn.Module.__call__, torch.optim.SGD.step\n"
+        "torch.nn.Module.__call__ = lambda self, *args: call(self, *args)\n"
+        "torch.optim.SGD.step = lambda self: took(self)\nwhile True: step()"
+    ),
+    "with warnings for errors": "import warnings\nwarnings.simplefilter('error')\nwhile True: step()",
+    "with children": (
+        "import multiprocessing, subprocess, sys\n"
+        "def work(queue): queue.put(3)\n"
+        "context = multiprocessing.get_context('fork')\nqueue = context.Queue()\n"
+        "process = context.Process(target=work, args=(queue,)); process.start()\n"
+        "assert queue.get(timeout=60) == 3\nprocess.join(); assert process.exitcode == 0\n"
+        "assert subprocess.run([sys.executable, '-c', 'import sys; sys.exit(4)']).returncode == 4\nwhile True: step()"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", TRAINS.values(), ids=TRAINS)
+def test_training_in_odd_ways_is_training(tmp_path: Path, text: str) -> None:
+    checked = run_hostile(tmp_path, TRAINING + text)
+    assert message_of(checked) == ""
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert workload.script.ending == "2 steps were taken"
+    assert exit_status(checked.report) == 0
+
+
+def test_processes_that_import_the_script_again_are_left_alone(tmp_path: Path) -> None:
+    text = f"""
+        import multiprocessing
+        if __name__ == "__main__":
+            {textwrap.indent(TRAINING, " " * 12).strip()}
+            process = multiprocessing.get_context("spawn").Process(target=print, args=("spawned",))
+            process.start()
+            process.join()
+            assert process.exitcode == 0
+            while True: step()
+    """
+    assert message_of(run_hostile(tmp_path, text)) == ""
+
+
+def test_writes_everywhere_change_nothing(tmp_path: Path) -> None:
+    text = f"""
+        import os, pathlib, shutil, subprocess, sys
+        folder, other = pathlib.Path(__file__).parent, pathlib.Path(sys.argv[1])
+        for place in (folder, other):
+            (place / "deep" / "data.bin").write_bytes(b"changed")
+            (place / "deep" / "link").unlink()
+            (place / "new").mkdir()
+            (place / "deep" / "deeper").rename(place / "moved")
+            with open(place / "deep" / "data.bin", "r+b") as file:
+                file.truncate(3)
+            os.chmod(place / "deep" / "data.bin", 0o777)
+            subprocess.run(["sh", "-c", f"rm -rf {{place}}; echo x > {{place}}/shell"], check=False)
+            shutil.rmtree(place)
+            assert not place.exists()
+        shutil.rmtree({str(tmp_path)!r}, ignore_errors=True)
+        {textwrap.indent(TRAINING, " " * 8).strip()}
+        while True: step()
+    """
+    checked = run_hostile(tmp_path, text, str(tmp_path / "other"))
+    assert message_of(checked) == ""
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert str(tmp_path / "other" / "deep" / "data.bin") in {each.file for each in workload.script.writes}
+
+
+def test_removing_the_folder_of_the_run_itself_does_not_end_it(tmp_path: Path) -> None:
+    text = """
+        import os, shutil
+        folder = os.path.dirname(os.path.dirname(os.environ["TMPDIR"]))
+        assert os.path.basename(folder).startswith("memlint-")
+        shutil.rmtree(folder, ignore_errors=True)
+    """
+    checked = run_hostile(tmp_path, SEEN + textwrap.dedent(text))
+    assert "the script ran to its end" in message_of(checked)
+    assert exit_status(checked.report) == 2
+
+
+def test_huge_output_is_stopped(tmp_path: Path) -> None:
+    checked = run_hostile(tmp_path, f"{SEEN}while True: print('x' * 10 ** 6)")
+    assert message_of(checked).startswith("it was stopped because it wrote more than 64.0 MiB")
+    assert requested(checked) == 1 << 22
+
+
+def test_huge_host_memory_says_how_to_allow_more(tmp_path: Path) -> None:
+    checked = run_hostile(tmp_path, f"{SEEN}y = bytearray(1 << 40)", settings={"memory_limit": 4 << 30})
+    assert "MemoryError" in message_of(checked)
+    assert "--memory-limit" in message_of(checked)
+
+
+def test_a_script_may_call_memlint(tmp_path: Path) -> None:
+    text = f"""
+        {textwrap.indent(TRAINING, " " * 8).strip()}
+        import subprocess, sys
+        nested = subprocess.run([sys.executable, "-m", "memlint", "run", sys.argv[1]], capture_output=True, text=True)
+        assert nested.returncode == 2, nested.stderr
+        assert "the script ran to its end" in nested.stdout + nested.stderr
+        while True: step()
+    """
+    nested = tmp_path / "nested.py"
+    nested.write_text("import torch\n")
+    assert message_of(run_hostile(tmp_path, text, str(nested))) == ""
+
+
+@pytest.mark.parametrize("name", ["with space.py", "new\nline.py", "-dash.py", "no_suffix"])
+def test_any_name_is_a_script(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path, TRAINING + "while True: step()\n", name)
+    checked = run_script(file)
+    assert message_of(checked) == ""
+    checked.report.model_dump_json()
+
+
+def test_a_script_may_signal_its_own_processes_alone() -> None:
+    own = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert is_own(own.pid, os.getpid())
+        assert is_own(os.getpid(), os.getpid())
+        assert is_own(0, os.getpid())  # its process group, which is one of its own
+        for foreign in (-1, 1, os.getppid()):
+            assert not is_own(foreign, os.getpid())
+            assert not is_own(foreign, own.pid)
+        assert not is_own(os.getpid(), own.pid)
+    finally:
+        own.communicate()
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.py")
+    for path, problem in (
+        (tmp_path, "is not a file"),
+        (tmp_path / "fifo.py", "is not a file"),
+        (tmp_path / "x", "does"),
+    ):
+        with pytest.raises(TargetError, match=problem):
+            run_script(path)
+
+
+def test_arguments_belong_to_the_script(tmp_path: Path) -> None:
+    file = write(tmp_path, "import sys; print('seen', sys.argv[1:])\n")
+    command = [sys.executable, "-m", "memlint", "run", "-v", "--", str(file), "--steps", "x", "-m", "--", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "seen ['--steps', 'x', '-m', '--', '--help']" in done.stderr
+    assert done.returncode == 2
+    done = subprocess.run([*command[:4], "--stepz", "3", str(file)], capture_output=True, text=True, check=False)
+    assert "--stepz" in done.stderr
+    assert "--steps" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2
