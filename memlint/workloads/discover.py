@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
 from memlint.base.errors import GUARD, TargetError, WorkloadError
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
-from memlint.source.text import Source
+from memlint.source.text import Source, dotted_name
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
+from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.loading import load_file
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
@@ -101,8 +103,10 @@ class _Candidate(NamedTuple):
 
 def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[str, Any]) -> Found:
     """Models defined in the file that are no part of another, largest first."""
-    classes = {name: value for name, value in vars(module).items() if _is_model_class(value, module, name)}
-    factories = _factories(module, classes) if classes else {}
+    tree = ast.parse(path.read_bytes())
+    decorated = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list)
+    classes = {name: value for name, value in vars(module).items() if _is_model_class(value, module, name, decorated)}
+    factories = _factories(module, tree, classes) if classes else {}
     defaults = Workload("", text, str(path), **overrides)
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, str] = {}
@@ -117,6 +121,15 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
                 parts = frozenset(type(part) for part in model.modules() if part is not model)
                 candidates[kind] = _Candidate(maker, sum(weight.numel() for weight in model.parameters()), parts)
                 break
+        for maker in () if candidates else _makers(module, tree):
+            with suppress(WorkloadError, TargetError):
+                model = build_object(getattr(module, maker), replace(defaults, name=maker)).model
+                parts = frozenset(type(part) for part in model.modules() if part is not model)
+                number = sum(weight.numel() for weight in model.parameters())
+                candidates.setdefault(type(model), _Candidate(maker, number, parts))
+    for name, value in vars(module).items():
+        if _is_class_of(value, module, name) and not _has_forward(value):
+            failures.setdefault(name, f"{name} has no forward")
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
     left_out = [
@@ -141,23 +154,66 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
     return Found(tuple(workloads), tuple(left_out))
 
 
-def _is_model_class(value: object, module: ModuleType, name: str) -> bool:
+def _is_model_class(value: object, module: ModuleType, name: str, decorated: frozenset[str]) -> TypeGuard[type]:
     """Whether `value` is a model class the file itself defines under `name`, and not an abstract one."""
-    return (
-        isinstance(value, type)
-        and issubclass(value, nn.Module)
-        and value.__module__ == module.__name__
-        and value.__name__ == name
-        and not inspect.isabstract(value)
-        and value.forward is not nn.Module.forward
-    )
+    return _is_class_of(value, module, name, decorated) and not inspect.isabstract(value) and _has_forward(value)
 
 
-def _factories(module: ModuleType, classes: Mapping[str, type]) -> dict[str, list[str]]:
+def _is_class_of(
+    value: object, module: ModuleType, name: str, decorated: frozenset[str] = frozenset()
+) -> TypeGuard[type[nn.Module]]:
+    """Whether the file defines it as a class of modules; what a decorator makes may have another name."""
+    if not (isinstance(value, type) and issubclass(value, nn.Module)):
+        return False
+    return name in decorated or (value.__module__ == module.__name__ and value.__name__ == name)
+
+
+def _has_forward(kind: type[nn.Module]) -> bool:
+    return kind.forward is not nn.Module.forward
+
+
+def _makers(module: ModuleType, tree: ast.Module) -> Iterator[str]:
+    """Functions of the file that need no argument and return a module, by their annotation or by what they call."""
+    for node in tree.body:
+        function = getattr(module, getattr(node, "name", ""), None)
+        if not isinstance(node, ast.FunctionDef) or not callable(function) or node.name.startswith("_"):
+            continue
+        if any(parameter.default is parameter.empty for parameter in parameters(function).values()):
+            continue
+        assigned = {
+            dotted_name(target): each.value
+            for each in ast.walk(node)
+            if isinstance(each, ast.Assign)
+            for target in each.targets
+        }
+        returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return) and each.value is not None]
+        values = [assigned.get(dotted_name(value), value) for value in returned]
+        if _is_annotated_module(function, module) or any(_makes_module(value, module) for value in values):
+            yield node.name
+
+
+def _makes_module(value: ast.expr, module: ModuleType) -> bool:
+    """Whether it calls a class of modules, or a function that is annotated to return one."""
+    if not isinstance(value, ast.Call):
+        return False
+    called: object = module
+    for part in dotted_name(value.func).split("."):
+        called = getattr(called, part, None)
+    if isinstance(called, type):
+        return issubclass(called, nn.Module)
+    return callable(called) and _is_annotated_module(called, sys.modules.get(called.__module__, module))
+
+
+def _is_annotated_module(function: Callable[..., object], module: ModuleType) -> bool:
+    annotation = getattr(function, "__annotations__", {}).get("return")
+    kind = getattr(module, annotation, None) if isinstance(annotation, str) else annotation
+    return isinstance(kind, type) and issubclass(kind, nn.Module)
+
+
+def _factories(module: ModuleType, tree: ast.Module, classes: Mapping[str, type]) -> dict[str, list[str]]:
     """Functions of the file, by the class they return, that need no argument: `def resnet18(): return ResNet(...)`."""
     made: dict[str, list[str]] = {}
-    source = Path(module.__file__ or "").read_bytes()
-    for node in ast.parse(source).body:
+    for node in tree.body:
         if not isinstance(node, ast.FunctionDef) or len(node.args.args) > len(node.args.defaults):
             continue
         for statement in ast.walk(node):

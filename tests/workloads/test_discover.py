@@ -125,6 +125,35 @@ class Net(nn.Module):
     assert built(path, "Net").model.layer.in_features == 2
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def build(): return Linear(4, 2)",
+        "def build():\n    net = Linear(4, 2)\n    return net",
+        "def build() -> nn.Module:\n    return {'net': Linear(4, 2)}['net']",
+        "def build() -> 'Linear':\n    return getattr(nn, 'Linear')(4, 2)",
+        "def made() -> Linear: return Linear(4, 2)\nmade.__module__ = 'elsewhere'\ndef build(): return made()",
+    ],
+)
+def test_a_function_that_returns_a_module_of_another_file_is_found(write, body):
+    path = write(f"from torch.nn import Linear\n{body}\ndef data(): return [1]\ndef fails(): return 1 / 0\n")
+    assert names(path)[-1] in ("build", "made")
+
+
+def test_a_decorated_class_is_found_whatever_the_decorator_calls_it(write):
+    path = write(
+        "def registered(kind):\n    return type('Wrapped', (kind,), {'__module__': 'registry'})\n"
+        + LINEAR.replace("class Net", "@registered\nclass Net")
+    )
+    assert names(path) == ["Net"]
+
+
+def test_a_class_without_forward_is_named(write):
+    path = write("class Coder(nn.Module):\n    def encode(self, x): return x\n")
+    assert names(path) == []
+    assert reasons(path) == {"Coder": "Coder has no forward"}
+
+
 def test_a_class_with_unknown_arguments_is_left_out_with_their_names(write):
     path = write("""
 class Net(nn.Module):
@@ -367,7 +396,9 @@ def memlint_workload():
 
 def test_a_model_made_at_the_top_level_takes_on_the_host_what_any_takes(write):
     peaks = []
-    for number, parts in enumerate([("model", "x"), ("nn.Linear(1024, 1024)", "torch.zeros(512, 1024)"), ("model", "x")]):
+    for number, parts in enumerate(
+        [("model", "x"), ("nn.Linear(1024, 1024)", "torch.zeros(512, 1024)"), ("model", "x")]
+    ):
         path = write(AT_THE_TOP.format(*parts), f"top{number}.py")
         (workload,) = find_workloads(str(path), path.parent, overrides={"gpu": "cpu"}).workloads
         for _ in range(2):
