@@ -124,7 +124,7 @@ def render_declaration(workload: Workload, assumptions: Sequence[Assumption] = (
     Assumptions stand above as comments. Reading it gives `workload` again, with origin `config`.
     """
     comments = [f"# {_one_line(assumption.text)}" for assumption in assumptions]
-    lines = [f"{key} = {_toml(value)}" for key, value in workload_table(workload, base).items()]
+    lines = [f"{key} = {toml(value)}" for key, value in workload_table(workload, base).items()]
     return "\n".join([*comments, "[[tool.memlint.workload]]", *lines, ""])
 
 
@@ -143,6 +143,11 @@ def workload_table(workload: Workload, base: Path | None = None) -> dict[str, ob
 def _one_line(text: str) -> str:
     """`text` without what a TOML comment cannot hold."""
     return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
+def inputs_as_toml(inputs: Sequence[InputSpec]) -> str:
+    """What stands behind `inputs =` in a table."""
+    return toml({spec.name: _input_value(spec) for spec in inputs})
 
 
 def _input_value(spec: InputSpec) -> object:
@@ -168,7 +173,7 @@ def _relative_path(path: str, base: Path | None) -> str:
     return path if base is None else Path(os.path.relpath(path, base)).as_posix()
 
 
-def _toml(value: object) -> str:
+def toml(value: object) -> str:
     """`value` as an inline TOML value; raises UsageError for what TOML cannot hold."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -178,13 +183,13 @@ def _toml(value: object) -> str:
         # JSON's escapes are TOML's; DEL alone must be escaped as well.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{_key(key)} = {_toml(item)}" for key, item in value.items()) + " }" if value else "{}"
+        return "{ " + ", ".join(f"{_key(key)} = {toml(item)}" for key, item in value.items()) + " }" if value else "{}"
     if isinstance(value, Sequence):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml, value))}]"
     raise UsageError(f"{value!r} cannot be written in TOML", "Declare this workload in its Python file.")
 
 
 def _key(key: object) -> str:
     text = str(key)
     bare = text.isascii() and text.replace("_", "").replace("-", "").isalnum()
-    return text if bare else _toml(text)
+    return text if bare else toml(text)

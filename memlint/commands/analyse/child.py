@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from memlint.accelerator import lazy_imports
-from memlint.base.errors import MemlintError
+from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, identity, plan
@@ -28,7 +29,8 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
 from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
-from memlint.workloads.spec import DEFAULT_GPU
+from memlint.workloads.skeleton import skeleton
+from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 if TYPE_CHECKING:
     from memlint.report.model import RunFinding
@@ -43,7 +45,8 @@ def analyse(request: Request) -> Result:
     found = find_requested(request)
     rules = project_rules(settings, root).chosen(settings)
     workloads: list[report.Workload] = []
-    findings, declarations = [], []
+    findings = []
+    declarations: list[str] = []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     for workload in found.workloads:
         budget = settings.budget_of(workload.name)
@@ -52,6 +55,7 @@ def analyse(request: Request) -> Result:
         except MemlintError as error:
             failure = error_of(error, user_lines(error))
             workloads.append(report.Workload(**identity(workload, budget), error=failure))
+            declarations += _skeletons(request, root, [(workload, error)])
             continue
         parts = described_with_findings(analysis, rules, request, position=len(workloads))
         workloads.append(parts.workload)
@@ -60,6 +64,9 @@ def analyse(request: Request) -> Result:
             traced_lines[path] |= lines
         if request.init and analysis.program is not None:
             declarations.append(render_declaration(analysis.workload, analysis.program.assumptions, root))
+    if not found.workloads:
+        unbuilt = ((_workload_of(each.name, request), WorkloadError(each.reason)) for each in found.left_out)
+        declarations += _skeletons(request, root, unbuilt)
     return Result(
         torch=torch.__version__,
         workloads=workloads,
@@ -68,6 +75,19 @@ def analyse(request: Request) -> Result:
         declarations=declarations,
         traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
     )
+
+
+def _workload_of(name: str, request: Request) -> Workload:
+    """Something in the file that was asked for, with the settings of the command line."""
+    overrides = {key: value for key in _OVERRIDES if (value := getattr(request.settings, key)) is not None}
+    return Workload(name, f"{request.path}::{name}", request.path or "", name, **overrides)
+
+
+def _skeletons(request: Request, root: Path, failed: Iterable[tuple[Workload, MemlintError]]) -> Iterator[str]:
+    """With `init`: declarations to be filled in of what cannot be analysed."""
+    for workload, error in failed if request.init else ():
+        with suppress(MemlintError):  # not to be loaded: the error says so
+            yield skeleton(workload, root, error)
 
 
 def find_requested(request: Request) -> Found:

@@ -80,6 +80,8 @@ def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]
         message = f"no model in it can be built: {reasons}" if left_out else reason
         source = source_at(request.path) if request.path and not left_out else None
         run = f"This is a script: type memlint run {request.target}." if source and is_script(source) else hint
+        if left_out:
+            run = f"memlint check {request.target} --init writes a declaration with their arguments, to be filled in."
         failures.append(failure(request.target, TargetError(message, run)))
     return failures, []
 

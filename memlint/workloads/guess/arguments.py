@@ -12,7 +12,9 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
+from memlint.workloads.guess.plain_values import plain_value
 from memlint.workloads.huggingface import is_config
+from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe
 
@@ -26,6 +28,14 @@ class Arguments(NamedTuple):
 
     values: dict[str, object]
     assumptions: tuple[str, ...]
+
+
+class MissingArgumentsError(WorkloadError):
+    """Arguments for which nothing is found."""
+
+    def __init__(self, message: str, hint: str, names: tuple[str, ...]) -> None:
+        super().__init__(message, hint)
+        self.names = names
 
 
 class _Choice(NamedTuple):
@@ -50,10 +60,13 @@ def arguments_for(
             open_choices[name] = list(_configs(function, name, namespace))
     called = getattr(function, "__name__", "it")
     if missing := [name for name, choices in open_choices.items() if not choices]:
-        raise WorkloadError(
+        taken = parameters(function)
+        likely = ", ".join(f"{name} = {_likely(taken[name])}" for name in missing)
+        raise MissingArgumentsError(
             f"{called} needs {', '.join(missing)}",
             f"Write a function memlint_workload() in the file that returns {called}(...), or give "
-            f"arguments = {{ {missing[0]} = ... }} in [[tool.memlint.workload]].",
+            f"arguments = {{ {likely} }} in [[tool.memlint.workload]]: memlint check with --init writes it out.",
+            tuple(missing),
         )
     for combination in itertools.islice(itertools.product(*open_choices.values()), _MOST):
         try:
@@ -63,6 +76,11 @@ def arguments_for(
                 raise WorkloadError(f"{combination[0].text} cannot be made: {describe(error)}") from error
             continue
         yield Arguments(fixed | made, tuple(f"{called} is built with {choice.text}" for choice in combination))
+
+
+def _likely(parameter: inspect.Parameter) -> str:
+    value = plain_value(parameter)
+    return "..." if value is None else toml(value)
 
 
 def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:

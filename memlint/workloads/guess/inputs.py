@@ -26,15 +26,25 @@ from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_i
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.loss import own_loss
+from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
 
 MOST_TRIALS = 48
 
 DECLARE = (
-    "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), "
-    'or inputs = { x = { shape = ["batch", 16] } } in [[tool.memlint.workload]].'
+    "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), or in "
+    "[[tool.memlint.workload]], as memlint check with --init writes it: inputs = "
 )
+
+
+class NoInputsError(WorkloadError):
+    """No inputs were found that a model takes; those with which it got farthest."""
+
+    def __init__(self, message: str, specs: Specs) -> None:
+        shown = specs or (InputSpec("x", (BATCH, 16)),)
+        super().__init__(message, DECLARE + inputs_as_toml(shown))
+        self.specs = specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +133,7 @@ def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
         f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
         f"with {tried} it raises {describe(best.error)}"
     )
-    failure = WorkloadError(message, DECLARE)
+    failure = NoInputsError(message, tuple(spec.with_sizes(best.dimensions) for spec in best.specs))
     failure.__cause__ = best.error
     return failure
 

@@ -1,0 +1,106 @@
+"""`--init` of what cannot be analysed: a declaration with the model's own names, which works once it is filled in."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+pytest.importorskip("torch")
+
+HEAD = "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+NEEDS = (
+    HEAD
+    + """\
+    def __init__(self, in_channels, width: int, num_classes):
+        super().__init__()
+        self.stem = nn.Conv2d(in_channels, width, 3)
+        self.head = nn.Linear(width, num_classes)
+
+    def forward(self, image):
+        return self.head(self.stem(image).mean((2, 3)))
+"""
+)
+REFUSES = (
+    HEAD
+    + """\
+    def __init__(self, width, depth):
+        super().__init__()
+        assert width == 7 * depth
+
+    def forward(self, tokens, mask): ...
+"""
+)
+TAKES_ODD = (
+    HEAD
+    + """\
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(24, 24)
+
+    def forward(self, points, weights):
+        assert weights.shape == (5, 7, 11, 13)
+        return self.layer(points)
+"""
+)
+TAKES_MODULE = (
+    HEAD
+    + """\
+    def __init__(self, encoder: nn.Module, num_classes):
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, image):
+        return self.encoder(image)
+"""
+)
+
+
+@pytest.fixture
+def memlint(tmp_path):
+    def run(code, *arguments):
+        (tmp_path / "model.py").write_text(code)
+        command = [sys.executable, "-m", "memlint", "check", "--no-sweep", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def table(text):
+    (workload,) = tomllib.loads(text)["tool"]["memlint"]["workload"]
+    return workload
+
+
+def test_arguments_are_guessed_by_name_and_the_declaration_runs_as_it_is(memlint, tmp_path):
+    done = memlint(NEEDS, "model.py", "--init")
+    assert "# Net needs in_channels, width, num_classes" in done.stdout
+    workload = table(done.stdout)
+    assert workload["arguments"] == {"in_channels": 3, "width": 512, "num_classes": 10}
+    assert workload["inputs"]["image"]["shape"] == ["batch", 3, 224, 224]
+    (tmp_path / "pyproject.toml").write_text(done.stdout)
+    assert "needs" in memlint(NEEDS, "model.py").stdout.splitlines()[0]
+
+
+def test_a_model_that_cannot_be_built_gets_one_with_its_names(memlint):
+    workload = table(memlint(REFUSES, "model.py", "--init").stdout)
+    assert workload["arguments"] == {"width": 512, "depth": 6}
+    assert list(workload["inputs"]) == ["tokens", "mask"]
+
+
+def test_inputs_that_are_not_found_are_named_in_the_hint_and_in_the_declaration(memlint):
+    done = memlint(TAKES_ODD, "model.py", "--init")
+    workload = table(done.stdout)
+    assert list(workload["inputs"]) == ["points", "weights"]
+    assert "inputs = { points = { shape = " in done.stderr
+
+
+def test_an_argument_that_is_no_number_gives_a_function_to_be_filled_in(memlint):
+    done = memlint(TAKES_MODULE, "model.py", "--init")
+    assert "def memlint_workload(batch):\n    return Net(encoder=..., num_classes=10), {" in done.stdout
+    compile(done.stdout, "model.py", "exec")
+
+
+def test_the_message_names_the_command_that_writes_it(memlint):
+    assert "memlint check model.py --init writes a declaration" in memlint(NEEDS, "model.py").stdout
