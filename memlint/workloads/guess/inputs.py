@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from memlint.base.errors import TraceError, WorkloadError
+from memlint.base.errors import MemlintError, WorkloadError
 from memlint.tracing.records import Assumption
 from memlint.workloads import huggingface
 from memlint.workloads.guess import huggingface_inputs
@@ -115,7 +115,7 @@ def _search(stage: Stage, first: Specs) -> Trial:
         trial = stage.attempt(specs)
         if trial.error is None:
             return trial
-        if isinstance(trial.error, TraceError):
+        if isinstance(trial.error, MemlintError):  # no inputs would help
             raise trial.error
         trials.append(trial)
         for rank, better in enumerate(repairs(trial, sizes)):
