@@ -12,14 +12,9 @@ from types import ModuleType
 
 import torch
 
-from memlint.accelerator.ledger import Ledger
 from memlint.base.ownership import is_users
 from memlint.base.patching import Patch, patched
-from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
-from memlint.cuda.facade import queries
-from memlint.cuda.simulated import Simulated
-from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.stand_ins import forget_users
 
@@ -59,6 +54,13 @@ def assumptions() -> list[Assumption]:
 
 
 def _patches(device: Device) -> list[Patch]:
+    # The process that takes real steps imports this module, and no virtual device.
+    from memlint.accelerator.ledger import Ledger  # noqa: PLC0415
+    from memlint.cuda.allocator.settings import AllocatorSettings  # noqa: PLC0415
+    from memlint.cuda.facade import queries  # noqa: PLC0415
+    from memlint.cuda.simulated import Simulated  # noqa: PLC0415
+    from memlint.cuda.workspaces import Workspaces  # noqa: PLC0415
+
     simulation = Simulated(ledger=Ledger(), device=device, allocator=AllocatorSettings(), workspaces=Workspaces(device))
     patches = [patch for patch in queries.patches(simulation) if patch[0] in _OWNERS]
     return [(owner, name, _noted(value) if name in _QUESTIONS else value) for owner, name, value in patches]
