@@ -80,6 +80,7 @@ STOPPED = {
 }
 
 
+@pytest.mark.slow  # each waits for its time limit
 @pytest.mark.parametrize("text", STOPPED.values(), ids=STOPPED)
 def test_what_never_ends_is_stopped_with_what_was_seen(tmp_path: Path, text: str) -> None:
     checked = run_hostile(tmp_path, text, settings={"timeout": 20.0})
@@ -89,6 +90,7 @@ def test_what_never_ends_is_stopped_with_what_was_seen(tmp_path: Path, text: str
     assert exit_status(checked.report) == 2
 
 
+@pytest.mark.slow
 def test_what_no_signal_reaches_is_killed(tmp_path: Path) -> None:
     checked = run_hostile(tmp_path, f"{SEEN}import itertools\nmax(itertools.count())", settings={"timeout": 20.0})
     assert message_of(checked).startswith("no answer within 20 s")

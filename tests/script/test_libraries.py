@@ -7,6 +7,7 @@ from tests.script.isolated import needs, run
 
 @needs("transformers", "tokenizers")
 def test_models_and_tokenizers_of_transformers(tmp_path):
+    pytest.importorskip("accelerate", reason="device_map needs it")
     ran = run(
         tmp_path / "p",
         """\

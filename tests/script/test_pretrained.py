@@ -57,6 +57,7 @@ def test_known_models_have_as_many_parameters_as_their_pages_say():
 
 @needs("transformers")
 def test_models_that_are_well_known_are_made(tmp_path):
+    pytest.importorskip("accelerate", reason="device_map needs it")
     ran = run(
         tmp_path / "p",
         """\
