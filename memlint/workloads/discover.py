@@ -18,6 +18,7 @@ from memlint.base.errors import GUARD, TargetError, WorkloadError
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
+from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.guess.arguments import parameters
@@ -68,7 +69,11 @@ def find_workloads(
             *(workload for workload in configured if workload.path == str(target.path)),
         ]
         if not workloads and not name:
-            return _discovered(module, target.path, text, overrides)
+            found = _discovered(module, target.path, text, overrides)
+            if not found.workloads and (missing := stand_ins.assumptions()):
+                reasons = "; ".join(each.text for each in missing)
+                raise TargetError(f"{text}: no torch.nn.Module found: {reasons}", "Install what is missing.")
+            return found
         workloads = [workload for workload in workloads if name in ("", workload.qualname)]
     workloads = workloads or [Workload(name, text, str(target.path or ""), target.qualname)]
     sizes = overrides.pop("dimensions", {})
