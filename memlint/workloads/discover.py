@@ -70,7 +70,9 @@ def find_workloads(
         ]
         if not workloads and not name:
             found = _discovered(module, target.path, text, overrides)
-            if not found.workloads and (missing := stand_ins.assumptions()):
+            here = str(target.path)
+            missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
+            if missing and not found.workloads:
                 reasons = "; ".join(each.text for each in missing)
                 raise TargetError(f"{text}: no torch.nn.Module found: {reasons}", "Install what is missing.")
             return found
