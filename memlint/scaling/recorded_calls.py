@@ -160,7 +160,7 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
     Libraries' workspaces are left out: they belong to the first call that needs them. Raises what the kernel raises.
     """
     scratch = Ledger()
-    alone = replace(simulated(), ledger=scratch, workspaces=_TAKEN)
+    alone = replace(simulated(), ledger=scratch, workspaces=_TAKEN, unknown_sizes={})
     with state.installed(alone):
         args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)

@@ -118,10 +118,7 @@ def module(folder: Path, body: str) -> Path:
     return folder / "model.py"
 
 
-_DOUBTS = pytest.mark.xfail(strict=True, reason="bounds of what a mask selects differ at a batch of one")
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=_DOUBTS) if n == "mask" else n for n in MODULES])
+@pytest.mark.parametrize("name", MODULES)
 def test_whatever_a_module_does_with_its_batch(name: str, tmp_path: Path) -> None:
     assert_follows(sampler(module(tmp_path, MODULES[name])), (1, 6, 31, 257))
 
