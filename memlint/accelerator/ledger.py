@@ -54,8 +54,10 @@ class Ledger:
 
     def freeze(self) -> None:
         """Record nothing more: what dies from now on outlived the program."""
-        self.events, self.event_nodes = tuple(self.events), tuple(self.event_nodes)  # type: ignore[assignment]
         self._frozen = True
+        count = len(self.event_nodes)  # another thread of a script may be between the two
+        events, nodes = tuple(self.events[:count]), tuple(self.event_nodes[:count])
+        self.events, self.event_nodes = events, nodes  # type: ignore[assignment]
 
     def close(self, number: int) -> None:
         """Record the death of device storage `number`."""

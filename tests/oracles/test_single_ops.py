@@ -36,12 +36,9 @@ def test_ops_take_what_is_predicted_but_for_known_differences() -> None:
 
 
 def test_chains_of_ten_ops_are_hardly_ever_under_estimated() -> None:
-    """By more than one per cent in at most three of a hundred, as a chain meets layouts that no list of operands has.
-
-    One of a hundred is the goal: 3 of 138 were with seed 0, and 2 of 113 with seed 1.
-    """
+    """By more than one per cent in at most one of a hundred, though a chain meets layouts that no list of operands has."""
     pytest.importorskip("expecttest", reason="OpInfo's database needs it")
     answers = [(chain, answer) for chain in chains(1000, seed=0) if (answer := difference(chain)) is not None]
     under = [chain.names for chain, answer in answers if answer.is_under(0.01)]
     assert len(answers) > 850
-    assert len(under) <= 0.03 * len(answers), under
+    assert len(under) <= 0.01 * len(answers), under
