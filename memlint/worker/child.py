@@ -111,6 +111,7 @@ def _answer(reply: Reply) -> NoReturn:
 def _write(name: str, message: BaseModel) -> None:
     """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
     if _exchange is not None and _exchange[1] == os.getpid():
+        _exchange[0].mkdir(exist_ok=True)  # a script may have removed it
         written = _exchange[0] / f"{name}.new"
         written.write_text(_json(message), encoding="utf-8")
         written.replace(_exchange[0] / name)

@@ -136,12 +136,13 @@ def _watch(
             return "processes"
         if nbytes > limits.nbytes:
             return "nbytes"
-        if sum((exchange / file).stat().st_size for file in (STDOUT, STDERR)) > limits.output_nbytes:
+        if sum(_nbytes(exchange / file) for file in (STDOUT, STDERR)) > limits.output_nbytes:
             return "output_nbytes"
 
 
 def _answers_now(child: Child, exchange: Path, reason: str) -> bool:
     """Ask a script to answer with what was seen so far, and whether it did."""
+    exchange.mkdir(exist_ok=True)
     (exchange / END_REASON).write_text(reason, encoding="utf-8")
     child.send_signal(END_SIGNAL)
     with suppress(subprocess.TimeoutExpired):
@@ -162,5 +163,12 @@ def _ask_for_stack(child: Child, exchange: Path) -> None:
         return
     child.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + _STACK_PATIENCE
-    while time.monotonic() < deadline and not (exchange / STACK).stat().st_size:
+    while time.monotonic() < deadline and not _nbytes(exchange / STACK):
         time.sleep(0.02)
+
+
+def _nbytes(file: Path) -> int:
+    """Its size; 0 once user code has removed it."""
+    with suppress(FileNotFoundError):
+        return file.stat().st_size
+    return 0

@@ -261,12 +261,14 @@ def test_writes_everywhere_change_nothing(tmp_path: Path) -> None:
     assert str(tmp_path / "other" / "deep" / "data.bin") in {each.file for each in workload.script.writes}
 
 
-def test_removing_the_folder_of_the_run_itself_does_not_end_it(tmp_path: Path) -> None:
-    text = """
-        import os, shutil
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_removing_the_folder_of_the_run_itself_does_not_end_it(tmp_path: Path, seconds: float) -> None:
+    text = f"""
+        import os, shutil, time
         folder = os.path.dirname(os.path.dirname(os.environ["TMPDIR"]))
         assert os.path.basename(folder).startswith("memlint-")
         shutil.rmtree(folder, ignore_errors=True)
+        time.sleep({seconds})
     """
     checked = run_hostile(tmp_path, SEEN + textwrap.dedent(text))
     assert "the script ran to its end" in message_of(checked)
