@@ -39,6 +39,8 @@ _GRU_WORKSPACE = 5
 
 @kernel("_local_scalar_dense")
 def _local_scalar_dense(x: Tensor) -> Any:
+    ledger = state.current.ledger
+    ledger.synchronize(ledger.stream)
     return values.read_scalar(x)
 
 

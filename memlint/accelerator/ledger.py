@@ -30,6 +30,16 @@ class Ledger:
         """Upper bounds on the elements of a storage that are not zero, as they were at its death or at the end."""
         self.doubts: dict[int, tuple[int, int]] = {}
         """Bounds of storages whose size nobody can know exactly."""
+        self.stream = 0
+        """The CUDA stream that storages born now belong to; 0 is the default one."""
+        self.streams: dict[int, int] = {}
+        """Those of storages that do not belong to the default stream."""
+        self.held: dict[int, int] = {}
+        """Of storages that other streams used, the position in the events by which their bytes are surely free."""
+        self._uses: dict[int, set[int]] = {}
+        """Other streams that use a storage, as `record_stream` said."""
+        self._pending: dict[int, tuple[int, set[int]]] = {}
+        """Of storages that died in use: where in the events, and the streams that may not have come so far."""
         self._frozen = False
 
     def open(
@@ -44,6 +54,8 @@ class Ledger:
         if counted:
             self.events.append(number)
             self.event_nodes.append(self.node)
+            if self.stream:
+                self.streams[number] = self.stream
         return Entry(self, number, nbytes, host, counted)
 
     def size(self, number: int) -> tuple[int, int, int]:
@@ -52,9 +64,30 @@ class Ledger:
         doubt = self.doubts.get(number)
         return (nbytes, nbytes, nbytes) if doubt is None else (nbytes, *doubt)
 
+    def use(self, number: int, stream: int) -> None:
+        """Let another stream use a storage: when it dies, its bytes stay taken until that stream is done with them."""
+        if stream != self.streams.get(number, 0):
+            self._uses.setdefault(number, set()).add(stream)
+
+    def synchronize(self, stream: int | None = None, position: int | None = None) -> None:
+        """The program waits until a stream has done all that was asked of it before `position` in the events.
+
+        None stands for every stream, and for all so far. Only that makes sure that what died in use is free.
+        """
+        if not self._pending or self._frozen:
+            return
+        end = len(self.events) if position is None else position
+        for number, (died, streams) in list(self._pending.items()):
+            if died < end:
+                streams.difference_update(streams.copy() if stream is None else {stream})
+                if not streams:
+                    self.held[number] = len(self.events)
+                    del self._pending[number]
+
     def freeze(self) -> None:
         """Record nothing more: what dies from now on outlived the program."""
         self._frozen = True
+        self.held |= dict.fromkeys(self._pending, len(self.events))
         count = len(self.event_nodes)  # another thread of a script may be between the two
         events, nodes = tuple(self.events[:count]), tuple(self.event_nodes[:count])
         self.events, self.event_nodes = events, nodes  # type: ignore[assignment]
@@ -63,6 +96,8 @@ class Ledger:
         """Record the death of device storage `number`."""
         if self._frozen:
             return
+        if number in self._uses:
+            self._pending[number] = (len(self.events), self._uses.pop(number))
         self.events.append(~number)
         self.event_nodes.append(self.node)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memlint.accelerator import state
@@ -22,6 +23,8 @@ class Simulated(state.State):
     """Settings of the caching allocator: what the program is told of reserved memory depends on them."""
     workspaces: Workspaces
     """What libraries hold on the GPU."""
+    streams_made: Counter[int] = field(default_factory=Counter)
+    """How many streams of each priority the program made, by its distance from 0."""
 
 
 def simulated() -> Simulated:

@@ -1,8 +1,8 @@
 """Memory that CUDA libraries take for themselves, invisible to any tensor: workspaces of cuBLAS and cuBLASLt.
 
 Sizes and lifetimes from aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp of torch 2.6 to 2.13, confirmed in
-recorded allocation histories of torch 2.1 to 2.11: one workspace per thread that multiplies matrices, taken at its
-first product and kept.
+recorded allocation histories of torch 2.1 to 2.11: one workspace per thread and stream that multiply matrices, taken at
+their first product and kept.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 import torch
 
+from memlint.accelerator import state
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
 from memlint.cuda.devices import Device
@@ -61,7 +62,7 @@ class Workspaces:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._nbytes: dict[str, int] = {}
-        self._open: dict[tuple[str, bool], Entry] = {}
+        self._open: dict[tuple[str, bool, int], Entry] = {}
         self._searches: set[Hashable] = set()
 
     def product(self) -> None:
@@ -93,8 +94,9 @@ class Workspaces:
     def _keep(self, library: str) -> None:
         in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own
         nbytes = self._nbytes[library]
-        if nbytes and (library, in_backward) not in self._open:
-            self._open[library, in_backward] = scratch(nbytes)
+        key = library, in_backward, state.current.ledger.stream
+        if nbytes and key not in self._open:
+            self._open[key] = scratch(nbytes)
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -103,4 +105,4 @@ class Workspaces:
 
     def owner(self, number: int) -> str | None:
         """The library that Buffer `number` belongs to, if it is a workspace."""
-        return next((library for (library, _), e in self._open.items() if e.number == number), None)
+        return next((library for (library, *_), e in self._open.items() if e.number == number), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
 from memlint.cuda.devices import Device
 from memlint.memory.timeline import Timeline, alive_at, by_category, live
-from memlint.tracing.records import NO_NODE, Buffer, Category, Doubt, Frame, Node, Phase
+from memlint.tracing.records import NO_NODE, ONE_STREAM, Buffer, Category, Doubt, Frame, Node, Phase, Streams
 
 if TYPE_CHECKING:
     import numpy as np
@@ -72,7 +73,8 @@ def estimate(
     The host has neither a caching allocator nor a context: on device `cpu` all four peaks are `requested`.
     """
     nbytes = live(timeline)
-    most = peaks([buffer.nbytes for buffer in timeline.buffers], timeline.events, timeline.doubts, device, settings)
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    most = peaks(sizes, timeline.events, timeline.doubts, device, settings, timeline.streams)
     event = nbytes.index(max(nbytes)) if nbytes else -1
     node = timeline.event_nodes[event] if nbytes else -1
     running = nodes[node] if node >= 0 else NO_NODE
@@ -101,20 +103,28 @@ class Peaks(NamedTuple):
 
 
 def peaks(
-    sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
+    sizes: Sizes,
+    events: Events,
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None = None,
+    streams: Streams = ONE_STREAM,
 ) -> Peaks:
-    """Fold Buffers of these `sizes` over `device`; `events` and `doubts` as in Trace.
+    """Fold Buffers of these `sizes` over `device`; `events`, `doubts` and `streams` as in Trace.
 
     The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
     segments at descending in place of ascending addresses. What may be as large as the device takes no more than is
-    free there.
+    free there. What other streams use is free as soon as it dies, or, for the upper bound of `reserved`, not before
+    the program has waited for them.
     """
-    likely = _most(sizes, events, device, settings)
-    elsewhere = _most(sizes, events, device, settings, descending=True)
+    likely = _most(sizes, events, device, settings, streams)
+    elsewhere = _most(sizes, events, device, settings, streams, descending=True)
     lowest = _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
     highest = _resized(sizes, _highest(doubts, device))
-    least = likely if lowest is sizes else _most(lowest, events, device, settings)
-    most = likely if highest is sizes else _most(highest, events, device, settings)
+    least = likely if lowest is sizes else _most(lowest, events, device, settings, streams)
+    most = likely if highest is sizes else _most(highest, events, device, settings, streams)
+    if streams.held and device.is_cuda:
+        most = (*most[:2], max(most[2], _most(highest, _held(events, streams), device, settings, streams)[2]))
     takes_all_free = any(_takes_all_free(doubt, device) for doubt in doubts)
     free = device.total_nbytes - device.context_low if takes_all_free else 0
     # Segments can fit together worse where less is taken.
@@ -141,14 +151,35 @@ def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
     return {doubt.buffer: doubt.high for doubt in doubts if not _takes_all_free(doubt, device)}
 
 
+def stream_peaks(
+    timeline: Timeline, device: Device, settings: AllocatorSettings | None = None
+) -> dict[int, tuple[int, int, int]]:
+    """Requested, allocated and reserved bytes of each CUDA stream at its own peak, the default stream 0 first."""
+    own = timeline.streams.own
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    events: dict[int, list[int]] = {}
+    for event in timeline.events:
+        events.setdefault(own.get(event if event >= 0 else ~event, 0), []).append(event)
+    return {stream: _most(sizes, events[stream], device, settings, timeline.streams) for stream in sorted(events)}
+
+
 def most_device(
-    sizes: Sizes, events: Events, doubts: Collection[Doubt], device: Device, settings: AllocatorSettings | None = None
+    sizes: Sizes,
+    events: Events,
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None = None,
+    streams: Streams = ONE_STREAM,
 ) -> int:
     """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
-    reserved = max(_most(sizes, events, device, settings, descending=descending)[2] for descending in (False, True))
+    reserved = max(
+        _most(sizes, events, device, settings, streams, descending=descending)[2] for descending in (False, True)
+    )
     highest = _resized(sizes, _highest(doubts, device))
     if highest is not sizes:
-        reserved = max(reserved, _most(highest, events, device, settings)[2])
+        reserved = max(reserved, _most(highest, events, device, settings, streams)[2])
+    if streams.held:
+        reserved = max(reserved, _most(highest, _held(events, streams), device, settings, streams)[2])
     return reserved + device.context_high
 
 
@@ -162,13 +193,32 @@ def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
     return resized
 
 
+def _held(events: Events, streams: Streams) -> list[int]:
+    """`events` in which what other streams use closes as late as it can."""
+    late: defaultdict[int, list[int]] = defaultdict(list)
+    for buffer, position in streams.held.items():
+        late[position].append(~buffer)
+    moved = [
+        each
+        for position, event in enumerate(map(int, events))
+        for each in (*late[position], *(() if ~event in streams.held else (event,)))
+    ]
+    return moved + late[len(events)]
+
+
 def _most(
-    sizes: Sizes, events: Events, device: Device, settings: AllocatorSettings | None, *, descending: bool = False
+    sizes: Sizes,
+    events: Events,
+    device: Device,
+    settings: AllocatorSettings | None,
+    streams: Streams,
+    *,
+    descending: bool = False,
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
     settings = settings or AllocatorSettings()
     if device.is_cuda and settings == AllocatorSettings():
-        return replayed_peaks(sizes, events, descending=descending)
+        return replayed_peaks(sizes, events, streams.own, descending=descending)
     sizes, events = list(map(int, sizes)), list(map(int, events))
     signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
     requested = max(accumulate(map(signed.__getitem__, events)), default=0)
@@ -176,33 +226,34 @@ def _most(
         return requested, requested, requested
     share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
     try:
-        allocator = _replay(sizes, events, settings, share, descending=descending)
+        allocator = _replay(sizes, events, settings, streams, share, descending=descending)
     except OutOfMemory:  # the share is too little: then what the program would need without it
-        allocator = _replay(sizes, events, settings, descending=descending)
+        allocator = _replay(sizes, events, settings, streams, descending=descending)
     return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> Allocator:
     """Run every event through an Allocator without a limit. As in PyTorch, no bytes take no block."""
-    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings)
+    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings, timeline.streams)
 
 
 def _replay(
     sizes: Sequence[int],
     events: Sequence[int],
     settings: AllocatorSettings | None,
+    streams: Streams,
     share: int | None = None,
     *,
     descending: bool = False,
 ) -> Allocator:
     """The Allocator after all events; it may reserve `share` bytes, and raises OutOfMemory where these do not do."""
     allocator = Allocator(settings, driver=Driver(descending=descending), share=share)
-    malloc, free = allocator.malloc, allocator.free
+    malloc, free, stream_of = allocator.malloc, allocator.free, streams.own.get
     blocks: dict[int, Block] = {}
     for event in events:
         if event >= 0:
             if sizes[event]:
-                blocks[event] = malloc(sizes[event])
+                blocks[event] = malloc(sizes[event], stream_of(event, 0))
         elif sizes[~event]:
             free(blocks.pop(~event))
     return allocator

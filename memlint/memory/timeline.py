@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import Self
 
-from memlint.tracing.records import Buffer, Category, Doubt, Trace
+from memlint.tracing.records import ONE_STREAM, Buffer, Category, Doubt, Streams, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,12 @@ class Timeline:
     num_steps: int
     step_nodes: tuple[int, ...]
     doubts: tuple[Doubt, ...] = ()
+    streams: Streams = ONE_STREAM
 
     @classmethod
     def of(cls, trace: Trace) -> Self:
         """Take the Timeline out of a Trace."""
-        return cls(trace.buffers, trace.events, trace.event_nodes, trace.num_steps, trace.step_nodes, trace.doubts)
+        return cls(**{field.name: getattr(trace, field.name) for field in fields(cls)})
 
 
 def live(timeline: Timeline) -> list[int]:
@@ -120,10 +121,12 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
     events: list[int] = []
     event_nodes: list[int] = []
     previous_node = -1
+    moved_to: list[int] = []
     for position, (event, node) in enumerate(zip((*timeline.events, None), (*timeline.event_nodes, -1), strict=True)):
         for new in inserted.get(position, ()):
             events.append(new)
             event_nodes.append(previous_node)
+        moved_to.append(len(events))
         if event is not None and event not in dropped:
             events.append(event)
             event_nodes.append(node)
@@ -140,4 +143,6 @@ def _with_events_moved(timeline: Timeline, inserted: Mapping[int, list[int]], dr
         buffer if (buffer.born, buffer.died) == (start, end) else buffer._replace(born=start, died=end)
         for buffer, start, end in zip(timeline.buffers, born, died, strict=True)
     )
-    return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes))
+    held = {buffer: moved_to[position] for buffer, position in timeline.streams.held.items()}
+    streams = timeline.streams._replace(held=held)
+    return replace(timeline, buffers=buffers, events=tuple(events), event_nodes=tuple(event_nodes), streams=streams)

@@ -205,6 +205,8 @@ class Timeline(Record):
     """`b` opens Buffer b, in the order of the numbers; `-b - 1` closes it. The rest outlives the traced steps."""
     stretches: Several[Stretch]
     """All events, in order."""
+    streams: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda streams: not streams)
+    """For each Buffer the CUDA stream it belongs to; not there where all belong to the default stream, 0."""
     peak: int
     """Position of the event after which most requested bytes are live; -1 if there are no events."""
 
@@ -221,6 +223,7 @@ class Timeline(Record):
         firsts = [stretch.first for stretch in self.stretches]
         is_whole = (
             opened == len(self.nbytes) == len(self.buffer_sites)
+            and len(self.streams) in (0, opened)
             and max(self.buffer_sites, default=-1) < len(self.sites)
             and firsts == sorted(set(firsts))
             and (firsts[:1] == [0] or not (firsts or self.events))

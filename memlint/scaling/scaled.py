@@ -24,7 +24,7 @@ from memlint.cuda.allocator.fast import integers
 from memlint.scaling.groups import Group
 from memlint.scaling.polynomials import Grid, Point, size_name
 from memlint.scaling.recorded_calls import Born, Made, Pattern, pattern_of
-from memlint.tracing.records import Doubt, Storages
+from memlint.tracing.records import ONE_STREAM, Doubt, Storages, Streams
 
 
 class NotScalableError(Exception):
@@ -59,6 +59,7 @@ class Lives:
     events: np.ndarray
     """As in Trace."""
     doubts: list[Doubt]
+    streams: Streams = ONE_STREAM
 
     def __eq__(self, other: object) -> bool:
         """Whether all is the same."""
@@ -66,7 +67,7 @@ class Lives:
             isinstance(other, Lives)
             and np.array_equal(self.sizes, other.sizes)
             and np.array_equal(self.events, other.events)
-            and self.doubts == other.doubts
+            and (self.doubts, self.streams) == (other.doubts, other.streams)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -126,6 +127,8 @@ class Scaled:
         Raises NotScalableError where they are not one program at several sizes.
         """
         first, *others = samples
+        if any(sample.storages.streams.own for sample in samples):
+            raise NotScalableError("tensors belong to several CUDA streams")
         for sample in others:
             _refuse_different_calls(first, sample)
         groups, group_of = _grouped(samples)
@@ -239,7 +242,9 @@ def lives_of(storages: Storages) -> Lives:
     sizes = [storages.sizes[buffer] for buffer in writer.rows]
     doubtful = ((number, doubts[buffer]) for number, buffer in enumerate(writer.rows) if buffer in doubts)
     known = [Doubt(n, doubt.low, doubt.high) for n, doubt in doubtful if not doubt.low == sizes[n] == doubt.high]
-    return Lives(integers(sizes), np.array(writer.events), known)
+    own = {n: stream for n, buffer in enumerate(writer.rows) if (stream := storages.streams.own.get(buffer))}
+    held = {n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held}
+    return Lives(integers(sizes), np.array(writer.events), known, Streams(own, held))
 
 
 class _Writer:

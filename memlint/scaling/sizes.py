@@ -95,7 +95,7 @@ class Sizes:
             except WorkloadError as error:
                 self._peaks[point] = SizePeaks(point[0], None, error=error.message)
             else:
-                most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
+                most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings, lives.streams)
                 self._peaks[point] = SizePeaks(point[0], most, evidence)
         return self._peaks[point]
 
@@ -199,8 +199,8 @@ class Sizes:
                 except WorkloadError:
                     self._most[point] = None
                 else:
-                    most = most_device(lives.sizes, lives.events, lives.doubts, self.device, self._settings)
-                    self._most[point] = most
+                    taken = lives.sizes, lives.events, lives.doubts
+                    self._most[point] = most_device(*taken, self.device, self._settings, lives.streams)
         return self._most[point]
 
     def _bears_out(self, point: Point) -> bool:

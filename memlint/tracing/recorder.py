@@ -25,7 +25,7 @@ from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
-from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Trace
+from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Streams, Trace
 
 Tensor = torch.Tensor
 Function = Callable[..., Any]
@@ -165,6 +165,7 @@ class Recorder:
             torch=torch.__version__.split("+")[0],
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
+            streams=Streams(self.ledger.streams, self.ledger.held),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 

@@ -6,7 +6,7 @@ must cost no more than the step it observes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -141,6 +141,20 @@ class Doubt(NamedTuple):
     high: int
 
 
+class Streams(NamedTuple):
+    """The CUDA streams that use Buffers, where that is not the default stream alone."""
+
+    own: Mapping[int, int]
+    """By Buffer the stream that was current at its birth, whose pool it is taken from; those of stream 0 are left
+    out."""
+    held: Mapping[int, int]
+    """By Buffer that another stream used as well (`Tensor.record_stream`), the position in the events at which its
+    bytes can be taken again at the latest."""
+
+
+ONE_STREAM = Streams({}, {})
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """Whole steps of a Workload as kernels and storages."""
@@ -162,6 +176,7 @@ class Trace:
     device: str
     """Name of the GPU asked for, or `cpu`."""
     doubts: tuple[Doubt, ...] = ()
+    streams: Streams = ONE_STREAM
 
 
 class Storages(NamedTuple):
@@ -174,6 +189,7 @@ class Storages(NamedTuple):
     """As in Trace."""
     workspaces: frozenset[int]
     """Those of libraries, which belong to whoever needs them first."""
+    streams: Streams = ONE_STREAM
 
 
 class Flow(NamedTuple):

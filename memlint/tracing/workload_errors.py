@@ -13,7 +13,7 @@ from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.tracing.recorder import Program, collected_between_steps, trace_program
-from memlint.tracing.records import Doubt, Storages, Trace
+from memlint.tracing.records import Doubt, Storages, Streams, Trace
 
 
 def trace_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Trace:
@@ -38,6 +38,7 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
             events=tuple(ledger.events),
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
             workspaces=simulated().workspaces.numbers,
+            streams=Streams(ledger.streams, ledger.held),
         )
 
 

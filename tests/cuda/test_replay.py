@@ -22,20 +22,27 @@ SIZES = st.one_of(
 )
 
 
-def through_allocator(sizes: list[int], events: list[int], *, descending: bool = False) -> tuple[int, int, int]:
+def through_allocator(
+    sizes: list[int], events: list[int], streams: dict[int, int] | None = None, *, descending: bool = False
+) -> tuple[int, int, int]:
     allocator = Allocator(driver=Driver(descending=descending))
     blocks = {}
     for event in events:
         if event >= 0 and sizes[event]:
-            blocks[event] = allocator.malloc(sizes[event])
+            blocks[event] = allocator.malloc(sizes[event], (streams or {}).get(event, 0))
         elif event < 0 and sizes[~event]:
             allocator.free(blocks.pop(~event))
     return allocator.peak_requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 @settings(max_examples=300)
-@given(st.lists(st.tuples(SIZES, st.integers(0, 5), st.integers(0, 2**16)), max_size=120))
-def test_any_sequence_has_the_peaks_of_the_allocator(requests: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(st.tuples(SIZES, st.integers(0, 5), st.integers(0, 2**16)), max_size=120),
+    st.dictionaries(st.integers(0, 130), st.integers(1, 3), max_size=60),
+)
+def test_any_sequence_has_the_peaks_of_the_allocator(
+    requests: list[tuple[int, int, int]], streams: dict[int, int]
+) -> None:
     sizes: list[int] = []
     events: list[int] = []
     alive: list[int] = []
@@ -45,8 +52,8 @@ def test_any_sequence_has_the_peaks_of_the_allocator(requests: list[tuple[int, i
         sizes.append(nbytes)
         events.extend(~alive.pop(which % len(alive)) for _ in range(min(num_frees // 2, len(alive))))
     for descending in (False, True):
-        replayed = peaks(sizes, events, descending=descending)
-        assert replayed == through_allocator(sizes, events, descending=descending)
+        replayed = peaks(sizes, events, streams, descending=descending)
+        assert replayed == through_allocator(sizes, events, streams, descending=descending)
 
 
 def test_no_events_take_nothing() -> None:

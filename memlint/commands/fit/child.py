@@ -129,9 +129,9 @@ class _Search:
                 lives = lives_of(storages_of_workload(program, self.device, self._settings))
             except (MemlintError, NotApplicableError):
                 return None
-            device = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings).device
-            if device.high <= self.device.total_nbytes:
-                return BatchParts(num_parts=number, batch=batch // number, device=Interval(**device._asdict()))
+            most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings, lives.streams)
+            if most.device.high <= self.device.total_nbytes:
+                return BatchParts(num_parts=number, batch=batch // number, device=Interval(**most.device._asdict()))
         return None
 
 

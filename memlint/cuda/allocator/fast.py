@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
@@ -26,11 +26,16 @@ _NO_EVENT = -(2**62)
 
 
 def peaks(
-    sizes: Sequence[int] | np.ndarray, events: Sequence[int] | np.ndarray, *, descending: bool = False
+    sizes: Sequence[int] | np.ndarray,
+    events: Sequence[int] | np.ndarray,
+    streams: Mapping[int, int] | None = None,
+    *,
+    descending: bool = False,
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
 
-    As in PyTorch, no bytes take no block. Addresses of segments ascend, or are `descending`.
+    `streams` are those of storages that do not belong to the default stream 0. As in PyTorch, no bytes take no block.
+    Addresses of segments ascend, or are `descending`.
     """
     import numpy as np  # noqa: PLC0415 -- who only wants to know of an Estimate does without
 
@@ -49,13 +54,34 @@ def peaks(
         return max(0, int(np.where(is_birth, changes, -changes).cumsum().max()))
 
     is_small = blocks <= SMALL_SIZE
-    small = _marked(order[is_small[storages] & (blocks[storages] > 0)], len(blocks))
-    large = _marked(order[~is_small[storages]], len(blocks))
-    reserved = _reserved_for_small(small.tobytes(), np.where(is_small, blocks, 0).astype(np.int64).tobytes())
-    more, tails = _reserved(large.tolist(), blocks.tolist(), least=SMALL_SIZE + 1, descending=descending)
-    for storage, tail in tails:
-        blocks[storage] += tail
-    return most(requested), most(blocks), reserved + more
+    smalls, sizes_of_blocks = np.where(is_small, blocks, 0).astype(np.int64).tobytes(), blocks.tolist()
+    reserved = 0
+    for own in _by_stream(order, storages, streams):  # no segment is given back, and none serves two streams
+        of_storage = storages[own]
+        small = _marked(order[own][is_small[of_storage] & (blocks[of_storage] > 0)], len(blocks))
+        large = _marked(order[own][~is_small[of_storage]], len(blocks))
+        reserved += _reserved_for_small(small.tobytes(), smalls)
+        more, tails = _reserved(large.tolist(), sizes_of_blocks, least=SMALL_SIZE + 1, descending=descending)
+        reserved += more
+        for storage, tail in tails:
+            blocks[storage] += tail
+    return most(requested), most(blocks), reserved
+
+
+def _by_stream(order: np.ndarray, storages: np.ndarray, streams: Mapping[int, int] | None) -> Iterator[Any]:
+    """For each stream what selects its events out of `order`."""
+    import numpy as np  # noqa: PLC0415
+
+    if not streams:
+        yield slice(None)
+        return
+    stream = np.zeros(int(storages.max()) + 1, dtype=np.int64)
+    for storage, number in streams.items():
+        if storage < len(stream):
+            stream[storage] = number
+    of_event = stream[storages]
+    for number in np.unique(of_event):
+        yield of_event == number
 
 
 def _marked(order: np.ndarray, num_storages: int) -> np.ndarray:

@@ -5,7 +5,8 @@ large, and serve later requests. `allocated` counts whole blocks, as `torch.cuda
 counts segments, as `torch.cuda.memory_reserved` does; `requested` counts what was asked for. Its fast twin for peaks
 under default settings is `memlint.cuda.allocator.fast`; tests/cuda/test_replay.py holds one against the other.
 
-Not modelled, because they need stream events or a CUDA graph: frees deferred by `record_stream`, private pools.
+Not modelled, because it needs a CUDA graph: private pools. What `record_stream` holds back is freed later by whoever
+asks (memlint.memory.estimate).
 """
 
 from __future__ import annotations

@@ -42,14 +42,15 @@ class RecordingAllocator(Driver):
         """Blocks in use by the number of their Buffer."""
         self._frames: dict[int, Frames] = {}
         self._opening: Frames = []
+        self._stream = 0
         self._of_segments = of_segments or {}
 
-    def open(self, buffer: int, nbytes: int, frames: Frames, **facts: Any) -> Block:
-        """Take a block of `nbytes` for a Buffer that `frames` make. Raises OutOfMemory."""
-        self._opening = frames
-        block = self.live[buffer] = self.allocator.malloc(nbytes)
+    def open(self, buffer: int, nbytes: int, frames: Frames, stream: int = 0, **facts: Any) -> Block:
+        """Take a block of `nbytes` on `stream` for a Buffer that `frames` make. Raises OutOfMemory."""
+        self._opening, self._stream = frames, stream
+        block = self.live[buffer] = self.allocator.malloc(nbytes, stream)
         self._frames[buffer] = frames
-        self._record("alloc", block.address, block.requested, frames=frames, **facts)
+        self._record("alloc", block.address, block.requested, stream=stream, frames=frames, **facts)
         return block
 
     def close(self, buffer: int, frames: Frames) -> None:
@@ -57,7 +58,7 @@ class RecordingAllocator(Driver):
         block = self.live.pop(buffer)
         del self._frames[buffer]
         for action in ("free_requested", "free_completed"):
-            self._record(action, block.address, block.requested, frames=frames)
+            self._record(action, block.address, block.requested, stream=block.stream, frames=frames)
         self.allocator.free(block)
 
     def malloc(self, nbytes: int, stream: int) -> int | None:
@@ -84,11 +85,11 @@ class RecordingAllocator(Driver):
 
     def _record_segment(self, action: str, address: int, nbytes: int) -> None:
         """Segments come and go while a Buffer opens."""
-        self._record(action, address, nbytes, frames=self._opening, **self._of_segments)
+        self._record(action, address, nbytes, stream=self._stream, frames=self._opening, **self._of_segments)
 
     def _record(self, action: str, address: int, nbytes: int, **facts: Any) -> None:
         if self.is_recording:
-            event = {"action": action, "addr": address, "size": nbytes, "stream": 0, "time_us": self.time, **facts}
+            event = {"action": action, "addr": address, "size": nbytes, "time_us": self.time, **facts}
             self.trace.append(event)
 
     def segments(self) -> Iterator[dict[str, Any]]:
@@ -109,7 +110,7 @@ class RecordingAllocator(Driver):
             "allocated_size": allocated,
             "active_size": allocated,
             "requested_size": sum(block.requested for block in in_use),
-            "stream": 0,
+            "stream": blocks[0].stream,
             "segment_type": "small" if blocks[0].pool.is_small else "large",
             "segment_pool_id": (0, 0),
             "is_expandable": blocks[0].expandable,

@@ -24,7 +24,7 @@ _COUNTED = (
     *("inactive_split", "inactive_split_bytes"),
 )
 _SAME = {"active": "allocation", "active_bytes": "allocated_bytes"}
-"""Statistics that differ from others where streams wait for each other, which here they do not."""
+"""Statistics that differ from others while streams still use what died, which nobody can know here."""
 
 
 @dataclass(slots=True)
@@ -62,8 +62,8 @@ class _CountingAllocator(RecordingAllocator):
             pools["all"].add(change * amount)
             pools["small_pool" if is_small else "large_pool"].add(change * amount)
 
-    def open(self, buffer: int, nbytes: int, frames: Frames, **facts: Any) -> Block:
-        block = super().open(buffer, nbytes, frames, **facts)
+    def open(self, buffer: int, nbytes: int, frames: Frames, stream: int = 0, **facts: Any) -> Block:
+        block = super().open(buffer, nbytes, frames, stream, **facts)
         amounts = {"allocation": 1, "allocated_bytes": block.size, "requested_bytes": block.requested}
         self._add(1, is_small=block.pool.is_small, **amounts)
         rest = block.next if block.next is not None and not block.next.allocated else None
@@ -135,7 +135,8 @@ class Statistics:
                 if ~event in allocator.live:
                     allocator.close(~event, [])
             elif births[event].nbytes:  # as in PyTorch, no bytes take no block
-                allocator.open(event, births[event].nbytes, self._stacks.get(event, []))
+                stream = self._ledger.streams.get(event, 0)
+                allocator.open(event, births[event].nbytes, self._stacks.get(event, []), stream)
         self._position = len(events)
 
     @property

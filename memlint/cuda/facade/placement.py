@@ -98,6 +98,13 @@ def move(
         rest["device"] = DEVICE if now.cuda and not on_host else CPU
     if crosses and tensor.requires_grad and torch.is_grad_enabled():
         return _Crossing.apply(tensor, on_host, rest)  # type: ignore[no-untyped-call]
+    return _copied(tensor, on_host, rest)
+
+
+def _copied(tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
+    now = state.current
+    if on_host and not rest.get("non_blocking"):
+        now.ledger.synchronize(now.ledger.stream)
     with now.placed(on_host=on_host):
         return real_to(tensor, **rest)
 
@@ -108,8 +115,7 @@ class _Crossing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
         ctx.dtype, ctx.from_host = tensor.dtype, not on_host
-        with state.current.placed(on_host=on_host):
-            return real_to(tensor, **rest)
+        return _copied(tensor, on_host, rest)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
@@ -196,7 +202,6 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (Tensor, "get_device", lambda t: 0 if device_of(t).type == "cuda" else -1),
         (Tensor, "pin_memory", lambda t, *_: t),
         (Tensor, "is_pinned", lambda t, *_: False),
-        (Tensor, "record_stream", lambda t, _: None),
         (Tensor, "data", property(_real_data.__get__, _set_data)),
         (torch.UntypedStorage, "pin_memory", lambda s, *_, **__: s),
         (device_contexts, "DeviceContext", _Context),

@@ -11,44 +11,8 @@ import torch
 import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torch 2.10 gives a setting of that name
 
 from memlint.accelerator import state
-from memlint.cuda.facade import memory
+from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
-
-
-class _InOrder:
-    """Something that waits for nothing: everything runs in order here."""
-
-    def query(self) -> bool:
-        """Nothing is ever pending."""
-        return True
-
-    def synchronize(self, *_: Any) -> None:
-        """Nothing is waited for."""
-
-
-class Stream(_InOrder):
-    """A CUDA stream."""
-
-    def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
-        self.device = torch.device("cuda", 0)
-        self.priority = priority
-        self.cuda_stream = self.stream_id = 0
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def is_capturing(self) -> bool:
-        """What a graph captures is an ordinary run."""
-        return False
-
-    def record_event(self, event: Event | None = None) -> Event:
-        """An event that has happened."""
-        return event or Event()
-
-    wait_event = wait_stream = _InOrder.synchronize
 
 
 class DeviceContext:
@@ -64,39 +28,18 @@ class DeviceContext:
         pass
 
 
-class Event(_InOrder):
-    """A CUDA event; it has always happened."""
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def elapsed_time(self, _: Event) -> float:
-        """Milliseconds between two events, unknowable here; one, so that rates can be computed."""
-        return 1.0
-
-    record = wait = _InOrder.synchronize
-
-
-class CudaStream(Stream):
-    """`torch.cuda.Stream`; PyTorch's stream of any device is another class."""
-
-
-class CudaEvent(Event):
-    """`torch.cuda.Event`."""
-
-
 def _answer(value: Any = None) -> Callable[..., Any]:
     return lambda *_, **__: value  # a new function each: TorchDynamo wants replaced functions to be distinct
 
 
 _NAMES = """
-    init _lazy_init _lazy_call synchronize set_device manual_seed manual_seed_all seed seed_all set_rng_state
-    set_rng_state_all ipc_collect set_stream _sleep
+    init _lazy_init _lazy_call set_device manual_seed manual_seed_all seed seed_all set_rng_state
+    set_rng_state_all ipc_collect _sleep
 """
 _SILENT = _NAMES.split()
 """Functions of `torch.cuda` that do nothing here."""
-_CONTEXTS = ("graph", "stream", "StreamContext", "use_mem_pool")
-"""Those in which nothing is different, as there is one stream."""
+_CONTEXTS = ("graph", "use_mem_pool")
+"""Those in which nothing is different."""
 _SHARED_MEMORY = {
     (7, 0): (96, 96), (7, 5): (64, 64), (8, 0): (164, 163), (8, 6): (100, 99), (8, 7): (164, 163), (8, 9): (100, 99),
     (9, 0): (228, 227), (10, 0): (228, 227), (10, 3): (228, 227), (12, 0): (100, 99),
@@ -167,7 +110,6 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         gcnArchName="",
     )
     random_state = torch.zeros(16, dtype=torch.uint8)
-    stream = CudaStream()
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         """Say yes on older GPUs as well, which emulate it, unless that is not to count."""
@@ -184,8 +126,6 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "get_device_properties": properties,
             "get_arch_list": [f"sm_{device.capability[0]}{device.capability[1]}"],
             "is_current_stream_capturing": False,
-            "current_stream": stream,
-            "default_stream": stream,
             "current_blas_handle": 0,
             "initial_seed": 0,
             "get_rng_state": random_state,
@@ -213,17 +153,15 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "current_accelerator": torch.device("cuda"),
             "device_count": 1,
             "current_device_index": 0,
-            "synchronize": None,
-            "current_stream": stream,
-            **dict.fromkeys(("set_device_index", "set_device_idx", "set_stream")),
+            **dict.fromkeys(("set_device_index", "set_device_idx")),
         },
         torch._C: {
             "_cuda_getDeviceCount": 1,
             "_cuda_isInBadFork": False,
             "_accelerator_isAllocatorInitialized": True,
-            **dict.fromkeys(("_cuda_getCurrentRawStream", "_cuda_getDevice", "_cuda_exchangeDevice"), 0),
-            **dict.fromkeys(("_cuda_maybeExchangeDevice", "_cuda_getCurrentBlasHandle"), 0),
-            **dict.fromkeys(("_cuda_setDevice", "_cuda_synchronize", "_cuda_setStream", "_cuda_init")),
+            **dict.fromkeys(("_cuda_getDevice", "_cuda_exchangeDevice", "_cuda_maybeExchangeDevice"), 0),
+            "_cuda_getCurrentBlasHandle": 0,
+            **dict.fromkeys(("_cuda_setDevice", "_cuda_setStream", "_cuda_init")),
             "_cuda_hostMemoryStats": {},
             **dict.fromkeys(("_cuda_resetPeakHostMemoryStats", "_cuda_resetAccumulatedHostMemoryStats")),
         },
@@ -232,10 +170,6 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch.cuda: {
             "_initialized": True,
             "is_bf16_supported": is_bf16_supported,
-            "Stream": CudaStream,
-            "Event": CudaEvent,
-            "ExternalStream": lambda *_, **__: CudaStream(),
-            "get_stream_from_external": lambda *_, **__: CudaStream(),
             "CUDAGraph": CUDAGraph,
             "make_graphed_callables": _graphed,
             "MemPool": _Silent,
@@ -246,7 +180,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             **{name: lambda *_, **__: contextlib.nullcontext() for name in _CONTEXTS},
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
-        torch: {"Stream": Stream, "Event": Event, "set_default_tensor_type": _set_default_tensor_type},
+        torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.cuda.nvtx: {"_nvtx": _Silent()},
         torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
         torch._C: {
@@ -256,6 +190,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         cudnn_rnn: {"get_cudnn_mode": {"RNN_RELU": 0, "RNN_TANH": 1, "LSTM": 2, "GRU": 3}.__getitem__},
     }
     replaced = [(owner, name, _answer(value)) for owner, each in answers.items() for name, value in each.items()]
+    replaced += streams.patches()
     return replaced + [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
 
 

@@ -67,7 +67,8 @@ def _run(device: int, lifetimes: Lifetimes, settings: AllocatorSettings, share: 
             frames[site] = _frames_of(lifetimes, buffer)
         facts = {"category": lifetimes.site(buffer).category}
         made = metadata.setdefault(part, {"made in": part})
-        recording.open(buffer, timeline.nbytes[buffer], frames[site], **facts, user_metadata=made)
+        stream = timeline.streams[buffer] if timeline.streams else 0
+        recording.open(buffer, timeline.nbytes[buffer], frames[site], stream, **facts, user_metadata=made)
     return recording
 
 

@@ -1,0 +1,202 @@
+"""CUDA streams and events: which stream is current, and for which the program waits.
+
+Everything runs in order here, so nothing is ever pending; but a storage belongs to the stream that was current at its
+birth, and what another stream uses is surely free only once the program has waited for that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memlint.accelerator import state
+from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.sparse import parts_of
+from memlint.cuda.simulated import simulated
+
+_STREAMS_PER_POOL = 32
+_HIGHEST_PRIORITY = 3
+"""Of each priority, 0 to -3, a process has so many streams, given out in turn: kStreamsPerPoolBits and
+max_compile_time_stream_priorities in c10/cuda/CUDAStream.h."""
+
+
+def _current(number: int) -> CudaStream:
+    """The stream of this number."""
+    stream = CudaStream.__new__(CudaStream)
+    stream._be(number)
+    return stream
+
+
+class Stream:
+    """A CUDA stream."""
+
+    cuda_stream: int
+    stream_id: int
+    priority: int
+    device: torch.device
+
+    def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
+        level = min(max(-priority, 0), _HIGHEST_PRIORITY)
+        made = simulated().streams_made
+        self._be(1 + level * _STREAMS_PER_POOL + made[level] % _STREAMS_PER_POOL)
+        made[level] += 1
+
+    def _be(self, number: int) -> None:
+        self.device = torch.device("cuda", 0)
+        self.cuda_stream = self.stream_id = number
+        self.priority = -((number - 1) // _STREAMS_PER_POOL) if number else 0
+        self._outer: list[int] = []
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Stream) and other.stream_id == self.stream_id
+
+    def __hash__(self) -> int:
+        return hash(self.stream_id)
+
+    def __enter__(self) -> Stream:
+        ledger = state.current.ledger
+        self._outer.append(ledger.stream)
+        ledger.stream = self.stream_id
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        state.current.ledger.stream = self._outer.pop()
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for all that was asked of it."""
+        state.current.ledger.synchronize(self.stream_id)
+
+    def is_capturing(self) -> bool:
+        """What a graph captures is an ordinary run."""
+        return False
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event at what was asked of it last."""
+        event = event or CudaEvent()
+        event.record(self)
+        return event
+
+    def wait_event(self, _: Event) -> None:
+        """Nothing is pending."""
+
+    wait_stream = wait_event
+
+
+class Event:
+    """A CUDA event; it has always happened."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._recorded: tuple[int, int] | None = None
+        """The stream, and the position in the ledger's events."""
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Happen once a stream, or the current one, has done all that was asked of it so far."""
+        ledger = state.current.ledger
+        self._recorded = (ledger.stream if stream is None else stream.stream_id, len(ledger.events))
+
+    def wait(self, _: Stream | None = None) -> None:
+        """Nothing is pending."""
+
+    def query(self) -> bool:
+        """Nothing is ever pending."""
+        return True
+
+    def synchronize(self) -> None:
+        """Wait until it has happened."""
+        if self._recorded is not None:
+            state.current.ledger.synchronize(*self._recorded)
+
+    def elapsed_time(self, _: Event) -> float:
+        """Milliseconds between two events, unknowable here; one, so that rates can be computed."""
+        return 1.0
+
+
+class CudaStream(Stream):
+    """`torch.cuda.Stream`; PyTorch's stream of any device is another class."""
+
+
+class CudaEvent(Event):
+    """`torch.cuda.Event`."""
+
+
+class _StreamContext:
+    """`torch.cuda.StreamContext`: a stream is current in it, or what was current before if it is None."""
+
+    def __init__(self, stream: Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        if self.stream is not None:
+            self.stream.__exit__()
+
+
+def _as_current(stream: Stream | None) -> _StreamContext:
+    return _StreamContext(stream)
+
+
+def _set_current(stream: Stream) -> None:
+    state.current.ledger.stream = stream.stream_id
+
+
+def _record_stream(tensor: torch.Tensor, stream: Stream) -> None:
+    if is_virtual(tensor):
+        for part in parts_of(tensor):
+            entry = entry_of(part)
+            if entry.counted:
+                entry.ledger.use(entry.number, stream.stream_id)
+
+
+def _current_stream(_device: Any = None) -> Stream:
+    return _current(state.current.ledger.stream)
+
+
+def _external(pointer: int, _device: Any = None) -> Stream:
+    """A stream that another library made: a pool of its own, unless it is one of PyTorch's."""
+    return _current(pointer)
+
+
+def _default_stream(_device: Any = None) -> Stream:
+    return _current(0)
+
+
+def _synchronize(_device: Any = None) -> None:
+    state.current.ledger.synchronize()
+
+
+def patches() -> list[tuple[Any, str, Any]]:
+    """Everything replaced while a GPU is simulated: owner, name, replacement."""
+    functions: dict[Any, dict[str, Callable[..., Any]]] = {
+        torch.cuda: {
+            "Stream": CudaStream,
+            "Event": CudaEvent,
+            **dict.fromkeys(("ExternalStream", "get_stream_from_external"), _external),
+            "current_stream": _current_stream,
+            "default_stream": _default_stream,
+            "set_stream": _set_current,
+            "stream": _as_current,
+            "StreamContext": _StreamContext,
+            "synchronize": _synchronize,
+        },
+        torch: {"Stream": Stream, "Event": Event},
+        torch.accelerator: {
+            "current_stream": _current_stream,
+            "set_stream": _set_current,
+            "synchronize": _synchronize,
+        },
+        torch.Tensor: {"record_stream": _record_stream},
+        torch._C: {
+            "_cuda_getCurrentRawStream": lambda *_: state.current.ledger.stream,
+            "_cuda_synchronize": _synchronize,
+        },
+    }
+    return [(owner, name, value) for owner, each in functions.items() for name, value in each.items()]
