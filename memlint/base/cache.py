@@ -5,8 +5,6 @@ depends on. An entry that is valid for another key is made anew. Writing replace
 may share a cache. A cache that cannot be read or written is none.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

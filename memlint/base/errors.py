@@ -3,8 +3,6 @@
 A message says what happened, where, and what to type next.
 """
 
-from __future__ import annotations
-
 
 class MemlintError(Exception):
     """What went wrong (`message`), and what to do about it (`hint`, may be empty)."""

@@ -1,7 +1,5 @@
 """`exclude`: files and folders left out by patterns as in a .gitignore."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The user's lines in the stack of an exception or of a process."""
 
-from __future__ import annotations
-
 import re
 import traceback
 from collections.abc import Iterator

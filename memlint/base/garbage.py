@@ -1,7 +1,5 @@
 """Python's garbage collection of reference cycles, switched off for a while."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

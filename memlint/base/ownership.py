@@ -4,8 +4,6 @@ All questions are about the text of an absolute path, as they are asked of every
 opened. The folders of Python and memlint are known both as they are named and with links followed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sysconfig

@@ -1,7 +1,5 @@
 """Attributes of objects that are others for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias

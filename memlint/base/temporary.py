@@ -1,7 +1,5 @@
 """Folders of files that processes exchange."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

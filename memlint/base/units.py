@@ -1,7 +1,5 @@
 """Sizes in bytes, read from text, written for people and held against a limit; counts of things."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal, TypeAlias
 

@@ -1,7 +1,5 @@
 """Writing the files that a command is asked for."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Everything beyond click is imported inside the commands, so that `memlint --help` is immediate.
 """
 
-from __future__ import annotations
-
 import atexit
 import errno
 import gc

@@ -1,7 +1,5 @@
 """`memlint diff`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

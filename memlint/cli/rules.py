@@ -1,7 +1,5 @@
 """`memlint rule`, `rules`, `new-rule` and `test`."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`memlint sweep` and `memlint fit`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ The source rules run over the files themselves. Of the Workloads that their proj
 one of them is a part of.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

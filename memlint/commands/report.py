@@ -1,7 +1,5 @@
 """What was typed after `memlint report`, as one Report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

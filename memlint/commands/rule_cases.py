@@ -1,7 +1,5 @@
 """Running the examples of rules as their tests: the bad ones must be found, the good ones not."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """From two Reports to their Comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 

@@ -4,8 +4,6 @@
 removed, within a version.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 from memlint.report.model import CategoryName, Finding, Library, Peak, Record, Verdict

@@ -1,7 +1,5 @@
 """The phrases of a Comparison. Nothing here comes from a Report but numbers, so any renderer may use it."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from memlint.base.units import format_count, format_nbytes

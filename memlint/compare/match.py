@@ -1,7 +1,5 @@
 """Finding in base what stands in head: by everything at first, then by less and less."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar

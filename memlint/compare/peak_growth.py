@@ -1,7 +1,5 @@
 """What at the peak of a Workload takes other bytes than before: by category, module, line and kind of Buffer."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The Comparison for a terminal: the verdict, what grew in each workload, and what did not change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from memlint.base.units import format_count, format_nbytes

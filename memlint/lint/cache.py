@@ -1,7 +1,5 @@
 """What source rules found in files that have not changed since, kept in `.memlint_cache`: one entry for each file."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

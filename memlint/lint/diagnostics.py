@@ -32,6 +32,7 @@ class Diagnostic(Rule):
     """A finding that the engine makes."""
 
     looks_at = "memlint's own run"
+    saving = "There is none."
 
     @classmethod
     def at(cls, path: str, line: int, message: str, fix: str, column: int = 1, *, subject: str = "") -> Finding:
@@ -52,9 +53,7 @@ class Diagnostic(Rule):
 
 
 class UnreadableFile(Diagnostic):
-    """A Python file was asked for and cannot be read.
-
-    ## What it does
+    """A file cannot be read or parsed, so no rule looked at it.
 
     Reports a file that does not exist, is no regular file, may not be read, has an encoding Python cannot decode, is
     not valid Python for the interpreter memlint runs under, is nested too deeply for Python's parser, or is larger than
@@ -64,23 +63,16 @@ class UnreadableFile(Diagnostic):
 
     It does not. No rule looked at the file, so nothing is known about it.
 
-    ## How the saving is computed
-
-    There is none.
-
     ## Known limits
 
     Syntax newer than the running interpreter is reported as invalid: run memlint under the version the code is for.
     In a directory, files that contain neither the name of PyTorch or of a library above it nor a suppression comment
     are left alone, and so are the mistakes in them.
 
-    ## References
-
     - https://docs.python.org/3/reference/lexical_analysis.html#encoding-declarations
     """
 
     code, name, severity = "MEM001", "unreadable-file", Severity.ERROR
-    summary = "A file cannot be read or parsed, so no rule looked at it."
     bad = (Case(source="import torch\n\ndef train(model:\n    pass\n", line=3),)
     good = (Case(source="import torch\n\ndef train(model):\n    pass\n"),)
 
@@ -93,9 +85,7 @@ class UnreadableFile(Diagnostic):
 
 
 class MalformedSuppression(Diagnostic):
-    """A comment looks like a suppression and suppresses nothing.
-
-    ## What it does
+    """A suppression comment is not understood or names no known rule.
 
     Reports comments that begin with `memlint:` but are neither `# memlint: ignore[CODE] reason` nor, on a line of its
     own, `# memlint: file-ignore[CODE] reason`, and suppressions of codes that no installed rule has. A suppression
@@ -105,22 +95,15 @@ class MalformedSuppression(Diagnostic):
 
     It does not. The finding that was meant to be silenced is still reported, or a misspelt code hides nothing.
 
-    ## How the saving is computed
-
-    There is none.
-
     ## Known limits
 
     Unknown codes in `# noqa` comments are not reported, because those belong to other tools as well. Ruff reports
     memlint's codes there as unknown unless `lint.external` in its configuration holds `"MEM"`.
 
-    ## References
-
     - https://docs.astral.sh/ruff/linter/#error-suppression
     """
 
     code, name, severity = "MEM002", "malformed-suppression", Severity.WARNING
-    summary = "A suppression comment is not understood or names no known rule."
     words: ClassVar[tuple[str, ...]] = COMMENTS
     bad = (
         Case(source="logits = None  # memlint: ignore MEM107\n", line=1),
@@ -141,9 +124,7 @@ class MalformedSuppression(Diagnostic):
 
 
 class BrokenRule(Diagnostic):
-    """A rule raised an error, or a plugin could not be loaded.
-
-    ## What it does
+    """A rule or a plugin failed, so its findings are missing.
 
     Names the rule or plugin and the error. The other rules run as usual.
 
@@ -151,21 +132,14 @@ class BrokenRule(Diagnostic):
 
     It does not. What the rule would have found is not in the report.
 
-    ## How the saving is computed
-
-    There is none.
-
     ## Known limits
 
     A rule that never returns is stopped only by the time limit of the whole analysis.
-
-    ## References
 
     - https://packaging.python.org/en/latest/specifications/entry-points/
     """
 
     code, name, severity = "MEM003", "broken-rule", Severity.ERROR
-    summary = "A rule or a plugin failed, so its findings are missing."
 
     @classmethod
     def of_rule(cls, rule: Rule, error: BaseException, path: str) -> Finding:
@@ -211,9 +185,7 @@ class BrokenRule(Diagnostic):
 
 
 class UnusedSuppression(Diagnostic):
-    """A comment suppresses a rule that has nothing to say there.
-
-    ## What it does
+    """A suppression comment names a rule that finds nothing there.
 
     Reports every code in a `# memlint: ignore[...]`, `# memlint: file-ignore[...]` or `# noqa: ...` comment whose rule
     ran and found nothing on the lines that the comment covers. Codes of rules that were not selected, that failed, or
@@ -227,22 +199,15 @@ class UnusedSuppression(Diagnostic):
 
     It does not. But the comment would hide the next mistake that is made on its line.
 
-    ## How the saving is computed
-
-    There is none.
-
     ## Known limits
 
     Rules of traced steps are judged only where every workload of the run could be analysed, and not where one of a file
     was named, as in `model.py::build`.
 
-    ## References
-
     - https://docs.astral.sh/ruff/rules/unused-noqa/
     """
 
     code, name, severity = "MEM004", "unused-suppression", Severity.WARNING
-    summary = "A suppression comment names a rule that finds nothing there."
     words: ClassVar[tuple[str, ...]] = COMMENTS
     bad = (Case(source="total = 0  # memlint: ignore[MEM601] the cache is fragmented\n", line=1),)
     good = (Case(source="total = 0\n"),)

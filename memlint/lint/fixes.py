@@ -4,8 +4,6 @@ A round applies Corrections that do not overlap, and the rules then read the res
 and nothing is written here but by `Fixed.write`.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -1,7 +1,5 @@
 """Running a project's own rules, in the process of the command: they may neither end it nor hold it up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

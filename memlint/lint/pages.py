@@ -3,15 +3,12 @@
 A page is never edited: the docstring, the attributes and the cases of the rule are what it is made of.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 
 from memlint.base.errors import UsageError
-from memlint.lint.registry import CODE, GROUP, documentation, load_rules
+from memlint.lint.registry import CODE, GROUP, load_rules, sections
 from memlint.lint.rule import FROM_CASES, HEADINGS, Case, Rule
 
 _SUPPRESSION = (
@@ -30,8 +27,8 @@ def rule_page(code: str) -> str:
 
 def page(rule: Rule) -> str:
     """Make the Markdown page of `rule`."""
-    bodies = sections(rule)
-    intro = bodies.pop("")
+    bodies = sections(type(rule))
+    opening = bodies.pop("")
     for heading, cases in FROM_CASES.items():
         bodies[heading] = _cases(getattr(rule, cases)) or "It depends on what failed."
     headings = dict.fromkeys((*HEADINGS, *bodies))
@@ -39,17 +36,11 @@ def page(rule: Rule) -> str:
         f"# {rule.code}: {rule.name}",
         rule.summary,
         f"Severity: {rule.severity.value}. Looks at: {rule.looks_at}.",
-        intro,
+        *([opening] if rule.summary not in (opening, "") else []),
         *(f"## {heading}\n\n{bodies[heading]}" for heading in headings if heading in bodies),
         _SUPPRESSION.format(code=rule.code),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def sections(rule: Rule) -> dict[str, str]:
-    """The sections of the docstring of `rule` by their headings, such as `References`; what stands above them by ""."""
-    intro, *rest = re.split(r"^## (.+)\n", documentation(type(rule)), flags=re.MULTILINE)
-    return {"": intro.strip(), **dict(zip(rest[::2], (text.strip() for text in rest[1::2]), strict=True))}
 
 
 def index(rules: Iterable[Rule]) -> str:

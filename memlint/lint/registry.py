@@ -26,9 +26,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
-from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule
+from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule, Diagnostic
 from memlint.lint.own_rules import kept_in_bounds
-from memlint.lint.rule import FROM_CASES, HEADINGS, Finding, Rule, Severity, SourceRule, TraceRule
+from memlint.lint.rule import FROM_CASES, HEADINGS, SAVING, Finding, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.selection import select_rules, unknown
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def load_rules(
     Of two rules with one code the second is a problem, and the built-in ones come first. `left_out` says that there
     are rules that are not to be loaded. Raises UsageError for a path that does not exist.
     """
-    loading = _Loading({diagnostic.code: diagnostic for diagnostic in DIAGNOSTICS}, [])
+    loading = _Loading({each.code: _checked(type(each)) for each in DIAGNOSTICS}, [])
     installed = entry_points(group=GROUP) if plugins is None else plugins
     for plugin in sorted(installed, key=lambda plugin: (plugin.value != BUILT_IN, plugin.value)):
         loading.plugin(plugin)
@@ -179,8 +179,10 @@ def _checked(rule: type[Rule]) -> Rule:
     if not (isinstance(rule, type) and issubclass(rule, Rule)):
         raise RuleError(f"{rule!r} is no subclass of memlint.lint.rule.Rule")
     path = _path(rule)
-    if not issubclass(rule, SourceRule | TraceRule):
+    if not issubclass(rule, SourceRule | TraceRule | Diagnostic):
         raise RuleError(f"{path} is neither a SourceRule nor a TraceRule")
+    chapters = sections(rule)
+    rule.summary = rule.summary or " ".join(chapters[""].split())
     for attribute in ("code", "name", "summary", "severity"):
         if not getattr(rule, attribute, None):
             raise RuleError(f"{path} has no {attribute}")
@@ -189,7 +191,7 @@ def _checked(rule: type[Rule]) -> Rule:
     if rule.severity not in tuple(Severity):
         raise RuleError(f"{path}: {rule.severity!r} is no severity")
     for heading in HEADINGS:
-        if heading not in FROM_CASES and f"## {heading}\n" not in f"{documentation(rule)}\n":
+        if heading not in FROM_CASES and heading not in chapters:
             raise RuleError(f"{path}: the docstring has no heading {heading!r}")
     return rule()
 
@@ -198,6 +200,22 @@ def _path(rule: type[Rule]) -> str:
     """Module and name; without the package that stands for a folder."""
     module = rule.__module__.partition(".")[2] if rule.__module__.startswith(LOCAL) else rule.__module__
     return f"{module}.{rule.__qualname__}"
+
+
+def sections(rule: type[Rule]) -> dict[str, str]:
+    """The sections of the docstring of `rule` by their headings, and its first sentence by "".
+
+    What stands between the sentence and the first heading is "What it does", a list of links at the end "References".
+    """
+    text, *links = re.split(r"\n\n(?=- http(?:.+\n?)+\Z)", documentation(rule))
+    opening, *rest = re.split(r"^## (.+)\n", f"{text}\n", flags=re.MULTILINE)
+    sentence, _, what = opening.partition("\n\n")
+    chapters = {"": sentence, "What it does": what, **dict(zip(rest[::2], rest[1::2], strict=True))}
+    if links:
+        chapters["References"] = links[0]
+    if rule.saving:
+        chapters[SAVING] = f"{rule.saving}\n{chapters.get(SAVING, '')}"
+    return {heading: text.strip() for heading, text in chapters.items() if heading in rest or text.strip()}
 
 
 def documentation(rule: type[Rule]) -> str:

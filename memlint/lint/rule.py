@@ -1,7 +1,8 @@
 """What a rule is, what it may ask, and what it says.
 
-A rule is a class: its attributes name it, its docstring is its page, `bad` and `good` are run as tests and printed in
-the page. A SourceRule reads the text of a file; a TraceRule asks the Context of a traced Workload.
+A rule is a class: its attributes name it, its docstring is its page (a sentence, what the rule does, sections with
+headings, a list of links), `bad` and `good` are run as tests and printed in the page. A SourceRule reads the text of a
+file; a TraceRule asks the Context of a traced Workload.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
     from memlint.whatif.simulation import WhatIf
     from memlint.workloads.spec import Workload
 
+SAVING = "How the saving is computed"
 HEADINGS = (
     "What it does",
     "Why it costs memory",
     "Example",
     "Use instead",
-    "How the saving is computed",
+    SAVING,
     "Known limits",
     "References",
 )
@@ -250,11 +252,13 @@ class Rule:
     """Letters and three digits, `MEM107`."""
     name: ClassVar[str]
     """Kebab-case."""
-    summary: ClassVar[str]
-    """One sentence."""
+    summary: ClassVar[str] = ""
+    """One sentence; where it is not given, the first of the docstring."""
     severity: ClassVar[Severity]
     looks_at: ClassVar[str]
     """What the page says that the rule needs."""
+    saving: ClassVar[str] = ""
+    """What the page says first about how the saving is computed."""
     words: ClassVar[tuple[str, ...]] = LIBRARIES
     """In lower case. Files without any of these words are not parsed for the rule's sake; empty for every file."""
     bad: ClassVar[tuple[Case, ...]] = ()
@@ -265,6 +269,7 @@ class SourceRule(Rule):
     """A rule that reads the text of one file after the other; nothing is run."""
 
     looks_at = "source text, nothing is run"
+    saving = "It is not: the rule reads source text and runs nothing."
 
     def check(self, source: Source) -> Findings:
         """Yield what is wrong with the file."""

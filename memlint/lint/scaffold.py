@@ -1,7 +1,5 @@
 """`memlint new-rule`: a rule that works and whose cases pass, to be changed into the one that is wanted."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -27,30 +25,21 @@ if TYPE_CHECKING:
 class @CLASS@(SourceRule):
     """A tensor is converted to float64.
 
-    ## What it does
-
     Reports calls of `.double()` in files that import PyTorch.
 
     ## Why it costs memory
 
     An element of float64 takes 8 bytes, one of float32 takes 4.
 
-    ## How the saving is computed
-
-    It is not: the rule only reads the source.
-
     ## Known limits
 
     Any object may have a method of that name.
-
-    ## References
 
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.double.html
     """
 
     code = "@CODE@"
     name = "@NAME@"
-    summary = "A tensor is converted to float64."
     severity = Severity.WARNING
     bad = (Case(source="import torch\\n\\nx = torch.zeros(4).double()\\n", line=3),)
     good = (Case(source="import torch\\n\\nx = torch.zeros(4)\\n"),)

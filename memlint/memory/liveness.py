@@ -1,7 +1,5 @@
 """Which Buffers are still needed, and what eager Python keeps alive beyond the last use."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import TypeAlias
 

@@ -12,8 +12,6 @@ AOTAutograd's partitioner takes a minimum cut of the bytes alone
 that repeated work has a price is as in Checkmate (https://arxiv.org/abs/1910.02653).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What steps leave behind: Buffers that every step adds, and Buffers that only the next step lets go of."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ A Timeline is a value: edits give another Timeline in which Buffers keep their i
 those of the new one.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping

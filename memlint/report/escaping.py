@@ -3,8 +3,6 @@
 In a log there is more to it: the runner of GitHub's workflows reads every line, and obeys those that are commands.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")

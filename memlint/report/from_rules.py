@@ -1,7 +1,5 @@
 """From what rules find and what goes wrong to the records of the Report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from memlint.base import errors

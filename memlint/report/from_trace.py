@@ -1,7 +1,5 @@
 """From a Trace, its Timeline and simulated Changes to the records of the Report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any

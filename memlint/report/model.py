@@ -5,8 +5,6 @@ be added, never removed, within a version. Sizes are bytes, lines and columns co
 relative to the directory memlint ran in, absolute where they lie outside of it.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator

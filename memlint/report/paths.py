@@ -1,7 +1,5 @@
 """Paths in a report as people write them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The phrases that several renderers use, each in one place: of places, tensors, sizes, steps, limits and counts."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ and every string one line of characters that can be seen, at most LONGEST of the
 HTML: escaping is up to what writes those. What is refused is a TargetError, which never quotes the file.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import struct

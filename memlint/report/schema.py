@@ -1,7 +1,5 @@
 """JSON Schema of the Report. `python -m memlint.report.schema` writes it to docs/report.schema.json."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

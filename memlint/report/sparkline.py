@@ -1,7 +1,5 @@
 """The live bytes over the traced steps on one line of a terminal, and below it the names of the phases."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple

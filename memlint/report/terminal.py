@@ -1,7 +1,5 @@
 """The Report for a terminal: the verdict first, then the numbers, then what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """How text is laid out for people: colours, widths, tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

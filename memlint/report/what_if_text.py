@@ -1,7 +1,5 @@
 """What a Workload would take otherwise, as text: with other batch sizes, with single Changes, and with a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 

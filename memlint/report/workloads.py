@@ -1,7 +1,5 @@
 """The Workloads of Reports: which findings are whose, several Reports as one, and a Report of one Workload."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,7 +1,5 @@
 """Values split into a form, which is the same at every size, and whole numbers, which may grow with it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 

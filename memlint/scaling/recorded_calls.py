@@ -4,8 +4,6 @@ What a call takes depends on the geometry of its tensors and on its other argume
 same for every batch size, and whole numbers, which may grow with it, a call can be made alone, for any numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence

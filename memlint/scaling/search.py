@@ -1,7 +1,5 @@
 """The largest number whose value stays within a limit, in few looks, for values that grow nearly evenly."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

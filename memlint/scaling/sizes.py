@@ -1,7 +1,5 @@
 """Peaks of one Workload at many sizes, from traces at a few."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple

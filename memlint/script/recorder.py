@@ -41,9 +41,7 @@ _in_backward = torch._C._current_graph_task_id
 class ScriptRecorder(Recorder):
     """A Recorder of a script; it calls `end` in the middle of it when enough was seen."""
 
-    def __init__(
-        self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]
-    ) -> None:
+    def __init__(self, ledger: Ledger, workspaces: Workspaces, script: Script, end: Callable[[Ending], None]) -> None:
         super().__init__(ledger, workspaces)
         self.script = script
         self.end = end

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from memlint.script.guard import Connection
     from memlint.script.reruns import Reruns
 
+
 @dataclass(frozen=True, slots=True)
 class ScriptRun:
     """What was seen of a script."""

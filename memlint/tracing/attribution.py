@@ -5,8 +5,6 @@ innermost line of the project that led to it. A backward kernel has no Python li
 through the sequence number that autograd gives every node when the forward makes it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What each Buffer is for: by the role of its tensor in the program, else by when it lives and who reads it."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any

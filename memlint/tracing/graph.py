@@ -1,7 +1,5 @@
 """A Trace as a `torch.fx.Graph`: one `call_function` node per kernel, edges as in `data_flow`."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Runs a program's steps on the virtual accelerator and writes down every kernel and storage."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

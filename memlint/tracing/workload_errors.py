@@ -1,7 +1,5 @@
 """Tracing programs that hold a user's code: whatever that raises becomes a WorkloadError with the user's line."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What memlint says of a Subject beside what a device said of it. Sizes are bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher

@@ -1,7 +1,5 @@
 """The caching allocator's history, cut down to what tells its bytes; the fields are those of fixtures/histories."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Around a program that runs for real: PyTorch's settings, what may be missing, its phases, and what it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """How far off the estimates are: per GPU and family, and the worst of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 

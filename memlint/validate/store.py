@@ -1,7 +1,5 @@
 """Measurements as files: `<folder>/<gpu>/<torch>/<name>.json`, with histories beside them."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A suite of Subjects, in a TOML file: `[[workload]]` tables in order of information."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple

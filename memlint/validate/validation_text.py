@@ -1,7 +1,5 @@
 """Comparisons and scoreboards for a terminal and for docs/accuracy.md."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 from tabulate import tabulate

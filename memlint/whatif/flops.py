@@ -4,8 +4,6 @@ Counted are the kernels that make up almost all of a network's work: matrix prod
 the formulas of `torch.utils.flop_counter`. All others, recurrent layers of cuDNN among them, count nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import prod
 

@@ -4,8 +4,6 @@ That a variable leads to a storage does not mean that the storage goes with it: 
 library may hold it too. So the variables found are bound to None, and what counts is which storages that ends.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """More steps in a row than a Trace has, and the variables that keep what these leave behind."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator
 from functools import partial

@@ -1,7 +1,5 @@
 """The repeated blocks of a model, what each saves for backward, and which of them could be checkpointed."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile

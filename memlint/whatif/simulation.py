@@ -1,7 +1,5 @@
 """What Changes would do to one program: asked once each, answered by another trace or by an edit of one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """What a variable of a running program leads to."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path

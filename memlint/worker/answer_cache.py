@@ -1,7 +1,5 @@
 """Answers of earlier children, kept in `.memlint_cache` while nothing that they depend on changes."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

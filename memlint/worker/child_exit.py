@@ -1,7 +1,5 @@
 """What a child left behind, read as an Answer: its result, or one clear error for the way it ended without one."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from pathlib import Path

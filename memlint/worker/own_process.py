@@ -1,7 +1,5 @@
 """What a process sets for itself, where the system supports it: limits, its orphans, and signals that end it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

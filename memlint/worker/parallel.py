@@ -1,7 +1,5 @@
 """Many requests, each in a child of its own, as many at a time as cores and free memory allow."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Child processes: a copy of this one, and a child with every process it started, also those that left its session."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

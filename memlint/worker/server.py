@@ -1,7 +1,5 @@
 """The process that children are copies of: it imports what they need, and then only copies itself."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """What a server does: for each task it starts a supervisor, whose child is one more copy of the server."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

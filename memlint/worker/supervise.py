@@ -1,7 +1,5 @@
 """Run one request in a child process, within limits."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

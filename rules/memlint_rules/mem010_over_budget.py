@@ -3,9 +3,7 @@ from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Seve
 
 
 class OverBudget(TraceRule):
-    """The step takes more GPU memory than its budget, or than the GPU has.
-
-    ## What it does
+    """The step takes more memory than its budget or than the GPU has.
 
     Compares what the process would show on the device, reserved memory and the CUDA context together, with the budget
     of the workload, or without one with the memory of the GPU. With `--gpu cpu` only a budget is compared.
@@ -25,13 +23,10 @@ class OverBudget(TraceRule):
     The comparison uses the most likely estimate. Where its interval includes the limit, the message says so. What other
     processes hold on the same GPU is not known.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
     """
 
     code, name, severity = "MEM010", "over-budget", Severity.ERROR
-    summary = "The step takes more memory than its budget or than the GPU has."
     looks_at = "the estimate of a step"
     bad = (
         Case.of_layers(

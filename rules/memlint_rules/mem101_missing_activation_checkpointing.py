@@ -11,9 +11,7 @@ MIN_SHARE = 0.25
 
 
 class MissingActivationCheckpointing(TraceRule):
-    """Repeated blocks keep their activations for backward, and these make up a large part of the peak.
-
-    ## What it does
+    """Activations saved inside repeated blocks are a large part of the peak and could be recomputed.
 
     Looks for three or more modules of one class side by side, such as the layers of a transformer, whose activations
     saved for backward are a quarter or more of what is alive at the peak. Blocks that are checkpointed already save
@@ -37,14 +35,11 @@ class MissingActivationCheckpointing(TraceRule):
     Of models with many layers only all blocks together are tried. Running statistics of BatchNorm inside a block are
     updated twice per step.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/checkpoint.html
     - https://arxiv.org/abs/1604.06174
     """
 
     code, name, severity = "MEM101", "missing-activation-checkpointing", Severity.WARNING
-    summary = "Activations saved inside repeated blocks are a large part of the peak and could be recomputed."
     model = """\
 class Block(nn.Module):
     def __init__(self):

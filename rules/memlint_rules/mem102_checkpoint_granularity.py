@@ -15,9 +15,7 @@ MIN_KERNELS = 4
 
 
 class CheckpointGranularity(TraceRule):
-    """One activation checkpoint goes around most of the model, so backward begins by making everything again.
-
-    ## What it does
+    """One activation checkpoint holds most of the model and lowers the peak little.
 
     Looks in backward for kernels of the forward, which a checkpoint runs again, and counts how many of them run in the
     order of the forward without a backward kernel in between. If that is more than 60 % of what the forward ran, one
@@ -38,14 +36,11 @@ class CheckpointGranularity(TraceRule):
 
     Models without at least three blocks of one class are not reported. Checkpoints that hold too little are not found.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/checkpoint.html
     - https://arxiv.org/abs/1604.06174
     """
 
     code, name, severity = "MEM102", "checkpoint-granularity", Severity.WARNING
-    summary = "One activation checkpoint holds most of the model and lowers the peak little."
     model = """\
 class Block(nn.Module):
     def __init__(self):

@@ -6,9 +6,7 @@ from memlint_rules.flow import Flow, grouped, most_alive, peak_change
 
 
 class MaterialisedAttention(TraceRule):
-    """Attention is written as two matrix products with a softmax between them.
-
-    ## What it does
+    """Attention writes scores of length x length to memory; a fused kernel does not.
 
     Follows the data from one batched matrix product through elementwise kernels to a softmax over at least 32 by 32
     positions, and on to a second product. It does not matter which lines or modules they are on. Attention whose
@@ -34,14 +32,11 @@ class MaterialisedAttention(TraceRule):
     `enable_gqa=True` none does in float32. Copies of queries, keys and values that the products need and fused kernels
     do not are left in, so the saving can be larger than said.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     - https://arxiv.org/abs/2205.14135
     """
 
     code, name, severity = "MEM103", "materialised-attention", Severity.WARNING
-    summary = "Attention writes scores of length x length to memory; a fused kernel does not."
     example = Case.of_layers(
         {"projection": "nn.Linear(64, 192)"},
         """\

@@ -6,9 +6,7 @@ from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, peak_chang
 
 
 class MhaNeedWeights(TraceRule):
-    """`nn.MultiheadAttention` returns its weights and the program does not use them.
-
-    ## What it does
+    """`nn.MultiheadAttention` computes attention weights that nothing reads.
 
     Looks for a `MultiheadAttention` whose weights, averaged over the heads, no kernel reads.
 
@@ -28,13 +26,10 @@ class MhaNeedWeights(TraceRule):
     Weights that are kept and read after the step, for a plot, are reported too. With `average_attn_weights=False` there
     is no mean to tell the module by, and MEM103 reports the attention.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.MultiheadAttention.html
     """
 
     code, name, severity = "MEM104", "mha-need-weights", Severity.WARNING
-    summary = "`nn.MultiheadAttention` computes attention weights that nothing reads."
     bad = (
         Case.of_layers(
             {"attention": "nn.MultiheadAttention(64, 4, batch_first=True)"},

@@ -35,9 +35,7 @@ _OWN_MASK = "generate_square_subsequent_mask("
 
 
 class ExplicitCausalMask(TraceRule):
-    """Fused attention is given a causal mask as a tensor.
-
-    ## What it does
+    """Fused attention is given a causal mask as a tensor where `is_causal=True` would do.
 
     Follows the mask of `scaled_dot_product_attention` back to one `tril` or `triu` of a constant. Masks that anything
     of the model's inputs goes into, such as padding, are left alone, and so are other diagonals and rectangular masks.
@@ -57,13 +55,10 @@ class ExplicitCausalMask(TraceRule):
     Masks built by comparing positions, as in `rows >= columns`, are not recognised, nor are buffers below 1 MiB. The
     diagonal is read from the source line. What FlashAttention saves beyond the mask is not counted.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
 
     code, name, severity = "MEM105", "explicit-causal-mask", Severity.WARNING
-    summary = "Fused attention is given a causal mask as a tensor where `is_causal=True` would do."
     model = """\
 class Attention(nn.Module):
     def __init__(self):

@@ -13,9 +13,7 @@ NUM_CHUNKS = 8
 
 
 class FullVocabLogits(TraceRule):
-    """The loss of a language model takes the logits of all positions over the whole vocabulary at once.
-
-    ## What it does
+    """The loss takes the logits of all positions over a large vocabulary at once.
 
     Follows the data from a matrix product with 8192 or more columns through elementwise kernels to a log-softmax and
     on to the negative log-likelihood, in training.
@@ -39,14 +37,11 @@ class FullVocabLogits(TraceRule):
     of what is returned. Fused kernels, `torch.nn.functional.linear_cross_entropy` of PyTorch 2.13 and those of other
     packages, have needs of their own that are not modelled.
 
-    ## References
-
     - https://arxiv.org/abs/2411.09009
     - https://docs.pytorch.org/docs/stable/checkpoint.html
     """
 
     code, name, severity = "MEM106", "full-vocab-logits", Severity.WARNING
-    summary = "The loss takes the logits of all positions over a large vocabulary at once."
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -9,9 +9,7 @@ from memlint_rules.flow import grouped
 
 
 class DeadAtPeakReference(TraceRule):
-    """A variable keeps a tensor alive at the peak although nothing reads the tensor again.
-
-    ## What it does
+    """A Python variable keeps a tensor alive at the peak that nothing reads again.
 
     Looks at the moment of the peak for storages whose last kernel has run, and that are alive only because a Python
     variable still refers to them: the step is run again until there, and they have to be gone once the variable lets
@@ -37,13 +35,10 @@ class DeadAtPeakReference(TraceRule):
     and storages below 1 MiB are left out, and in traces of more than 6,000 kernels what is too little for more than a
     note.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
     code, name, severity = "MEM107", "dead-at-peak-reference", Severity.WARNING
-    summary = "A Python variable keeps a tensor alive at the peak that nothing reads again."
     looks_at = "the lifetimes in a traced step"
     bad = (
         Case.of_layers(

@@ -39,9 +39,7 @@ def memlint_workload():
 
 
 class UnfusedComposite(TraceRule):
-    """An activation or normalisation is written out, and each of its operations keeps tensors for backward.
-
-    ## What it does
+    """An activation or normalisation is written out in operations that each keep tensors for backward.
 
     Recognises GELU, SiLU, Mish, layer normalisation, RMS normalisation and the logarithm of a softmax where they are
     written in elementary operations, by the flow of data from kernel to kernel.
@@ -63,14 +61,11 @@ class UnfusedComposite(TraceRule):
     place of the root of a variance, or a sigmoid of a multiple of the input. Some kernels round otherwise than the
     formula. `torch.compile` fuses such formulas by itself.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.gelu.html
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#fuse-operations
     """
 
     code, name, severity = "MEM108", "unfused-composite", Severity.WARNING
-    summary = "An activation or normalisation is written out in operations that each keep tensors for backward."
     bad = (
         Case(
             _MODEL.format(

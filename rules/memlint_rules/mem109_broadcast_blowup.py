@@ -27,9 +27,7 @@ _REDUCTIONS = frozenset(
 
 
 class BroadcastBlowup(TraceRule):
-    """Every element of one tensor meets every element of another in memory, and the result is summed up at once.
-
-    ## What it does
+    """Two tensors are broadcast to a much larger one that is reduced right away.
 
     Looks for arithmetic whose result is at least eight times larger than both operands, because each has dimensions of
     size 1 where the other has not, and which after a few elementwise kernels is reduced over a dimension they share.
@@ -49,14 +47,11 @@ class BroadcastBlowup(TraceRule):
     What the replacement needs beside its result is not counted, and some reductions have none; those can be computed in
     chunks. Distances by matrix product lose precision between points that are close together.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.cdist.html
     - https://docs.pytorch.org/docs/stable/generated/torch.func.vmap.html
     """
 
     code, name, severity = "MEM109", "broadcast-blowup", Severity.WARNING
-    summary = "Two tensors are broadcast to a much larger one that is reduced right away."
     example = Case.of_layers(
         {"encoder": "nn.Linear(64, 128)", "codes": "nn.Parameter(torch.randn(256, 128))"},
         """\

@@ -18,9 +18,7 @@ _COPY = re.compile(r"\.clone\(|\bclone\(|copy=True|deepcopy\(|\.copy\(")
 
 
 class RedundantCopy(TraceRule):
-    """A tensor is copied although neither the copy nor the original is changed afterwards.
-
-    ## What it does
+    """A tensor is copied although neither the copy nor the original changes afterwards.
 
     Reports `clone()` and casts with `copy=True` that give the same layout again, where nothing writes into the original
     or the copy while both are alive, and `repeat` whose result is only added to or multiplied with a tensor that is
@@ -46,14 +44,11 @@ class RedundantCopy(TraceRule):
     keys are right. Inside installed packages only these keys and values are reported, because another implementation of
     attention may be chosen; the other copies there are nobody's to take out.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/broadcasting.html
     - https://docs.pytorch.org/docs/stable/generated/torch.clone.html
     """
 
     code, name, severity = "MEM110", "redundant-copy", Severity.WARNING
-    summary = "A tensor is copied although neither the copy nor the original changes afterwards."
     example = Case.of_layers(
         {
             "position": "nn.Parameter(torch.zeros(1, 512, 256))",

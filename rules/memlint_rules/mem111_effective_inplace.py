@@ -19,9 +19,7 @@ HAS_IN_PLACE = frozenset(
 
 
 class EffectiveInplace(TraceRule):
-    """An activation keeps its input and its output for backward, and would need only one tensor in place of both.
-
-    ## What it does
+    """An activation keeps input and output for backward; in place it would keep one tensor.
 
     Looks for LeakyReLU and ELU whose input nothing else reads, in training, and where no gradients are computed for any
     activation whose input ends there. It reports them if the peak falls when input and output are one tensor.
@@ -44,14 +42,11 @@ class EffectiveInplace(TraceRule):
     An input that is also used elsewhere, held by a variable, or part of a larger tensor is left alone, because writing
     over it would change a result or fail in backward. The saving counts all activations on the line together.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.LeakyReLU.html
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#in-place-operations-with-autograd
     """
 
     code, name, severity = "MEM111", "effective-inplace", Severity.INFO
-    summary = "An activation keeps input and output for backward; in place it would keep one tensor."
     example = Case.of_layers(
         {
             "blocks": "nn.Sequential(*(nn.Sequential(nn.Conv2d(n, 64, 3, 1, 1), nn.LeakyReLU(0.1)) for n in (3, 64)))",

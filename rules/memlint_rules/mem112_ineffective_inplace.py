@@ -8,9 +8,7 @@ from memlint_rules.flow import MIN_NBYTES, Flow, grouped, most_alive, numel, pea
 
 
 class IneffectiveInplace(TraceRule):
-    """Dropout works in place, and keeps its noise in the dtype of its input where a mask of bytes would do.
-
-    ## What it does
+    """Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes.
 
     Looks on CUDA for dropout with `inplace=True` in training: kernels that fill a tensor with random zeros and ones,
     scale it and multiply the input by it in place, and keep that tensor for backward.
@@ -30,13 +28,10 @@ class IneffectiveInplace(TraceRule):
     `inplace=True` of SiLU, Hardswish, ReLU6 and Mish has no effect on memory in training, because autograd copies the
     input first; that is not reported, since leaving it out changes nothing either.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Dropout.html
     """
 
     code, name, severity = "MEM112", "ineffective-inplace", Severity.WARNING
-    summary = "Dropout in place keeps noise of the input's dtype for backward; out of place it keeps bytes."
     example = Case.of_layers(
         {
             "layers": "nn.ModuleList(nn.Linear(1024, 1024) for _ in range(3))",

@@ -19,9 +19,7 @@ and group normalisation do need the input, and `linear` does not save it."""
 
 
 class FrozenLayerSavesInput(TraceRule):
-    """A layer whose parameters are frozen keeps its input for backward without a use for it.
-
-    ## What it does
+    """A frozen layer that gradients pass through keeps its input for backward without a use for it.
 
     Looks in training for convolutions, and batch normalisations with fixed statistics, whose parameters get no
     gradients, that gradients pass through, and whose input only their own backward reads again.
@@ -41,14 +39,11 @@ class FrozenLayerSavesInput(TraceRule):
     `FrozenBatchNorm2d` multiplies and adds in two kernels, so in forward one more tensor of that size lives for a
     moment. Layers below all that is trained save nothing in the first place and are not reported.
 
-    ## References
-
     - https://arxiv.org/abs/2404.12406
     - https://docs.pytorch.org/vision/stable/generated/torchvision.ops.FrozenBatchNorm2d.html
     """
 
     code, name, severity = "MEM113", "frozen-layer-saves-input", Severity.WARNING
-    summary = "A frozen layer that gradients pass through keeps its input for backward without a use for it."
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -49,9 +49,7 @@ def memlint_workload():
 
 
 class GatherScatterMessages(TraceRule):
-    """A sum over neighbours gathers one message per edge and then scatters them.
-
-    ## What it does
+    """A sum over neighbours writes one message per edge, where a sparse product would not.
 
     Looks for rows picked by index, at least two for each row there is, that are at most multiplied by one number per
     edge and then added up by another index.
@@ -72,14 +70,11 @@ class GatherScatterMessages(TraceRule):
     Messages that depend on both ends of an edge, or on weights that are trained, are left alone. Where the sparse
     matrix is built in every step from indices, building it takes memory for a moment.
 
-    ## References
-
     - https://pytorch-geometric.readthedocs.io/en/latest/advanced/sparse_tensor.html
     - https://docs.pytorch.org/docs/stable/generated/torch.sparse.mm.html
     """
 
     code, name, severity = "MEM115", "gather-scatter-messages", Severity.WARNING
-    summary = "A sum over neighbours writes one message per edge, where a sparse product would not."
     bad = (
         Case(
             source=_MODEL.format(

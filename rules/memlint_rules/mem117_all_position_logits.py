@@ -12,9 +12,7 @@ MIN_FACTOR = 8
 
 
 class AllPositionLogits(TraceRule):
-    """Inference computes the logits of every position and reads those of one.
-
-    ## What it does
+    """Inference computes the logits of every position and reads those of a few.
 
     Looks in inference for a matrix product with 8192 or more columns of whose rows an eighth or less are read
     afterwards, through casts and scaling.
@@ -32,13 +30,10 @@ class AllPositionLogits(TraceRule):
 
     A model whose logits leave it is reported only if the traced step itself reads them.
 
-    ## References
-
     - https://huggingface.co/docs/transformers/main_classes/text_generation
     """
 
     code, name, severity = "MEM117", "all-position-logits", Severity.WARNING
-    summary = "Inference computes the logits of every position and reads those of a few."
     example = """\
 import torch
 from torch import nn

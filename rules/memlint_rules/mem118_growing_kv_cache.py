@@ -13,9 +13,7 @@ _CAT = "aten.cat.default"
 
 
 class GrowingKvCache(TraceRule):
-    """A cache of keys and values grows by a concatenation at every token.
-
-    ## What it does
+    """A cache grows by a concatenation at every token, which needs the old and the new one together.
 
     Looks in inference for eight or more concatenations, each of which takes the result of the one before and adds to
     it.
@@ -37,13 +35,10 @@ class GrowingKvCache(TraceRule):
     until its keys are copied into the cache is not counted. Nothing is said where neither the peak nor what is reserved
     would fall.
 
-    ## References
-
     - https://huggingface.co/docs/transformers/kv_cache
     """
 
     code, name, severity = "MEM118", "growing-kv-cache", Severity.WARNING
-    summary = "A cache grows by a concatenation at every token, which needs the old and the new one together."
     example = """\
 import torch
 from torch import nn

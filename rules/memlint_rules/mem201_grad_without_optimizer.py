@@ -7,9 +7,7 @@ from memlint_rules.flow import made, most_alive, peak_change
 
 
 class GradWithoutOptimizer(TraceRule):
-    """Backward computes gradients of parameters that nothing updates.
-
-    ## What it does
+    """Gradients are computed for parameters that no optimizer updates.
 
     Looks for parameters that get a gradient in backward and that no kernel of any step writes, while others are
     updated. Parameters updated by hand, or by a second optimizer, count as updated.
@@ -30,13 +28,10 @@ class GradWithoutOptimizer(TraceRule):
     Gradients that the program reads for something else, such as a penalty or a statistic, are reported as well.
     Parameters updated in other steps than the two that are traced look as if nothing updated them.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
 
     code, name, severity = "MEM201", "grad-without-optimizer", Severity.ERROR
-    summary = "Gradients are computed for parameters that no optimizer updates."
     example = """\
 import torch
 from torch import nn

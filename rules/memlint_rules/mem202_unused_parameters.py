@@ -7,9 +7,7 @@ from memlint_rules.parameters import of_all_siblings
 
 
 class UnusedParameters(TraceRule):
-    """Parameters were moved to the device, and no step reads them.
-
-    ## What it does
+    """Parameters take memory on the device and no step uses them.
 
     Looks for parameters that no kernel of any step reads or writes. Those whose counterpart in a sibling module is
     used, as with experts that get no token, are left alone.
@@ -28,13 +26,10 @@ class UnusedParameters(TraceRule):
     A module that only some inputs or another mode reach, such as a head for generation, is reported as well. Parameters
     of less than 1 MiB in all are not.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
     """
 
     code, name, severity = "MEM202", "unused-parameters", Severity.WARNING
-    summary = "Parameters take memory on the device and no step uses them."
     bad = (
         Case.of_layers(
             {"head": "nn.Linear(4096, 2)", "old_head": "nn.Linear(4096, 4096)"},

@@ -17,9 +17,7 @@ _MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
 
 
 class OptimizerState(TraceRule):
-    """The two moments that Adam keeps of every parameter are a third of the peak or more.
-
-    ## What it does
+    """The moments of Adam take a large part of the peak.
 
     Adds up the state of optimizers of Adam's kind at the peak.
 
@@ -40,14 +38,11 @@ class OptimizerState(TraceRule):
     their temporaries are not modelled, and some keep the state of embeddings in 32 bits. Sharding the state over
     several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) changes nothing in the numbers.
 
-    ## References
-
     - https://arxiv.org/abs/2110.02861
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
     """
 
     code, name, severity = "MEM203", "optimizer-state", Severity.INFO
-    summary = "The moments of Adam take a large part of the peak."
     example = """\
 import torch
 from torch import nn

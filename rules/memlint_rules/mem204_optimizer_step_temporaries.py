@@ -12,9 +12,7 @@ _REMEDIES = (
 
 
 class OptimizerStepTemporaries(TraceRule):
-    """The peak is in the optimizer's step, made by temporaries as large as all parameters together.
-
-    ## What it does
+    """The optimizer's foreach implementation makes the peak with copies of all parameters.
 
     Looks for temporaries that `torch._foreach_*` kernels made and that are alive at the peak, when the peak is in the
     optimizer's step.
@@ -36,14 +34,11 @@ class OptimizerStepTemporaries(TraceRule):
     Where the peak is elsewhere nothing is reported, because the peak would not fall. `foreach=False` makes the step
     slower; `fused=True` does not. Optimizers that are no part of PyTorch may take neither argument.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/optim.html
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """
 
     code, name, severity = "MEM204", "optimizer-step-temporaries", Severity.WARNING
-    summary = "The optimizer's foreach implementation makes the peak with copies of all parameters."
     bad = (
         Case.of_layers(
             {"layers": "nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))"},

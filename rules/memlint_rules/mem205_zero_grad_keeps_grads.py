@@ -11,9 +11,7 @@ _STABLE = re.compile(r"CUDAGraph|cuda\.graph|make_graphed_callables|\.grad\s*\+=
 
 
 class ZeroGradKeepsGrads(SourceRule):
-    """Gradients are filled with zeros where they could be freed.
-
-    ## What it does
+    """Gradients are set to zero and kept through the next forward instead of being freed.
 
     Looks for `zero_grad(set_to_none=False)` and for `parameter.grad.zero_()`.
 
@@ -24,8 +22,7 @@ class ZeroGradKeepsGrads(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are the bytes of the trained parameters, where the
-    peak is before the backward has made all gradients.
+    At stake are the bytes of the trained parameters, where the peak is before the backward has made all gradients.
 
     ## Known limits
 
@@ -34,13 +31,10 @@ class ZeroGradKeepsGrads(SourceRule):
     only loops over parameters are looked at, not the gradient of a single tensor. Code that reads `parameter.grad`
     after `zero_grad()` must be ready to find `None`.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
 
     code, name, severity = "MEM205", "zero-grad-keeps-grads", Severity.WARNING
-    summary = "Gradients are set to zero and kept through the next forward instead of being freed."
     example = """\
 import torch
 

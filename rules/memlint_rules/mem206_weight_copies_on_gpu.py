@@ -13,9 +13,7 @@ _OWN = frozenset({Category.TEMPORARY, Category.OTHER, Category.ACTIVATION})
 
 
 class WeightCopiesOnGpu(TraceRule):
-    """A copy of the weights stays on the device, and no forward reads it.
-
-    ## What it does
+    """A copy of the weights is kept on the device and no forward reads it.
 
     Looks for clones of parameters that live on from one step to the next and that nothing reads but copies and
     averages: the best weights so far, or an exponential moving average.
@@ -35,13 +33,10 @@ class WeightCopiesOnGpu(TraceRule):
     A moving average kept on the host has to be moved there in every step, which takes time. Copies inside the model,
     such as the teacher of a self-supervised method, belong to it and are not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/optim.html#weight-averaging-swa-and-ema
     """
 
     code, name, severity = "MEM206", "weight-copies-on-gpu", Severity.WARNING
-    summary = "A copy of the weights is kept on the device and no forward reads it."
     example = """\
 import copy
 

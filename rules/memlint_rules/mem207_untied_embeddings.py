@@ -17,9 +17,7 @@ _EMBEDDING_BACKWARD = "aten.embedding_dense_backward.default"
 
 
 class UntiedEmbeddings(TraceRule):
-    """The input embedding and the output layer over the same vocabulary are two parameters.
-
-    ## What it does
+    """Embedding and output layer of one vocabulary have two weights.
 
     Looks for a parameter that is looked up by index and another of the same shape that a product takes as the weight
     of an output layer, where it is trained and makes up a twentieth of the parameters or more.
@@ -40,14 +38,11 @@ class UntiedEmbeddings(TraceRule):
     This is another model: weights that were trained apart cannot be tied. It is for models that are trained from the
     start, and for ties that were meant and got lost, such as one made by copying values.
 
-    ## References
-
     - https://arxiv.org/abs/1608.05859
     - https://huggingface.co/docs/transformers/main_classes/configuration
     """
 
     code, name, severity = "MEM207", "untied-embeddings", Severity.INFO
-    summary = "Embedding and output layer of one vocabulary have two weights."
     bad = (
         Case.of_layers(
             {

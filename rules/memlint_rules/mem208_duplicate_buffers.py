@@ -21,9 +21,7 @@ _Origin: TypeAlias = "tuple[object, ...]"
 
 
 class DuplicateBuffers(TraceRule):
-    """Each layer registers a buffer that is the same in all of them.
-
-    ## What it does
+    """Every layer has a copy of the same buffer.
 
     Looks for buffers of the same name in several modules that the same lines made from the same shapes, that nothing
     random went into and that no step writes, such as causal masks, position tables and cosines.
@@ -43,14 +41,11 @@ class DuplicateBuffers(TraceRule):
     width, buffers of one shape look the same. Buffers of less than 1 MiB in all are not reported, nor are those that
     were computed on the host from tensors smaller than that.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.register_buffer
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.scaled_dot_product_attention.html
     """
 
     code, name, severity = "MEM208", "duplicate-buffers", Severity.WARNING
-    summary = "Every layer has a copy of the same buffer."
     model = """\
 class Block(nn.Module):
     def __init__(self):

@@ -11,9 +11,7 @@ _NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.def
 
 
 class BiasBeforeNorm(TraceRule):
-    """A convolution adds a bias, and the normalisation behind it subtracts it again with the mean.
-
-    ## What it does
+    """A convolution in front of BatchNorm or InstanceNorm has a bias without effect.
 
     Looks for convolutions with a trained bias whose output nothing reads but a BatchNorm that takes the statistics of
     the batch, or an InstanceNorm.
@@ -33,13 +31,10 @@ class BiasBeforeNorm(TraceRule):
     Weights trained with a bias cannot be loaded without it. Where BatchNorm is evaluated the bias does count, unless it
     is subtracted from the running mean.
 
-    ## References
-
     - https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html
     """
 
     code, name, severity = "MEM209", "bias-before-norm", Severity.INFO
-    summary = "A convolution in front of BatchNorm or InstanceNorm has a bias without effect."
     example = Case.of_layers(
         {"conv": "nn.Conv2d(3, 64, 3)", "norm": "nn.BatchNorm2d(64)"},
         "return self.norm(self.conv(x)).relu()",

@@ -11,9 +11,7 @@ MIN_SHARE = 0.1
 
 
 class StepInBackward(TraceRule):
-    """The gradients of all parameters wait for the optimizer, and make the peak.
-
-    ## What it does
+    """Gradients of all parameters make the peak; stepping in backward needs few at a time.
 
     Looks for a peak in backward or in the optimizer's step of which gradients are a tenth or more, in training without
     clipping by the norm of all gradients, loss scaling or accumulation, which need all of them together.
@@ -36,13 +34,10 @@ class StepInBackward(TraceRule):
     DistributedDataParallel averages gradients after these hooks have run. Nothing is reported where the peak would fall
     by little.
 
-    ## References
-
     - https://docs.pytorch.org/tutorials/intermediate/optimizer_step_in_backward_tutorial.html
     """
 
     code, name, severity = "MEM210", "optimizer-in-backward", Severity.INFO
-    summary = "Gradients of all parameters make the peak; stepping in backward needs few at a time."
     example = """\
 import torch
 from torch import nn

@@ -14,9 +14,7 @@ _PRODUCTS = frozenset({"aten.addmm.default", "aten.mm.default"})
 
 
 class OversizedLinear(TraceRule):
-    """A Linear takes a flattened feature map, and its weight is a quarter of all parameters or more.
-
-    ## What it does
+    """A Linear over a flattened feature map has most of the parameters.
 
     Looks for matrix products whose input is a feature map of [batch, channels, height, width] that the model made,
     flattened, and whose weight is a parameter of that share.
@@ -35,14 +33,11 @@ class OversizedLinear(TraceRule):
 
     This is another model, and weights that were trained do not fit it. What the average itself takes is not counted.
 
-    ## References
-
     - https://arxiv.org/abs/1312.4400
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.AdaptiveAvgPool2d.html
     """
 
     code, name, severity = "MEM211", "oversized-linear", Severity.INFO
-    summary = "A Linear over a flattened feature map has most of the parameters."
     bad = (
         Case.of_layers(
             {"conv": "nn.Conv2d(3, 256, 7, stride=4)", "head": "nn.Linear(256 * 16 * 16, 256)"},

@@ -6,9 +6,7 @@ from memlint_rules.flow import most_alive, peak_change
 
 
 class LateZeroGrad(TraceRule):
-    """Gradients are set to None only after the next forward.
-
-    ## What it does
+    """Gradients of the last step live on while the next forward runs.
 
     Looks for gradients that nothing reads after the step they were made in and that are let go in the next step, after
     its forward began.
@@ -27,13 +25,10 @@ class LateZeroGrad(TraceRule):
     Gradients that are read on the host between the steps without a kernel, such as for a log, look as if nothing read
     them.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Optimizer.zero_grad.html
     """
 
     code, name, severity = "MEM212", "late-zero-grad", Severity.WARNING
-    summary = "Gradients of the last step live on while the next forward runs."
     example = """\
 import torch
 from torch import nn

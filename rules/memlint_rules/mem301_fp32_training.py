@@ -9,9 +9,7 @@ _HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
 
 
 class Fp32Training(TraceRule):
-    """Activations are float32 throughout, on a GPU with tensor cores for bfloat16.
-
-    ## What it does
+    """Training runs in float32; autocast to bfloat16 would lower the peak.
 
     Looks at training in float32 in which no tensor is of half precision, on GPUs of compute capability 8.0 and later,
     where activations and temporaries make up enough of the peak. It reports what autocast to bfloat16 would save.
@@ -31,13 +29,10 @@ class Fp32Training(TraceRule):
     Results change a little, though bfloat16 needs no loss scaling. Where the peak would fall by little, nothing is
     reported. Loops of one's own are traced with the model's forward alone under autocast.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/amp.html
     """
 
     code, name, severity = "MEM301", "fp32-training", Severity.INFO
-    summary = "Training runs in float32; autocast to bfloat16 would lower the peak."
     bad = (
         Case.of_layers(
             {"layers": "nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))"},

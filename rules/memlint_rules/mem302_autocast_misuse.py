@@ -10,9 +10,7 @@ _HALF = frozenset({"float16", "bfloat16"})
 
 
 class AutocastMisuse(TraceRule):
-    """A weight that is used several times in a forward is cast to half precision each time.
-
-    ## What it does
+    """The same weight is cast several times under autocast, and all casts are kept.
 
     Looks for float32 parameters with a gradient that forward casts to half precision more than once, while the earlier
     casts still live.
@@ -31,13 +29,10 @@ class AutocastMisuse(TraceRule):
 
     Weights without a gradient are never cached, nor are parts of weights; neither is reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/amp.html#torch.autocast
     """
 
     code, name, severity = "MEM302", "autocast-misuse", Severity.INFO
-    summary = "The same weight is cast several times under autocast, and all casts are kept."
     bad = (
         Case.of_layers(
             {"layer": "nn.Linear(2048, 2048)"},

@@ -21,9 +21,7 @@ _SINGLE = frozenset({"float32"})
 
 
 class Fp32Island(TraceRule):
-    """A normalisation gets its half-precision input cast to float32, and its output is cast back.
-
-    ## What it does
+    """Activations are cast to float32 for a normalisation that computes in float32 inside.
 
     Looks for a cast to float32 that only a LayerNorm, GroupNorm, RMSNorm or BatchNorm reads, whose output is read only
     by casts back to half precision. Under autocast only BatchNorm is looked at: the others run in float32 there anyway.
@@ -44,13 +42,10 @@ class Fp32Island(TraceRule):
     On CUDA, LayerNorm and GroupNorm want weights of the dtype of their input; rounding the weights to half precision
     changes results a little. Casts around other operations, such as softmax, are not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/amp.html#cuda-ops-that-can-autocast-to-float32
     """
 
     code, name, severity = "MEM303", "fp32-island", Severity.WARNING
-    summary = "Activations are cast to float32 for a normalisation that computes in float32 inside."
     model = """\
 class Norm(nn.LayerNorm):
     def forward(self, x):

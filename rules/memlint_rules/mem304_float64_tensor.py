@@ -11,9 +11,7 @@ _DOUBLE = frozenset({"float64", "complex128"})
 
 
 class Float64Tensor(TraceRule):
-    """Tensors on the device are float64, in a model whose parameters are not.
-
-    ## What it does
+    """Tensors are float64 although the parameters are not.
 
     Looks for float64 and complex128 tensors of more than one element in the steps of a model with parameters of another
     dtype. It reports the first line that makes one.
@@ -33,13 +31,10 @@ class Float64Tensor(TraceRule):
 
     Parts of a program that need float64, such as a solver, are reported as well. Less than 1 MiB at one time is not.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/tensor_attributes.html#type-promotion-doc
     """
 
     code, name, severity = "MEM304", "float64-tensor", Severity.ERROR
-    summary = "Tensors are float64 although the parameters are not."
     example = """\
 import numpy as np
 import torch

@@ -29,9 +29,7 @@ _MASKING = frozenset(
 
 
 class WideMaskDtype(TraceRule):
-    """A mask is stored in float32 or an integer dtype, and all it is used for is masking.
-
-    ## What it does
+    """A mask is stored with four or eight bytes per element.
 
     Follows tensors made of comparisons, triangles and constants, and reports those of a million elements or more in
     float32, float64, int32 or int64 that nothing reads but kernels that apply them: `masked_fill`, `where`, and
@@ -52,13 +50,10 @@ class WideMaskDtype(TraceRule):
     A mask of shape [batch, 1, 1, length] that broadcasts is smaller still. `masked_fill` and `where` keep the boolean
     mask for backward, which an addition does not.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.masked_fill_.html
     """
 
     code, name, severity = "MEM305", "wide-mask-dtype", Severity.WARNING
-    summary = "A mask is stored with four or eight bytes per element."
     model = """\
 class Model(nn.Module):
     def __init__(self):

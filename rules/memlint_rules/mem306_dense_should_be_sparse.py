@@ -15,9 +15,7 @@ MAX_DENSITY = 0.1
 
 
 class DenseShouldBeSparse(TraceRule):
-    """A matrix that is almost all zeros is stored and multiplied densely.
-
-    ## What it does
+    """A matrix that is almost all zeros is stored densely.
 
     Looks at the operands of matrix products for tensors of a million elements or more of which the program can have
     filled only a few: made by `zeros` and then written at a known number of indices. Reported are those whose density
@@ -40,13 +38,10 @@ class DenseShouldBeSparse(TraceRule):
     recognised. Parameters are left out, and so is what holds nothing but zeros, such as an example input. Not every
     operation has a sparse kernel, and some have no backward.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/sparse.html
     """
 
     code, name, severity = "MEM306", "dense-should-be-sparse", Severity.WARNING
-    summary = "A matrix that is almost all zeros is stored densely."
     example = """\
 import torch
 from torch import nn

@@ -12,9 +12,7 @@ _SUMS = frozenset({"aten.sum.default", "aten.sum.dim_IntList"})
 
 
 class OneHotMatmul(TraceRule):
-    """Indices are turned into one-hot vectors only to pick rows of a matrix or elements of a tensor.
-
-    ## What it does
+    """One-hot vectors are multiplied with a matrix to look up its rows.
 
     Follows one-hot tensors of a million elements or more, made by `torch.nn.functional.one_hot` or by scattering into
     zeros, through casts to a matrix product that sums over the classes, or to a multiplication followed by a sum over
@@ -36,14 +34,11 @@ class OneHotMatmul(TraceRule):
     One-hot tensors that something else reads as well, such as a mean, or that are mixed with others first, as label
     smoothing and mixup do, are not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.embedding.html
     """
 
     code, name, severity = "MEM307", "one-hot-matmul", Severity.WARNING
-    summary = "One-hot vectors are multiplied with a matrix to look up its rows."
     example = Case.of_layers(
         {"table": "nn.Parameter(torch.randn(4096, 64))", "head": "nn.Linear(64, 4096)"},
         "logits = self.head(F.one_hot(x, 4096).float() @ self.table)\nreturn logits.mean()",

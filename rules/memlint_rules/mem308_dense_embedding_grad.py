@@ -21,9 +21,7 @@ _INDEX_NBYTES = 8
 
 
 class DenseEmbeddingGrad(TraceRule):
-    """The gradient of an embedding has a row for every row of the table, and the batch touches few of them.
-
-    ## What it does
+    """The gradient of a large embedding is dense although a step touches few of its rows.
 
     Looks for dense gradients of embedding tables, of 64 MiB and a twentieth of the peak or more, of which a step looks
     up at most a tenth of the rows. Tables that something else reads as well, such as a tied output layer, are left
@@ -46,14 +44,11 @@ class DenseEmbeddingGrad(TraceRule):
     two more tables. It has no weight decay, and dense parameters need an optimizer of their own. Gradient scaling by
     frequency and some backends of DistributedDataParallel need dense gradients.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.SparseAdam.html
     """
 
     code, name, severity = "MEM308", "dense-embedding-grad", Severity.WARNING
-    summary = "The gradient of a large embedding is dense although a step touches few of its rows."
     text = """\
 import torch
 from torch import nn

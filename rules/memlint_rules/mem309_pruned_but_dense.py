@@ -31,9 +31,7 @@ _REMOVE = '\n        prune.remove(layer, "weight")'
 
 
 class PrunedButDense(TraceRule):
-    """Weights pruned with `torch.nn.utils.prune` take three times the bytes of a weight that was never pruned.
-
-    ## What it does
+    """Masks of an active pruning triple the bytes of the weights; pruning saves none.
 
     Looks for parameters `<name>_orig` beside a buffer `<name>_mask` of the same shape, which `torch.nn.utils.prune`
     makes.
@@ -55,14 +53,11 @@ class PrunedButDense(TraceRule):
     Fewer bytes take smaller layers, or a sparse layout such as that of `torch.sparse.to_sparse_semi_structured`, which
     needs half precision and two zeros in every four numbers.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.utils.prune.remove.html
     - https://docs.pytorch.org/docs/stable/sparse.html#sparse-semi-structured-tensors
     """
 
     code, name, severity = "MEM309", "pruned-but-dense", Severity.WARNING
-    summary = "Masks of an active pruning triple the bytes of the weights; pruning saves none."
     bad = (
         Case(_MODEL.format(mode="inference", remove=""), line=13),
         Case(title="In training", source=_MODEL.format(mode="train", remove=""), line=13),

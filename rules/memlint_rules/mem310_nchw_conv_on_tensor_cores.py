@@ -13,9 +13,7 @@ _HALF = frozenset({"float16", "bfloat16"})
 
 
 class NchwConvOnTensorCores(TraceRule):
-    """Convolutions in half precision run with NCHW strides on a GPU whose tensor cores want NHWC.
-
-    ## What it does
+    """Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last.
 
     Counts the 2-d convolutions in float16 or bfloat16 that are not grouped, whose channel counts are multiples of 8,
     and whose input and weight are both laid out as NCHW, on GPUs of compute capability 7.0 and later.
@@ -36,14 +34,11 @@ class NchwConvOnTensorCores(TraceRule):
     The transposes and workspaces inside cuDNN are not counted. Grouped and depthwise convolutions can be slower in
     channels_last, which is why they are left out.
 
-    ## References
-
     - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     - https://docs.nvidia.com/deeplearning/performance/dl-performance-convolutional/index.html
     """
 
     code, name, severity = "MEM310", "nchw-conv-on-tensor-cores", Severity.INFO
-    summary = "Half-precision convolutions run in NCHW: the same bytes, and slower than channels_last."
     bad = (
         Case.of_layers(
             {"conv": "nn.Conv2d(64, 128, 3)"},

@@ -9,9 +9,7 @@ _COPIES = frozenset({"aten.clone.default", "aten.copy_.default"})
 
 
 class ChannelsLastBroken(TraceRule):
-    """A model in channels_last goes through GroupNorm, which copies its input to NCHW and gives NCHW.
-
-    ## What it does
+    """GroupNorm copies channels_last activations to NCHW and goes on in NCHW.
 
     Looks for GroupNorms whose input has channels_last strides, and for the copies to NCHW that are made of it.
 
@@ -30,13 +28,10 @@ class ChannelsLastBroken(TraceRule):
 
     Transposes inside cuDNN are not counted. Operations that give NCHW without copying their input are not reported.
 
-    ## References
-
     - https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html
     """
 
     code, name, severity = "MEM311", "channels-last-broken", Severity.INFO
-    summary = "GroupNorm copies channels_last activations to NCHW and goes on in NCHW."
     model = """\
 class Model(nn.Module):
     def __init__(self):

@@ -26,9 +26,7 @@ def layers():
 
 
 class QuantizeForInference(TraceRule):
-    """In inference, the weights of matrix products are nearly all there is in memory.
-
-    ## What it does
+    """Inference needs memory for little but the weights of matrix products.
 
     Adds up the floating-point weights of matrix products that are alive at the peak of an inference, and reports them
     where they are 256 MiB or more and 70 % of the peak.
@@ -48,14 +46,11 @@ class QuantizeForInference(TraceRule):
     Quantised weights give other results, by how much only a test can say. Kernels that multiply with them are packages
     of their own, and may need memory that is not counted.
 
-    ## References
-
     - https://docs.pytorch.org/ao/stable/
     - https://arxiv.org/abs/2208.07339
     """
 
     code, name, severity = "MEM312", "quantize-for-inference", Severity.INFO
-    summary = "Inference needs memory for little but the weights of matrix products."
     bad = (Case(_MODEL.format(mode="inference", size=4096), line=1, dtype="bfloat16"),)
     good = (
         Case(title="Small", source=_MODEL.format(mode="inference", size=1024), dtype="bfloat16"),

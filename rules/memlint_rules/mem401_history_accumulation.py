@@ -20,9 +20,7 @@ _CUTS = ("item", "float", "detach", "tolist")
 
 
 class HistoryAccumulation(SourceRule):
-    """A loop adds up a loss together with its autograd graph.
-
-    ## What it does
+    """A running sum of losses keeps the autograd graph of every batch.
 
     Looks for `total += loss`, `total = total + loss` and moving averages, `total = 0.9 * total + 0.1 * loss`, in loops
     over batches, where `loss` came out of a criterion or of a model and was not detached, and where nothing
@@ -48,13 +46,10 @@ class HistoryAccumulation(SourceRule):
     in `Loss`, a name like `criterion` or `loss_fn`), by `output.loss`, or by the `backward` that is called on them.
     Sums that a function returns are left to its caller, unless the function is named like an evaluation.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code, name, severity = "MEM401", "history-accumulation", Severity.WARNING
-    summary = "A running sum of losses keeps the autograd graph of every batch."
+    code, name, severity, saving = "MEM401", "history-accumulation", Severity.WARNING, ""
     example = """\
 import torch.nn.functional as F
 

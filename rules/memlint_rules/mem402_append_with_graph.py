@@ -22,9 +22,7 @@ _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 
 
 class AppendWithGraph(SourceRule):
-    """A loop collects losses or outputs together with their autograd graphs.
-
-    ## What it does
+    """A list of losses or outputs keeps the autograd graph of every batch.
 
     Looks for losses and model outputs that a loop over batches, or a loop that calls `backward`, puts into a list or
     dictionary made outside of it, without detaching them.
@@ -50,13 +48,10 @@ class AppendWithGraph(SourceRule):
     lists that a function without `backward` returns, unless it is named like an evaluation. Comprehensions are not
     looked at.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code, name, severity = "MEM402", "append-with-graph", Severity.WARNING
-    summary = "A list of losses or outputs keeps the autograd graph of every batch."
+    code, name, severity, saving = "MEM402", "append-with-graph", Severity.WARNING, ""
     example = """\
 import torch
 

@@ -18,9 +18,7 @@ _RESETS = re.compile(r"zero_grad\((?!.*False)|\.grad *= *None")
 
 
 class RetainGraph(SourceRule):
-    """A backward keeps its graph, and nothing uses the graph again.
-
-    ## What it does
+    """`backward` keeps its graph although nothing uses it again.
 
     Looks for three things: `backward(retain_graph=True)` in a loop over batches that differentiates nothing afterwards;
     two backwards in a row of which the first keeps the graph for the second; and `backward(create_graph=True)` where
@@ -44,13 +42,10 @@ class RetainGraph(SourceRule):
     A graph that another function uses is not seen, so only losses made in the same round of a loop over a data loader
     are reported, and no loop that carries a state from one round to the next: there the state should be detached.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
     """
 
-    code, name, severity = "MEM403", "retain-graph", Severity.WARNING
-    summary = "`backward` keeps its graph although nothing uses it again."
+    code, name, severity, saving = "MEM403", "retain-graph", Severity.WARNING, ""
     example = """\
 import torch
 

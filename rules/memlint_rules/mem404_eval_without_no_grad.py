@@ -53,9 +53,7 @@ class _Scope:
 
 
 class EvalWithoutNoGrad(SourceRule):
-    """A loop runs a model in evaluation while autograd records every operation.
-
-    ## What it does
+    """An evaluation loop runs the model while autograd saves everything for a backward that never comes.
 
     Looks for loops that call a model after `model.eval()`, or that go over a loader in a function named like
     `evaluate`, `validate`, `test` or `predict`, outside of `torch.no_grad()`, `torch.inference_mode()` and
@@ -69,8 +67,8 @@ class EvalWithoutNoGrad(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. In a traced workload the difference between mode `train` and
-    mode `inference` without an optimizer is about what is at stake.
+    In a traced workload the difference between mode `train` and mode `inference` without an optimizer is about what
+    is at stake.
 
     ## Known limits
 
@@ -79,14 +77,11 @@ class EvalWithoutNoGrad(SourceRule):
     out, as are blocks under a context manager kept in a variable, because what it does cannot be seen. A single call
     outside of a loop is not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     - https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
     """
 
     code, name, severity = "MEM404", "eval-without-no-grad", Severity.WARNING
-    summary = "An evaluation loop runs the model while autograd saves everything for a backward that never comes."
     example = """\
 import torch
 

@@ -11,9 +11,7 @@ from memlint_rules.growth import GrowsBy, findings
 
 
 class PredictionsStayOnDevice(SourceRule):
-    """A loop over a data set collects the model's outputs on the GPU.
-
-    ## What it does
+    """The outputs for a whole data set are collected on the GPU.
 
     Looks for model outputs that a loop over batches puts, without their graph and without moving them, into a list or
     dictionary made outside of it, or that a list comprehension over batches collects.
@@ -36,13 +34,10 @@ class PredictionsStayOnDevice(SourceRule):
     named like a data loader are looked at. Single numbers are left out, and positions of a maximum are a note, because
     they are small.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
     """
 
-    code, name, severity = "MEM405", "predictions-stay-on-device", Severity.WARNING
-    summary = "The outputs for a whole data set are collected on the GPU."
+    code, name, severity, saving = "MEM405", "predictions-stay-on-device", Severity.WARNING, ""
     example = """\
 import torch
 

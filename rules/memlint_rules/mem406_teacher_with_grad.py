@@ -16,9 +16,7 @@ _GEOMETRY = frozenset({"shape", "size", "device", "dtype", "ndim", "dim"})
 
 
 class TeacherWithGrad(SourceRule):
-    """A training step runs a model whose outputs are only targets, and autograd records it.
-
-    ## What it does
+    """A model that only gives targets is run with autograd switched on.
 
     Looks in training steps for calls of models whose result is only ever detached, and for calls of what is named like
     a teacher or a reference model, outside of `torch.no_grad()`, where the file freezes nothing.
@@ -31,8 +29,7 @@ class TeacherWithGrad(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are the activations that one forward of that model
-    saves.
+    At stake are the activations that one forward of that model saves.
 
     ## Known limits
 
@@ -40,13 +37,10 @@ class TeacherWithGrad(SourceRule):
     `requires_grad` on something of that name are left out. An output that is used both with and without `detach()` is
     not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     """
 
     code, name, severity = "MEM406", "teacher-with-grad", Severity.WARNING
-    summary = "A model that only gives targets is run with autograd switched on."
     example = """\
 import torch.nn.functional as F
 

@@ -9,9 +9,7 @@ from memlint_rules.growth import place
 
 
 class KeptBetweenSteps(TraceRule):
-    """Something that outlives the step keeps a tensor at the peak that nothing reads again.
-
-    ## What it does
+    """An attribute or a global keeps a tensor of an earlier forward alive at the peak.
 
     Looks at the moment of the peak for storages whose last kernel has run, and which an attribute of a module, a global
     variable or a variable around the step keeps, until the next step binds it again.
@@ -32,13 +30,10 @@ class KeptBetweenSteps(TraceRule):
     MEM402 and MEM405. A tensor that is read only after the step is reported: copy what is needed of it to the host.
     Inputs, gradients and storages below 1 MiB are left out.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
     code, name, severity = "MEM407", "kept-between-steps", Severity.WARNING
-    summary = "An attribute or a global keeps a tensor of an earlier forward alive at the peak."
     looks_at = "the lifetimes in a traced step"
     bad = (
         Case.of_layers(

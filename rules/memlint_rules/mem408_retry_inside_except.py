@@ -15,9 +15,7 @@ _HARMLESS = re.compile(
 
 
 class RetryInsideExcept(SourceRule):
-    """After running out of memory, the same call is made again inside the handler.
-
-    ## What it does
+    """A retry inside the handler runs while the traceback still keeps the failed attempt's tensors.
 
     Looks for handlers of `torch.OutOfMemoryError`, and of errors whose text is compared with "out of memory", that call
     what the `try` block called, or the function they stand in.
@@ -30,19 +28,16 @@ class RetryInsideExcept(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake is what the failed attempt had allocated.
+    At stake is what the failed attempt had allocated.
 
     ## Known limits
 
     Calls are compared by name. Handlers that clear the traceback are left out.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-out-of-memory-exception-handler-can-t-allocate-memory
     """
 
     code, name, severity = "MEM408", "retry-inside-except", Severity.INFO
-    summary = "A retry inside the handler runs while the traceback still keeps the failed attempt's tensors."
     example = """\
 import torch
 

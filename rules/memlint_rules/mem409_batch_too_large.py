@@ -7,9 +7,7 @@ _MAX_TRIES = 3
 
 
 class BatchTooLarge(TraceRule):
-    """The step does not fit, and it would if the batch were taken in parts.
-
-    ## What it does
+    """The step does not fit, and would with the batch in parts whose gradients add up.
 
     Where the step takes more than its budget, or than the GPU has, it measures what half the batch takes, and from that
     the fewest equal parts of the batch that fit.
@@ -30,13 +28,10 @@ class BatchTooLarge(TraceRule):
     Statistics of BatchNorm are those of a part. A step of your own is not cut in parts, and a batch that cannot be
     divided evenly is left alone, as is one of which not even a single sample fits.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
     """
 
     code, name, severity = "MEM409", "batch-too-large", Severity.WARNING
-    summary = "The step does not fit, and would with the batch in parts whose gradients add up."
     looks_at = "the estimate of a step"
     example = """\
 import memlint

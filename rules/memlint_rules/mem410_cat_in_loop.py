@@ -17,9 +17,7 @@ _FEW = 8
 
 
 class CatInLoop(SourceRule):
-    """A loop makes a tensor longer by one `torch.cat` per round.
-
-    ## What it does
+    """A tensor grows by `torch.cat` in each round, which copies all of it.
 
     Looks for `x = torch.cat([x, new])` in a loop that does nothing else with `x`.
 
@@ -32,21 +30,17 @@ class CatInLoop(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At the last round the loop holds about twice the bytes of
-    the result.
+    At the last round the loop holds about twice the bytes of the result.
 
     ## Known limits
 
     Loops that read `x` for something else are left out, such as the layers of a DenseNet or the tokens of a model that
     writes text, as are loops over a few things that are written out.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.cat.html
     """
 
     code, name, severity = "MEM410", "cat-in-loop", Severity.INFO
-    summary = "A tensor grows by `torch.cat` in each round, which copies all of it."
     example = """\
 import torch
 

@@ -16,9 +16,7 @@ _CUTS = re.compile(r"\.(detach|cpu|item|numpy|tolist|mean|std|sum|norm|shape|siz
 
 
 class DebugLeftOn(SourceRule):
-    """A debugging aid records through the whole training.
-
-    ## What it does
+    """Anomaly detection, a profiler, a memory history or a collecting hook is on for the whole run.
 
     Looks for `set_detect_anomaly(True)` and `detect_anomaly()` that no condition turns on; for a profiler without a
     `schedule` around a loop that trains; for `_record_memory_history()` without `max_entries` that nothing stops; and
@@ -31,16 +29,10 @@ class DebugLeftOn(SourceRule):
     record of each operation on the host until they stop. A hook that collects outputs keeps them, with their graph, on
     the GPU: memory grows with each forward.
 
-    ## How the saving is computed
-
-    It is not: the rule reads source text and runs nothing.
-
     ## Known limits
 
     Whether a value that turns something on is true is not known, so only constants are looked at. Hooks are followed to
     lambdas and to functions of the same file. Tests are left out.
-
-    ## References
 
     - https://docs.pytorch.org/docs/stable/autograd.html#anomaly-detection
     - https://docs.pytorch.org/docs/stable/profiler.html
@@ -48,7 +40,6 @@ class DebugLeftOn(SourceRule):
     """
 
     code, name, severity = "MEM411", "debug-left-on", Severity.INFO
-    summary = "Anomaly detection, a profiler, a memory history or a collecting hook is on for the whole run."
     example = """\
 import torch
 

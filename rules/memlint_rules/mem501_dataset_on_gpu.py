@@ -20,9 +20,7 @@ _WORKERS = re.compile(r"num_workers(?!\s*=\s*0\b)")
 
 
 class DatasetOnGpu(SourceRule):
-    """A data set is kept on the GPU, or its worker processes use the GPU.
-
-    ## What it does
+    """A whole data set is kept on the GPU, or worker processes use it.
 
     Looks for tensors that a `Dataset` moves to the GPU when it is made, for `TensorDataset` of tensors that were moved
     there, and for moves in `__getitem__` or in a collate function where the file uses `num_workers`.
@@ -35,8 +33,7 @@ class DatasetOnGpu(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are the bytes of the data set less those of a
-    batch.
+    At stake are the bytes of the data set less those of a batch.
 
     ## Known limits
 
@@ -44,14 +41,11 @@ class DatasetOnGpu(SourceRule):
     float32 that is left out. Where a small data set is kept on the GPU for speed, say so in a suppression. Devices are
     recognised by the usual names.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
     - https://docs.pytorch.org/docs/stable/notes/multiprocessing.html#cuda-in-multiprocessing
     """
 
     code, name, severity = "MEM501", "dataset-on-gpu", Severity.WARNING
-    summary = "A whole data set is kept on the GPU, or worker processes use it."
     example = """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset

@@ -14,9 +14,7 @@ _MAPS: dict[str, tuple[str, int | None]] = {"numpy.load": ("mmap_mode", 1), "tor
 
 
 class EagerDataset(SourceRule):
-    """A data set reads everything into the host's memory before the first step.
-
-    ## What it does
+    """A data set is read into the host's memory at once.
 
     Looks in the `__init__` of data sets for `numpy.load` without `mmap_mode` and for lists of everything that a loop
     reads from files, and anywhere for `list(loader)`.
@@ -29,7 +27,7 @@ class EagerDataset(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake is host memory, the bytes of the data.
+    At stake is host memory, the bytes of the data.
 
     ## Known limits
 
@@ -37,14 +35,11 @@ class EagerDataset(SourceRule):
     are arrays that are worked on before they are kept. A data set that fits well into memory reads faster this way:
     then say so in a suppression.
 
-    ## References
-
     - https://numpy.org/doc/stable/reference/generated/numpy.load.html
     - https://docs.pytorch.org/docs/stable/data.html
     """
 
     code, name, severity = "MEM502", "eager-dataset", Severity.INFO
-    summary = "A data set is read into the host's memory at once."
     example = """\
 import numpy as np
 import torch

@@ -14,9 +14,7 @@ _READS_OBJECTS = re.compile(r"json\.loads?|pickle\.loads?|yaml\.(safe_)?load|csv
 
 
 class DataloaderHostMemory(SourceRule):
-    """Workers of a DataLoader fill the host's memory.
-
-    ## What it does
+    """The workers of a DataLoader each come to hold a copy of the data set, or many batches.
 
     Looks for data sets that keep many Python objects, read by `json`, `pickle`, `csv` or `readlines`, in files that
     use `num_workers`; and for DataLoaders that hold 64 batches or more in their queue.
@@ -30,22 +28,19 @@ class DataloaderHostMemory(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake is host memory: the bytes of the objects times the
-    number of workers, or of a batch times `num_workers * prefetch_factor`.
+    At stake is host memory: the bytes of the objects times the number of workers, or of a batch times `num_workers
+    * prefetch_factor`.
 
     ## Known limits
 
     How many objects there are is not known, nor whether workers are forked: that is the default on Linux before Python
     3.14. Only numbers of workers and batches that are written out are multiplied.
 
-    ## References
-
     - https://github.com/pytorch/pytorch/issues/13246
     - https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
     """
 
     code, name, severity = "MEM503", "dataloader-host-memory", Severity.INFO
-    summary = "The workers of a DataLoader each come to hold a copy of the data set, or many batches."
     example = """\
 import json
 from torch.utils.data import DataLoader, Dataset

@@ -18,9 +18,7 @@ _ITEMSIZES = {
 
 
 class PinnedMemoryWaste(SourceRule):
-    """Page-locked host memory is taken for more than it has to hold.
-
-    ## What it does
+    """Pinned host memory is rounded up to a power of two, or holds a whole data set.
 
     Looks for pinned tensors whose shape is written out and that lie just above a power of two, and for data sets that
     pin everything they hold when they are made.
@@ -41,13 +39,10 @@ class PinnedMemoryWaste(SourceRule):
     Shapes that are computed are not known. `PYTORCH_ALLOC_CONF=pinned_max_round_threshold_mb:64`, which ends the
     rounding for larger sizes, is not seen when it is set outside of the file.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
 
     code, name, severity = "MEM504", "pinned-memory-waste", Severity.NOTE
-    summary = "Pinned host memory is rounded up to a power of two, or holds a whole data set."
     bad = (
         Case("""\
 import torch

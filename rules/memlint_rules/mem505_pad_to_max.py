@@ -17,9 +17,7 @@ _TOKENIZER = re.compile(r"(.*_)?tok(enizer|enize)?(_\w+)?", re.IGNORECASE)
 
 
 class PadToMax(SourceRule):
-    """A tokenizer pads every text to the longest length allowed.
-
-    ## What it does
+    """Every text is padded to the longest length allowed, not to the longest of its batch.
 
     Looks for tokenizers called with `padding="max_length"` in files that make data sets or train, where the length is
     not known to be short.
@@ -31,8 +29,7 @@ class PadToMax(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. Trace the workload at the length that most batches have, and
-    compare.
+    Trace the workload at the length that most batches have, and compare.
 
     ## Known limits
 
@@ -40,14 +37,11 @@ class PadToMax(SourceRule):
     that of the longest batch. Lengths of up to 128 are left out, as are the text encoders of image models, which want
     exactly so many tokens, and files for compilers that want fixed shapes.
 
-    ## References
-
     - https://huggingface.co/docs/transformers/main/en/pad_truncation
     - https://huggingface.co/docs/transformers/main/en/main_classes/data_collator
     """
 
     code, name, severity = "MEM505", "pad-to-max", Severity.WARNING
-    summary = "Every text is padded to the longest length allowed, not to the longest of its batch."
     example = """\
 from transformers import AutoTokenizer, Trainer
 

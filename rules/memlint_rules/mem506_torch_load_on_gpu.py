@@ -16,9 +16,7 @@ _IN_MEMORY = re.compile(r"buf|stream|bytes", re.IGNORECASE)
 
 
 class TorchLoadOnGpu(SourceRule):
-    """`torch.load` puts a checkpoint on the GPU, beside the model it is for.
-
-    ## What it does
+    """A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from.
 
     Looks for `torch.load` without `map_location` whose result is given to `load_state_dict`, or is named like a
     checkpoint. A file has one finding, at its first such load.
@@ -31,8 +29,7 @@ class TorchLoadOnGpu(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are the bytes of the checkpoint, which with Adam's
-    state are three times those of the parameters.
+    At stake are the bytes of the checkpoint, which with Adam's state are three times those of the parameters.
 
     ## Known limits
 
@@ -40,13 +37,10 @@ class TorchLoadOnGpu(SourceRule):
     device are left out, as are tests, schedulers, and what is read back from memory. `mmap=True` needs a path, not an
     open file.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.load.html
     """
 
     code, name, severity = "MEM506", "torch-load-on-gpu", Severity.WARNING
-    summary = "A checkpoint is loaded without `map_location`, so it goes to the GPU it was saved from."
     example = """\
 import torch
 

@@ -16,9 +16,7 @@ _LEAVES = re.compile(r"\.cpu\(|\.to\(['\"]cpu|device\(['\"]cpu")
 
 
 class StateDictDuplicates(SourceRule):
-    """A state dict keeps a copy of the weights that nothing needs, or keeps it on the GPU.
-
-    ## What it does
+    """A state dict keeps a second copy of the weights.
 
     Looks for three things: a checkpoint that is loaded into a model and stays bound to its name through the training
     that follows in the same function; snapshots of a `state_dict` by `clone` or `deepcopy` that are not moved to the
@@ -32,22 +30,18 @@ class StateDictDuplicates(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are the bytes of the weights, and twice those
-    more where the file holds Adam's state.
+    At stake are the bytes of the weights, and twice those more where the file holds Adam's state.
 
     ## Known limits
 
     Names are followed within one function, tests are left out, and snapshots are not looked for in files that mention
     no device. Whether a file was loaded to the GPU or to the host is told by `map_location` alone.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.load.html
     - https://docs.pytorch.org/docs/stable/distributed.checkpoint.html
     """
 
     code, name, severity = "MEM507", "state-dict-duplicates", Severity.INFO
-    summary = "A state dict keeps a second copy of the weights."
     example = """\
 import torch
 

@@ -19,9 +19,7 @@ _MODEL = re.compile(rf"(.*_)?({'|'.join(_MODELS)})", re.IGNORECASE)
 
 
 class CastAfterMove(SourceRule):
-    """A model goes to the GPU in float32 and is cast to half precision there.
-
-    ## What it does
+    """A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment.
 
     Looks for `model.cuda().half()`, `model.to(device).to(torch.bfloat16)` and the like, also in two statements one
     after the other.
@@ -34,22 +32,18 @@ class CastAfterMove(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake are two bytes per parameter while the model is set
-    up.
+    At stake are two bytes per parameter while the model is set up.
 
     ## Known limits
 
     Models are recognised by the usual names, by a class that is called, and by `from_pretrained`. Whether a variable
     called `dtype` is a half precision is not known.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html#torch.nn.Module.to
     - https://docs.pytorch.org/tutorials/recipes/recipes/module_load_state_dict_tips.html
     """
 
     code, name, severity = "MEM508", "cast-after-move", Severity.INFO
-    summary = "A model is moved to the GPU in float32 and cast there, which takes twice the bytes for a moment."
     example = """\
 import torch
 from models import Transformer

@@ -11,9 +11,7 @@ _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 
 
 class EmptyCacheInLoop(SourceRule):
-    """The caching allocator gives its memory back to the driver in every round of a batch loop.
-
-    ## What it does
+    """`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time.
 
     Looks for `torch.cuda.empty_cache()` that runs in each round of a loop over batches, or of a loop that calls
     `backward`.
@@ -34,13 +32,10 @@ class EmptyCacheInLoop(SourceRule):
     suppression, or set `PYTORCH_ALLOC_CONF=expandable_segments:True` against fragmentation. Calls under a condition, in
     an exception handler, or between the phases of an epoch are not reported.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html
     """
 
     code, name, severity = "MEM601", "empty-cache-in-loop", Severity.WARNING
-    summary = "`empty_cache` runs in every batch: it frees nothing PyTorch could not reuse, and costs time."
     example = """\
 import torch
 

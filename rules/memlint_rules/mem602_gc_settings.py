@@ -9,9 +9,7 @@ _COLLECTS = re.compile(r"\bgc\.(collect|enable)\(|import (collect|enable)\b")
 
 
 class GcSettings(SourceRule):
-    """Python's collector of reference cycles is switched off, and nothing collects instead.
-
-    ## What it does
+    """The cycle collector is switched off, so tensors in reference cycles are never freed.
 
     Looks for `gc.disable()` in files that use PyTorch and neither collect by hand nor switch the collector on again.
 
@@ -22,20 +20,17 @@ class GcSettings(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. Programs without cycles lose nothing.
+    Programs without cycles lose nothing.
 
     ## Known limits
 
     A collection in another file is not seen.
-
-    ## References
 
     - https://docs.python.org/3/library/gc.html
     - https://pytorch.org/blog/understanding-gpu-memory-2/
     """
 
     code, name, severity = "MEM602", "gc-settings", Severity.INFO
-    summary = "The cycle collector is switched off, so tensors in reference cycles are never freed."
     example = """\
 import gc
 import torch

@@ -11,9 +11,7 @@ _ON_GPU = re.compile(r"""f?['"]cuda.*|torch\.device\(f?['"]cuda.*""")
 
 
 class LateAllocatorSettings(SourceRule):
-    """The allocator's settings are put into the environment after it has read them.
-
-    ## What it does
+    """The allocator's settings are set after its first use, where they have no effect.
 
     Looks for `os.environ["PYTORCH_ALLOC_CONF"] = ...`, and its older name with `CUDA`, below something in the same
     function, or in the file outside of functions, that has put a tensor on the GPU.
@@ -26,20 +24,16 @@ class LateAllocatorSettings(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
-    it does to `reserved`.
+    Declare the setting as `allocator` of a workload to see what it does to `reserved`.
 
     ## Known limits
 
     What other functions and other files do before is not seen. Values such as `device` are not followed.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     """
 
     code, name, severity = "MEM603", "late-allocator-settings", Severity.INFO
-    summary = "The allocator's settings are set after its first use, where they have no effect."
     example = """\
 import os
 import torch

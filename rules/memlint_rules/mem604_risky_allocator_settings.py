@@ -16,8 +16,6 @@ _SPLIT = re.compile(r"max_split_size_mb\s*:\s*(\d+)")
 class RiskyAllocatorSettings(SourceRule):
     """The allocator's cache is switched off, or hardly allowed to split blocks.
 
-    ## What it does
-
     Looks for `PYTORCH_NO_CUDA_MEMORY_CACHING` and for a `max_split_size_mb` below 128 that a program puts into its
     environment.
 
@@ -30,21 +28,17 @@ class RiskyAllocatorSettings(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. Declare the setting as `allocator` of a workload to see what
-    it does to `reserved`.
+    Declare the setting as `allocator` of a workload to see what it does to `reserved`.
 
     ## Known limits
 
     Settings in shell scripts and job files are not seen.
-
-    ## References
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     - https://docs.pytorch.org/docs/stable/cuda_environment_variables.html
     """
 
     code, name, severity = "MEM604", "risky-allocator-settings", Severity.NOTE
-    summary = "The allocator's cache is switched off, or hardly allowed to split blocks."
     example = """\
 import os
 

@@ -13,9 +13,7 @@ _TRAINS = re.compile(r"backward\(|optim", re.IGNORECASE)
 
 
 class DdpBucketView(SourceRule):
-    """DistributedDataParallel copies every gradient into its buckets and keeps both.
-
-    ## What it does
+    """DistributedDataParallel holds every gradient twice: by itself and in a bucket.
 
     Looks for `DistributedDataParallel(...)` without `gradient_as_bucket_view`.
 
@@ -27,21 +25,18 @@ class DdpBucketView(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. PyTorch's documentation gives the saving as the total size
-    of the gradients, the bytes of the trained parameters, visible from the second iteration on.
+    PyTorch's documentation gives the saving as the total size of the gradients, the bytes of the trained
+    parameters, visible from the second iteration on.
 
     ## Known limits
 
     Calls that unpack keyword arguments are left out, as are files that only evaluate, and files that call
     `grad.detach_()`, which views do not allow. Wrappers of other libraries are not looked at.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
     code, name, severity = "MEM605", "ddp-bucket-view", Severity.WARNING
-    summary = "DistributedDataParallel holds every gradient twice: by itself and in a bucket."
     example = """\
 from torch.nn.parallel import DistributedDataParallel
 

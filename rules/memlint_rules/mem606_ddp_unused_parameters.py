@@ -13,8 +13,6 @@ _WITHOUT_REENTRY = re.compile(r"use_reentrant['\"]?\s*[=:]\s*False")
 class DdpUnusedParameters(SourceRule):
     """DistributedDataParallel searches the graph for unused parameters in every step.
 
-    ## What it does
-
     Looks for `DistributedDataParallel(..., find_unused_parameters=True)` without `static_graph=True`.
 
     ## Why it costs memory
@@ -33,13 +31,10 @@ class DdpUnusedParameters(SourceRule):
     Whether all parameters take part is not known from the text. Where it changes from step to step the flag is needed
     and `static_graph` is wrong: then suppress the finding.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
     """
 
     code, name, severity = "MEM606", "ddp-unused-parameters", Severity.NOTE
-    summary = "DistributedDataParallel searches the graph for unused parameters in every step."
     example = """\
 from torch.nn.parallel import DistributedDataParallel
 

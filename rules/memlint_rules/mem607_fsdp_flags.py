@@ -15,9 +15,7 @@ _WORDS = frozenset({"FullyShardedDataParallel", "fully_shard"})
 
 
 class FsdpFlags(SourceRule):
-    """A model is sharded in a way that still gathers all of it.
-
-    ## What it does
+    """A sharded model is gathered as a whole, or more of it at once than a step needs.
 
     Looks at `FullyShardedDataParallel` and `fully_shard`: the whole model as one unit; `NO_SHARD`;
     `limit_all_gathers=False`; and blocks with `reshard_after_forward=False`.
@@ -30,22 +28,19 @@ class FsdpFlags(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. Of `P` bytes of parameters on `n` GPUs, one unit keeps all
-    `P` at the peak; units of size `u` keep `P / n` and about two units.
+    Of `P` bytes of parameters on `n` GPUs, one unit keeps all `P` at the peak; units of size `u` keep `P / n` and
+    about two units.
 
     ## Known limits
 
     A file that shards blocks by a call this rule cannot see is reported as one unit. Calls that unpack keyword
     arguments are left out.
 
-    ## References
-
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     - https://docs.pytorch.org/docs/stable/fsdp.html
     """
 
     code, name, severity = "MEM607", "fsdp-flags", Severity.INFO
-    summary = "A sharded model is gathered as a whole, or more of it at once than a step needs."
     example = """\
 from torch.distributed.fsdp import fully_shard
 

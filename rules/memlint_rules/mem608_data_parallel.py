@@ -8,9 +8,7 @@ _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataPar
 
 
 class UsesDataParallel(SourceRule):
-    """`DataParallel` uses the first GPU for more than its share.
-
-    ## What it does
+    """`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first.
 
     Looks for `torch.nn.DataParallel(...)`.
 
@@ -22,21 +20,18 @@ class UsesDataParallel(SourceRule):
 
     ## How the saving is computed
 
-    It is not: the rule reads source text and runs nothing. At stake on the first GPU are the outputs of the other GPUs
-    and the loss over them; DistributedDataParallel in turn keeps gradients and optimizer state on every GPU.
+    At stake on the first GPU are the outputs of the other GPUs and the loss over them; DistributedDataParallel in
+    turn keeps gradients and optimizer state on every GPU.
 
     ## Known limits
 
     With a single GPU `DataParallel` calls the model itself, and nothing is copied or gathered.
-
-    ## References
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-nn-parallel-distributeddataparallel-instead-of-multiprocessing-or-nn-dataparallel
     """
 
     code, name, severity = "MEM608", "data-parallel", Severity.INFO
-    summary = "`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first."
     example = """\
 import torch
 from torch import nn

@@ -11,9 +11,7 @@ _WORTH_PARSING = re.compile(r"""['"]torch\s*[<>=~!]""")
 
 
 class OutdatedTorch(SourceRule):
-    """The requirements of a package allow PyTorch 1 alone.
-
-    ## What it does
+    """The requirements keep PyTorch below 2.0, where gradients are kept and attention takes more memory.
 
     Looks for requirements such as `"torch==1.13"` or `"torch<2"` in Python files, as in a `setup.py`.
 
@@ -23,21 +21,14 @@ class OutdatedTorch(SourceRule):
     through the next forward. 2.0 also brought `scaled_dot_product_attention`, which does not write the scores to
     memory, and 2.1 `torch.load(mmap=True)` and hooks that apply the optimizer during backward.
 
-    ## How the saving is computed
-
-    It is not: the rule reads source text and runs nothing.
-
     ## Known limits
 
     `requirements.txt`, `pyproject.toml` and environment files are not read.
-
-    ## References
 
     - https://github.com/pytorch/pytorch/releases/tag/v2.0.0
     """
 
     code, name, severity = "MEM609", "outdated-torch", Severity.NOTE
-    summary = "The requirements keep PyTorch below 2.0, where gradients are kept and attention takes more memory."
     example = """\
 from setuptools import setup
 

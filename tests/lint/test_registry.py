@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.lint.registry import GROUP, load_rules, select_rules
+from memlint.lint.registry import GROUP, load_rules, sections, select_rules
 from memlint.lint.rule import HEADINGS, Severity, SourceRule
 
 DOC = "A rule.\n\n" + "\n".join(f"## {heading}\n" for heading in HEADINGS)
@@ -60,6 +60,18 @@ def test_a_third_party_rule_is_loaded_like_a_built_in_one(plugin):
     assert registry.problems == ()
 
 
+def test_the_sentence_text_and_links_of_a_docstring_need_no_headings(plugin):
+    text = good_plugin(
+        doc="A rule.\n\n    Looks.\n\n    ## Why it costs memory\n\n    ## Known limits\n\n    - https://a.b\n    "
+    )
+    registry = load_rules([plugin("mine_bare", text.replace('summary = "Mine."', ""))])
+    assert registry.problems == ()
+    assert registry["ABC123"].summary == "A rule."
+    chapters = sections(type(registry["ABC123"]))
+    assert (chapters["What it does"], chapters["References"]) == ("Looks.", "- https://a.b")
+    assert chapters["How the saving is computed"] == SourceRule.saving
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -70,7 +82,7 @@ def test_a_third_party_rule_is_loaded_like_a_built_in_one(plugin):
         (good_plugin(code="abc"), "not capital letters and three digits"),
         (good_plugin(base="Rule"), "Mine is neither a SourceRule nor a TraceRule"),
         (good_plugin(doc="A rule."), "no heading 'What it does'"),
-        (good_plugin().replace('summary = "Mine."', ""), "has no summary"),
+        (good_plugin(doc=DOC.removeprefix("A rule.")).replace('summary = "Mine."', ""), "has no summary"),
         (good_plugin().replace("Severity.WARNING", '"fatal"'), "is no severity"),
     ],
 )

@@ -5,8 +5,6 @@ there is one already, the code is added to it. Encoding, line ends and everythin
 a file is only written if its comments then suppress what they are for and its code is the same.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Third stage of `memlint check`: Workloads and findings from the answers of workers, which alone run user code."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Second stage of `memlint check`: the rules chosen for each target, and what those that read source find."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

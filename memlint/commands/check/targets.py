@@ -1,7 +1,5 @@
 """First stage of `memlint check`: what was typed, as Targets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

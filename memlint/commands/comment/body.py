@@ -4,8 +4,6 @@ The heading holds numbers only. All else are blocks of `memlint.report.formats.h
 of a Report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 

@@ -3,8 +3,6 @@
 Nothing here comes out of a Report, which a stranger's code may have written.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import re

@@ -1,7 +1,5 @@
 """`memlint comment`: from Report files to the comment on a pull or merge request."""
 
-from __future__ import annotations
-
 import glob
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

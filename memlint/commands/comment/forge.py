@@ -1,7 +1,5 @@
 """What posting needs of a forge: the comments of one pull or merge request, to change them, and why that failed."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The notes of a GitLab merge request, by python-gitlab."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 A marker proves nothing by itself, because anybody can write one: it counts only in a comment of the right author.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from hashlib import sha256

@@ -4,8 +4,6 @@ Every attempt starts by reading the comments. An answer that was lost after the 
 therefore found, and nothing is posted twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """The files of one side: where they are, or where git puts them while they are analysed, and what is imported there."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

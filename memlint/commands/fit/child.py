@@ -1,7 +1,5 @@
 """What happens in the child process of `memlint fit`: the largest batch as it is, and with changes made together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`memlint fit`: what of each Workload fits into a GPU, as it is and changed."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 

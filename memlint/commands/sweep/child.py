@@ -1,7 +1,5 @@
 """What happens in the child process of a sweep: the tables that an Order asks for."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`memlint sweep`: batch sizes, dtypes and GPUs as they were typed, to a Table."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

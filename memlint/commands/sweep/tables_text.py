@@ -1,7 +1,5 @@
 """Tables and what fits, as text, Markdown and JSON; tables as CSV too."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools

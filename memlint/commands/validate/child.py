@@ -1,7 +1,5 @@
 """What happens in the child process of the validator that has a real device: naming it, and measuring a Workload."""
 
-from __future__ import annotations
-
 import platform
 from functools import partial
 from pathlib import Path

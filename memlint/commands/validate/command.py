@@ -1,7 +1,5 @@
 """What `memlint validate` does: which Subjects, on which device, held against what."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """`memlint validate`: Subjects measured one after the other, each in a process of its own, and estimated."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What happens in the child process of the validator that has no device: finding Subjects, and estimating them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -5,8 +5,6 @@ would show. Its timeline of active memory shows requested bytes, as it does for 
 events, because an estimate knows their order and not their time.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Sequence
 

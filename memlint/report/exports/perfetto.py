@@ -4,8 +4,6 @@ What Perfetto shows of it: https://perfetto.dev/docs/getting-started/other-forma
 allocator, one microsecond each, because an estimate knows their order and not their time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from itertools import groupby

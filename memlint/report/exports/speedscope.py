@@ -3,8 +3,6 @@
 The format is described by https://www.speedscope.app/file-format-schema.json.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any

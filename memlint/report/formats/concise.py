@@ -1,7 +1,5 @@
 """One line for each complaint, `path:line:column: CODE message`, as other linters print them."""
 
-from __future__ import annotations
-
 from memlint.report.escaping import inert, visible
 from memlint.report.formats.problems import Problem, problems
 from memlint.report.model import Report

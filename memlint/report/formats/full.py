@@ -1,7 +1,5 @@
 """Each complaint with the lines of source around it, as compilers print them."""
 
-from __future__ import annotations
-
 import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path

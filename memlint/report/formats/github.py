@@ -4,8 +4,6 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 toolkit of Actions how they are escaped. GitHub shows ten of each kind for a step.
 """
 
-from __future__ import annotations
-
 from memlint.report.escaping import visible
 from memlint.report.formats.problems import Problem, problems
 from memlint.report.model import Report

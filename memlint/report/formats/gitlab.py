@@ -1,7 +1,5 @@
 """GitLab's Code Quality report, whose keys https://docs.gitlab.com/ci/testing/code_quality/ names."""
 
-from __future__ import annotations
-
 import json
 
 from memlint.report.formats.problems import NOT_ANALYSED, fingerprints, problems

@@ -4,8 +4,6 @@ None has an empty line in it, so that Markdown means nothing there, and every st
 element, where GitHub and GitLab make no mentions and no links.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from html import escape
 

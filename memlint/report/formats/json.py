@@ -1,7 +1,5 @@
 """The Report as JSON, described by docs/report.schema.json: one document, or lines for what reads a stream."""
 
-from __future__ import annotations
-
 import json
 
 from memlint.report.model import Report

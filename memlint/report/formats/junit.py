@@ -1,7 +1,5 @@
 """JUnit XML: a suite for each workload, and one for the findings of source rules."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """Markdown for a summary page of GitHub Actions or a comment: a heading, and below it only blocks of HTML."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from memlint.base.units import format_count, format_nbytes

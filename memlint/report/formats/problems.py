@@ -1,7 +1,5 @@
 """What a Report has to complain about, as one list: errors, limits that are exceeded, findings."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Reviewdog's diagnostics: `DiagnosticResult` in https://github.com/reviewdog/reviewdog/tree/master/proto/rdf."""
 
-from __future__ import annotations
-
 import json
 
 from memlint.report.formats.problems import Problem, problems

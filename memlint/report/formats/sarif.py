@@ -4,15 +4,14 @@ The properties are those that GitHub reads, see
 https://docs.github.com/en/code-security/code-scanning/integrating-with-code-scanning/sarif-support-for-code-scanning
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from memlint.lint.pages import page, sections
+from memlint.lint.pages import page
+from memlint.lint.registry import sections
 from memlint.lint.rule import Rule
 from memlint.report.escaping import one_line
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, fingerprints, problems
@@ -71,7 +70,7 @@ def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
 
 def _rule(code: str, rule: Rule | None, results: list[Problem]) -> dict[str, Any]:
     if rule is not None:
-        text, level, chapters = page(rule), _LEVELS[rule.severity.value], sections(rule)
+        text, level, chapters = page(rule), _LEVELS[rule.severity.value], sections(type(rule))
         summary = rule.summary
     else:
         level, chapters = _LEVELS[results[0].severity], {}

@@ -1,7 +1,5 @@
 """What the templates of the page say, where the Report only has numbers and names."""
 
-from __future__ import annotations
-
 from memlint.base.units import format_count, format_nbytes
 from memlint.report.model import Estimate, Place, Report, Settings, Verdict, Workload
 from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, step_text, torch_text

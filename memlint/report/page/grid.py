@@ -1,7 +1,5 @@
 """Batch sizes against dtypes: device bytes as a map, with the limits as lines through it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple

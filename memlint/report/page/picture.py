@@ -4,8 +4,6 @@ Coordinates are thousandths of the width, where events count, and of the height,
 stands for some events in a row and shows the one of them with the most live bytes.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, count, groupby, pairwise

@@ -4,8 +4,6 @@ A policy in the page itself forbids every request, and every script and style bu
 names by their digests. What a Report says is only ever text, in the document as in the data of the script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Every Change that can be simulated. A new one is a new file here, and an entry in CHANGES."""
 
-from __future__ import annotations
-
 from memlint.whatif.change import Change
 from memlint.whatif.changes.attention_implementation import AttentionImplementation
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize

@@ -1,7 +1,5 @@
 """Variables that let go of a tensor after its last use: an edit of lifetimes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import ClassVar

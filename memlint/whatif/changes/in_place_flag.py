@@ -1,7 +1,5 @@
 """Activations that overwrite their input."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self

@@ -1,7 +1,5 @@
 """Modules that compute again in backward only what is cheap, and keep the outputs of dear operators."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Sequence

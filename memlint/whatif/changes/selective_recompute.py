@@ -6,8 +6,6 @@ operator and by the shape of its weight. So the operators that look the same to 
 `memlint.memory.recompute`.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections import defaultdict

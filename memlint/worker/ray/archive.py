@@ -1,7 +1,5 @@
 """The files of a project that user code can import or read, as one archive for another machine."""
 
-from __future__ import annotations
-
 import io
 import os
 import zipfile

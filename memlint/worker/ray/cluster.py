@@ -1,7 +1,5 @@
 """Many requests, each in a child process on a worker of a Ray cluster."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """A Task for another machine, as JSON beside the files of its project, and its Answer as JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 For that nothing of memlint is imported before `carry_out` has looked.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import sys
