@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from memlint.accelerator import state
-from memlint.script.after_import import after_import
+from memlint.base.after_import import after_import
 from memlint.script.fake_images import replace_datasets
 from memlint.script.fake_text import replace_load_dataset, replace_tokenizers
 from memlint.script.place import note

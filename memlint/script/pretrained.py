@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.script.after_import import after_import
+from memlint.base.after_import import after_import
 from memlint.script.known_configs import KNOWN_CONFIGS, known_config
 from memlint.script.place import note
 from memlint.script.replacing import Replacing

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from memlint.base.after_import import after_import
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.patching import Patch, patched
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script import processes
-from memlint.script.after_import import after_import
 from memlint.script.data import loaders_in_process
 from memlint.script.ending import End, exits, wait_for_threads
 from memlint.script.missing_data import missing_data

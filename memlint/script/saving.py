@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
-from memlint.script.after_import import after_import
+from memlint.base.after_import import after_import
 from memlint.script.safetensors_files import replace_safetensors
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from memlint.script.after_import import after_import
+from memlint.base.after_import import after_import
 
 
 @pytest.fixture

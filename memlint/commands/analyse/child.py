@@ -17,13 +17,13 @@ from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, identity, plan
 from memlint.cuda.devices import device_named
+from memlint.libraries import installation
 from memlint.lint.registry import project_rules
 from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import step_findings, trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
-from memlint.script import custom_ops, triton
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
@@ -97,8 +97,7 @@ def find_requested(request: Request) -> Found:
     """
     torchvision_schemas.install()
     lazy_imports.run_eagerly()
-    triton.install()
-    custom_ops.install()
+    installation.install()
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     stand_ins.expect(settings.stub)

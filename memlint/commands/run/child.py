@@ -13,11 +13,11 @@ from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import described_with_findings
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import device_named
+from memlint.libraries import installation
 from memlint.lint.registry import project_rules
 from memlint.memory.timeline import live
 from memlint.report import model as report
 from memlint.report.from_trace import place_of
-from memlint.script import custom_ops, triton
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.tracing.records import Category, Phase
@@ -39,8 +39,7 @@ def analyse(request: Request) -> NoReturn:
     assert script is not None
     torchvision_schemas.install()
     lazy_imports.run_eagerly()
-    triton.install()
-    custom_ops.install()
+    installation.install()
     set_variables(script)
     settings = request.settings
     rules = project_rules(settings, Path(request.root)).chosen(settings)

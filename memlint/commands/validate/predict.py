@@ -9,8 +9,8 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import find_requested
+from memlint.libraries import installation
 from memlint.memory.timeline import Timeline, by_category, live, without
-from memlint.script import custom_ops, triton
 from memlint.tracing.records import Category, Phase
 from memlint.validate.comparison import COMPARED, Prediction
 from memlint.validate.measurement import Allocation, Subject, plain_table
@@ -40,8 +40,7 @@ def find(request: Request) -> Result:
 def predict(request: Request) -> Result:
     """Predictions for the Subjects in `request.detail`, in order; what goes wrong with one stands in its Prediction."""
     lazy_imports.run_eagerly()
-    triton.install()
-    custom_ops.install()
+    installation.install()
     root, gpu = Path(request.root), str(request.detail["gpu"])
     subjects = [Subject.model_validate(value) for value in request.detail["subjects"]]  # type: ignore[union-attr]
     listed = bool(request.detail.get("allocations", False))

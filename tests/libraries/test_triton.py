@@ -12,8 +12,8 @@ import torch
 from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.script.custom_ops import _register_kernel
-from memlint.script.triton import _names_and_written
+from memlint.libraries.custom_ops import _register_kernel
+from memlint.libraries.triton import _names_and_written
 from tests.script.isolated import needs
 
 START = """
@@ -30,7 +30,7 @@ import torch
 from memlint.accelerator import lazy_imports, state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.script import custom_ops, triton as ours
+from memlint.libraries import custom_ops, triton as ours
 lazy_imports.run_eagerly()
 ours.install()
 custom_ops.install()

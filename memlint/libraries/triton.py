@@ -22,7 +22,7 @@ import torch
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import is_virtual
-from memlint.script.after_import import after_import
+from memlint.base.after_import import after_import
 
 NAME = "triton"
 _WRITERS = ("store", "atomic_")

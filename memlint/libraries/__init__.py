@@ -1,0 +1,1 @@
+"""Packages whose kernels need a GPU, a file each: what they take of it, read in their sources."""

@@ -1,0 +1,141 @@
+"""How programs find libraries that are not installed here, or that refuse to load without a GPU.
+
+A stand-in is found last of all, and only by a program that imports the library itself: who merely asks whether it is
+there, as other packages do to choose their kernels, is told the truth until then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.metadata import Distribution, DistributionFinder
+from importlib.util import find_spec
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
+
+if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
+    from memlint.libraries.library import Library
+
+
+_IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
+"""Files of Python that import; `importlib.util.find_spec`, which only asks, is in another."""
+
+
+class StandIn(ModuleType):
+    """A module of a library that is not there."""
+
+    library: Library
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self.library.unknown(f"{self.__name__}.{name}")
+        setattr(self, name, value)
+        return value
+
+
+class _Metadata(Distribution):
+    """What `importlib.metadata` knows of a library that has a stand-in."""
+
+    def __init__(self, library: Library) -> None:
+        self._texts = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {library.distribution}\nVersion: {library.version}\n",
+            "top_level.txt": library.name,
+        }
+
+    def read_text(self, filename: str) -> str | None:
+        return self._texts.get(filename)
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Path:
+        raise FileNotFoundError(path)
+
+
+class Finder(MetaPathFinder, Loader):
+    """Finds libraries where nobody else does."""
+
+    def __init__(self, libraries: Iterable[Library]) -> None:
+        self._libraries = {library.name: library for library in libraries}
+        self._used: set[str] = set()
+
+    def install(self) -> None:
+        """Find them from now on, and replace what is known in those that are installed."""
+        sys.meta_path.append(self)
+        for library in self._libraries.values():
+            for name, functions in library.modules.items():
+                after_import(name, _replacing(functions))
+
+    def use(self, name: str) -> None:
+        """Let everybody find the library, as the program wants it."""
+        if find_spec(name) is None:
+            self._used.add(name)
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        """Find a module of a library that is not installed, or the compiled part of one that is."""
+        top, _, inner = fullname.partition(".")
+        if top not in self._libraries or (inner and not isinstance(sys.modules.get(top), StandIn)):
+            return None
+        if top not in self._used and not _program_imports():
+            return None
+        self._used.add(top)
+        return ModuleSpec(fullname, self, origin="memlint", is_package=True)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Make the stand-in."""
+        module = StandIn(spec.name)
+        module.library = self._libraries[spec.name.partition(".")[0]]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give it what is known."""
+        assert isinstance(module, StandIn)
+        module.__dict__.update(module.library.modules.get(module.__name__, {}), __version__=module.library.version)
+
+    def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
+        """Find the metadata of stand-ins that are in use."""
+        asked = None if context is None or context.name is None else context.name.lower().replace("_", "-")
+        for name in sorted(self._used):
+            library = self._libraries[name]
+            if asked is None or asked == library.distribution.replace("_", "-"):
+                yield _Metadata(library)
+
+
+class ExtensionFinder(MetaPathFinder, Loader):
+    """Finds the compiled modules of libraries that are installed, so that these can be imported."""
+
+    def __init__(self, libraries: Iterable[Library]) -> None:
+        self._extensions = {name: library for library in libraries for name in library.extensions}
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
+        """Find a compiled module of a library that is being imported."""
+        library = self._extensions.get(fullname)
+        return ModuleSpec(fullname, self, origin="memlint") if library and library.name in sys.modules else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Make the stand-in, of which nothing is known."""
+        module = StandIn(spec.name)
+        module.library = self._extensions[spec.name]
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """There is nothing in it."""
+
+
+def _replacing(functions: dict[str, Any]) -> Callable[[ModuleType], None]:
+    return lambda module: module.__dict__.update(functions)
+
+
+def _program_imports() -> bool:
+    """Whether the line that asks imports, and is in a file of the program."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename in _IMPORTING:
+        frame = frame.f_back
+    return frame is not None and is_users(frame.f_code.co_filename)

@@ -1,0 +1,22 @@
+"""All libraries that are known, found in this process from now on."""
+
+from __future__ import annotations
+
+import sys
+
+from memlint.libraries import custom_ops, flash_attn, flash_attn_3, transformers_attention, triton
+from memlint.libraries.finding import ExtensionFinder, Finder
+
+LIBRARIES = (flash_attn.library, flash_attn_3.library)
+
+
+def install() -> None:
+    """Let programs of this process find these libraries on a simulated GPU, whether they are installed or not."""
+    if any(isinstance(finder, Finder) for finder in sys.meta_path):
+        return
+    finder = Finder(LIBRARIES)
+    finder.install()
+    sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
+    triton.install()
+    custom_ops.install()
+    transformers_attention.install(finder.use)

@@ -1,0 +1,112 @@
+"""What a library is: the functions that programs call, and the ops that are its kernels.
+
+A file of this package says of one library what each function gives, what it saves for backward, and what its kernels
+take for themselves. Functions are plain PyTorch, mostly a `torch.autograd.Function`; a kernel is a function that
+allocates what it returns and drops what it takes for itself:
+
+    @library.kernel("forward(Tensor q, Tensor k, Tensor v) -> (Tensor, Tensor)")
+    def _forward(q, k, v):
+        partial_sums = temporary(4 * q.numel())
+        del partial_sums
+        return like(q), contiguous(q.shape[:-1], torch.float32)
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import torch
+
+from memlint.accelerator import state
+from memlint.accelerator.device import contiguous, like, scratch
+from memlint.accelerator.kernel import enter_hand_written
+from memlint.base.errors import TraceError
+
+if TYPE_CHECKING:
+    from memlint.accelerator.ledger import Ledger
+
+__all__ = ["Library", "contiguous", "like", "temporary"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+temporary = scratch
+"""Takes bytes of the GPU that a kernel needs while it runs; dropping the result gives them back."""
+
+
+class Library:
+    """A package that is known by what its kernels take of the GPU."""
+
+    def __init__(self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = ()) -> None:
+        self.name = name
+        """As it is imported."""
+        self.distribution = distribution
+        """As it is installed."""
+        self.version = version
+        """The one whose sources were read."""
+        self.extensions = extensions
+        """Compiled modules of it, which refuse to load where there is no GPU."""
+        self.modules: dict[str, dict[str, Any]] = {}
+        """What is known, by module and name."""
+        self._ops = torch.library.Library(f"memlint_{name}", "DEF")
+        self._told: weakref.ref[Ledger] | None = None
+
+    def provides(self, *modules: str) -> Callable[[F], F]:
+        """Let the decorated function or class stand in these modules of the library, by its name."""
+
+        def enter(function: F) -> F:
+            for module in modules:
+                self.modules.setdefault(module, {})[function.__name__] = function
+            return function
+
+        return enter
+
+    def kernel(self, schema: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Make an op of this schema, which the decorated function carries out on the virtual device."""
+
+        def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+            name = self._ops.define(schema).rpartition("::")[2]
+
+            def carry_out(*args: Any, **kwargs: Any) -> Any:
+                self._tell()
+                return function(*args, **kwargs)
+
+            enter_hand_written(f"memlint_{self.name}.{name}.default", carry_out)
+            op: Callable[..., Any] = getattr(getattr(torch.ops, f"memlint_{self.name}"), name).default
+            return op
+
+        return enter
+
+    def _tell(self) -> None:
+        """Say once a simulation that the library is simulated."""
+        ledger = state.current.ledger
+        if self._told is None or self._told() is not ledger:
+            self._told = weakref.ref(ledger)
+            state.assume(
+                f"kernels of {self.distribution} are not run: they take what the sources of version {self.version} say"
+            )
+
+    def unknown(self, name: str) -> type:
+        """What stands for a function or class of the library that is not known: whoever uses it is told."""
+        return _Unknown(name.rpartition(".")[2], (), {"__module__": name.rpartition(".")[0], "_library": self})
+
+
+class _Unknown(type):
+    """Class of what is not known: it can be named, asked about and imported, and not used."""
+
+    _library: Library
+
+    def __call__(cls, *_: Any, **__: Any) -> NoReturn:
+        cls._refuse()
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        cls._refuse(f".{name}")
+
+    def _refuse(cls, more: str = "") -> NoReturn:
+        name = f"{cls.__module__}.{cls.__qualname__}{more}"
+        raise TraceError(
+            f"{name} of {cls._library.distribution} is used, and it is not known what its kernels take",
+            f"Say what it gives, saves and takes: memlint.op({name!r}, ...), see docs/libraries.md.",
+        )
