@@ -4,8 +4,6 @@ As with ruff the closest file wins and nothing is merged; a pyproject.toml witho
 memlint.toml goes before pyproject.toml in the same directory. Options of the command line win over both.
 """
 
-from __future__ import annotations
-
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path

@@ -7,8 +7,6 @@ on a sum that is known to be of this kind, and by the code that asks: formulas o
 of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any, NamedTuple
 

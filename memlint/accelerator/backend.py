@@ -1,7 +1,5 @@
 """Puts the kernels in PyTorch's dispatcher, once per process: those that make tensors, and all that need no code."""
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator

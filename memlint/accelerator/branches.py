@@ -1,7 +1,5 @@
 """Which way a program goes on where a condition is not known and the other way only raises an error."""
 
-from __future__ import annotations
-
 import dis
 import functools
 import sys

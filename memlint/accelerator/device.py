@@ -4,8 +4,6 @@ The private functions of PyTorch used here were checked with torch 2.10 to 2.13.
 memlint states by version against the PyTorch that is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Kernels that differ from that are written by hand: see `memlint.accelerator.registration.kernel`.
 """
 
-from __future__ import annotations
-
 from typing import Any, NoReturn
 
 import torch

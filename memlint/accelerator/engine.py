@@ -1,7 +1,5 @@
 """Autograd's engine while a device is simulated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch.autograd.variable import Variable

@@ -5,8 +5,6 @@ asks a Python method for the device type then. Python takes an answer given whil
 and PyTorch ends the process. The guard here takes the pending exception away and the engine raises it in the end.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

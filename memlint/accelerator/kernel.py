@@ -1,7 +1,5 @@
 """What kernels are: the schema of one overload of an op, and the tables of those that are written by hand."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ need nothing else of it. Shape inference imports SymPy, half a second's work, to
 here they never are. Stand-ins answer that; any other attribute loads the real modules in their place.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import operator

@@ -5,8 +5,6 @@ each give one value. Zeros with a few elements written keep a bound on how many 
 `isfinite` are answered as in a healthy run.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

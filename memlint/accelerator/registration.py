@@ -4,8 +4,6 @@
 docs/extending.md for when to use which. Ops are named as in `overload`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -5,8 +5,6 @@ on data; the program as a whole picks each index once. So a mask of the indices 
 equal share of them, 1/E, which makes the sum over all values right whatever the data.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

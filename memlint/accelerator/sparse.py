@@ -5,8 +5,6 @@ indices, plain indices and values. Most of PyTorch's sparse kernels are one C++ 
 dense kernels, and run here as they are; the others are in `sparse_kernels`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence

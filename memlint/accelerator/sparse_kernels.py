@@ -4,8 +4,6 @@ From aten/src/ATen/native/sparse/cuda/{SparseCUDATensor,SparseCUDATensorMath,Sof
 is exact where the indices are known, else an upper bound.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

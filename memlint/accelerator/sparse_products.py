@@ -4,8 +4,6 @@ From aten/src/ATen/native/sparse/cuda/{SparseCUDATensorMath,SparseBlasImpl}.cu a
 cuSPARSE asks for are not known.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -5,8 +5,6 @@ number keeps that number. For the rest reads give zero, and each such read is an
 through kernels is in `propagation`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

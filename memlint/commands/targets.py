@@ -1,19 +1,17 @@
 """What was typed after `memlint check`, as files for source rules and requests for workers."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.base.exclusion import exclusion
 from memlint.config import Settings, find_settings, override
 from memlint.report.model import Skipped
+from memlint.script.spec import Script
 from memlint.script.tables import scripts_from_tables
 from memlint.source.files import Unreadable, python_files
 from memlint.source.text import Source
@@ -21,9 +19,6 @@ from memlint.worker.protocol import Request
 from memlint.workloads.declare import FUNCTION
 from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.target import SEPARATOR, parse_target
-
-if TYPE_CHECKING:
-    from memlint.script.spec import Script
 
 _DECORATOR = "memlint.workload"
 _NUM_SHOWN = 5

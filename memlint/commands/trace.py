@@ -1,7 +1,5 @@
 """What `memlint.trace` does: from a target to the graph of its step, in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import sys
@@ -9,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch.fx import GraphModule
 
 from memlint.base.errors import UsageError
 from memlint.commands.analyse.child import find_requested
@@ -22,9 +21,6 @@ from memlint.tracing.workload_errors import workload_errors
 from memlint.workloads.build.construct import build_program
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.spec import Workload
-
-if TYPE_CHECKING:
-    from torch.fx import GraphModule
 
 _MODULE, _NAME = "memlint_traced", "target"
 """Where an object that was handed over is found, as if it were in an installed module."""

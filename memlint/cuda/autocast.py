@@ -4,8 +4,6 @@ Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.1
 `rms_norm`, cast to float32 from 2.12 on.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable
 from functools import partial

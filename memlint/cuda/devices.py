@@ -21,8 +21,6 @@ Where a GPU's own was not seen, it is that of another of its generation.
 What libraries beside these three hold is not in it: plans of cuFFT, NCCL's buffers, other frameworks.
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass

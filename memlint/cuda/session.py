@@ -1,7 +1,5 @@
 """One simulation: the process sees the device asked for until the `with` block ends."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

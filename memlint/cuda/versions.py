@@ -1,7 +1,5 @@
 """The version of PyTorch whose CUDA kernels are simulated."""
 
-from __future__ import annotations
-
 import torch
 
 from memlint.accelerator import state

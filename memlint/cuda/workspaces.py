@@ -5,8 +5,6 @@ recorded allocation histories of torch 2.1 to 2.11: one workspace per thread and
 their first product and kept.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Hashable

@@ -1,7 +1,5 @@
 """Operators that a program defines with `torch.library`: their bodies run here where they can, else their fakes."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

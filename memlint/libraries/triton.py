@@ -4,8 +4,6 @@ Triton's compiler and driver are never asked. Where it is not installed, as it i
 that name is found last of all that has what programs need to define kernels and launch them.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

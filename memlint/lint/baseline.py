@@ -5,8 +5,6 @@ One on line 1 is about the whole file, and known by file and code alone: that li
 Each entry counts how many such findings there were: one more than that is new.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -14,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -64,7 +62,7 @@ class Baseline:
     counts: Counter[Entry]
 
     @classmethod
-    def read(cls, file: Path) -> Baseline:
+    def read(cls, file: Path) -> Self:
         """Read the baseline in `file`; raises UsageError if there is none."""
         again = f"Write it with: memlint check --write-baseline {file}"
         try:
@@ -84,7 +82,7 @@ class Baseline:
         return cls(file, counts)
 
     @classmethod
-    def of(cls, findings: Iterable[Located], file: Path) -> Baseline:
+    def of(cls, findings: Iterable[Located], file: Path) -> Self:
         """Make the baseline for `findings` that belongs into `file`; paths in them count from the current directory."""
         texts = _Texts()
         entries = (_entries(finding, file, texts)[0] for finding in findings if finding.code not in NEVER_KNOWN)

@@ -4,21 +4,16 @@ They are reported whatever is selected, because a run that skipped something mus
 silences them.
 """
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import traceback
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from memlint.lint.rule import Case, Confidence, Finding, Rule, Severity
-
-if TYPE_CHECKING:
-    from memlint.source.comments import Malformed, Suppression
-    from memlint.source.files import Unreadable
-
+from memlint.source.comments import Malformed, Suppression
+from memlint.source.files import Unreadable
 
 COMMENTS = ("memlint", "noqa")
 """What stands in every file with a comment that suppresses something."""

@@ -1,17 +1,12 @@
 """Edits that rules make out of nodes: they keep formatting and comments, or are not made at all."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from memlint.lint.rule import Applicability, Correction, Edit
-
-if TYPE_CHECKING:
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 _PRIMARIES = (ast.Name, ast.Attribute, ast.Subscript, ast.Call)
 """What a method can be called on without parentheses."""

@@ -5,8 +5,6 @@ that is slow to start, or that fails, costs nothing but its own share. Helpers l
 answers are lines of JSON, on pipes. Unlike the processes of a pool, helpers also end when this process is killed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -18,16 +16,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 from memlint.base.garbage import uncollected
 from memlint.lint.cache import Cache, fingerprint_of, from_json, to_json
 from memlint.lint.registry import load_rules
+from memlint.lint.rule import Finding, Rule
 from memlint.lint.runner import Checker
 from memlint.source.files import python_files
-
-if TYPE_CHECKING:
-    from memlint.lint.rule import Finding, Rule
 
 _BOOT = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from memlint.lint.processes import main; main()"
 _BATCH_NBYTES = 2**18
@@ -136,7 +132,7 @@ def _batches(files: Sequence[tuple[str, int]]) -> list[Batch]:
     return batches
 
 
-def _feed(helper: _Helper, queue: deque[Batch], results: list[list[Finding]]) -> None:
+def _feed(helper: "_Helper", queue: deque[Batch], results: list[list[Finding]]) -> None:
     """Give a helper one batch after the other; a batch that it does not finish goes back."""
     with suppress(IndexError):
         while True:
@@ -156,7 +152,7 @@ class _Helper:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
 
-    def __enter__(self) -> _Helper:
+    def __enter__(self) -> Self:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path)],
             stdin=subprocess.PIPE,

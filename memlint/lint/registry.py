@@ -6,8 +6,6 @@ whose names begin with an underscore. The built-in rules are loaded in the same 
 files of the folders in its `rule-paths`.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect
@@ -23,16 +21,13 @@ from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import RuleError, UsageError
+from memlint.config import Settings
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule, Diagnostic
 from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.rule import FROM_CASES, HEADINGS, SAVING, Finding, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.selection import select_rules, unknown
-
-if TYPE_CHECKING:
-    from memlint.config import Settings
 
 GROUP = "memlint.rules"
 BUILT_IN = "memlint_rules"

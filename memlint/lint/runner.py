@@ -4,20 +4,16 @@ A rule that raises becomes one finding that names it and the error; the findings
 other rules run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from memlint.lint.cache import Cache
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
 from memlint.lint.rule import Context, Finding, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.lint.cache import Cache
 
 _Subject = TypeVar("_Subject")
 

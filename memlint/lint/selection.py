@@ -3,21 +3,17 @@
 As with ruff a code or the beginning of codes selects or ignores, and the longest beginning decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from memlint.base.errors import UsageError
 from memlint.config import code_prefix
 from memlint.lint.diagnostics import Diagnostic
-
-if TYPE_CHECKING:
-    from memlint.lint.rule import Rule
+from memlint.lint.rule import Rule
 
 OWN_LETTERS = "MEM"
 """With which the codes of the built-in rules begin."""
@@ -61,7 +57,7 @@ class FileIgnores:
     @classmethod
     def of(
         cls, table: Mapping[str, Sequence[str]], root: Path, rules: Sequence[Rule], *, complete: bool = True
-    ) -> FileIgnores:
+    ) -> Self:
         """Read the table; raises UsageError for a code no rule begins with, as `select_rules` does."""
         return cls(
             root.resolve(),

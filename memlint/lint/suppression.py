@@ -1,20 +1,16 @@
 """Taking away the findings that comments suppress, and reporting comments that suppress nothing."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppression, UnusedSuppression
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Finding, Rule, SourceRule
 from memlint.lint.selection import closest_code
+from memlint.source.comments import Suppression
 from memlint.source.files import Unreadable
 from memlint.source.text import Source
-
-if TYPE_CHECKING:
-    from memlint.source.comments import Suppression
 
 
 class Located(Protocol):

@@ -5,12 +5,10 @@ kernel. All others are called, because what they take may jump. The shapes that 
 again, and are handed to the kernel, as inferring them is most of the work.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -35,7 +33,7 @@ class Group:
     """Forms of what is asked for and of what is inferred, where it is called for and these are the same everywhere."""
 
     @classmethod
-    def of(cls, calls: Sequence[Call], patterns: dict[object, tuple[Pattern | None, Remembered]]) -> Group:
+    def of(cls, calls: Sequence[Call], patterns: dict[object, tuple[Pattern | None, Remembered]]) -> Self:
         """Learn from one call at each point; `patterns` is what calls of this form were seen to do, by numbers."""
         alone = can_be_made_alone(calls[0])
         seen = [_made(call, patterns) if alone else (None, Remembered()) for call in calls]

@@ -8,14 +8,12 @@ of calls that cannot be made alone or that depend on the values of tensors, are 
 Nothing here is a guess about other sizes that nobody checked: whoever asks compares `Scaled` with one more trace.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -121,7 +119,7 @@ class Scaled:
     _templates: dict[_Structure, _Template] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, grid: Grid, samples: Sequence[Sample]) -> Scaled:
+    def of(cls, grid: Grid, samples: Sequence[Sample]) -> Self:
         """Put traces at the points of `grid`, in their order, together.
 
         Raises NotScalableError where they are not one program at several sizes.

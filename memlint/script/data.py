@@ -4,8 +4,6 @@ A loader keeps everything that it was told, such as its number of workers: libra
 there. Only what iterates over it is that of a loader without workers.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

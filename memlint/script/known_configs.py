@@ -4,8 +4,6 @@ Each is what the model's own config.json says where that differs from the defaul
 as sizes depend on it. tests/script/test_pretrained.py holds each against the number of parameters that its page states.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 _HALF, _BRAIN = {"dtype": "float16"}, {"dtype": "bfloat16"}

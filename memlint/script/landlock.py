@@ -4,8 +4,6 @@ Linux 5.13 and later, if it is built and switched on; no privileges are needed, 
 those of linux/landlock.h and linux/prctl.h; the system calls have the same on every architecture.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import struct

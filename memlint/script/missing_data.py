@@ -4,8 +4,6 @@ Only what can be known of the data is made up: sizes, numbers of classes and of 
 assumption with its line.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from types import ModuleType

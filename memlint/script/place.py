@@ -1,7 +1,5 @@
 """The line of the script that is running."""
 
-from __future__ import annotations
-
 import functools
 import sys
 from types import FrameType

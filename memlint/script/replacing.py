@@ -1,7 +1,5 @@
 """Attributes of modules and classes that have another value for as long as a script runs."""
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

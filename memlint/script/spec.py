@@ -1,7 +1,5 @@
 """What `memlint run` runs, as a plain record."""
 
-from __future__ import annotations
-
 import shlex
 import signal
 from dataclasses import dataclass

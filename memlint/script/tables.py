@@ -1,7 +1,5 @@
 """Scripts as `[[tool.memlint.workload]]` tables with the key `script` or `module`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is written in a call: its arguments, and the chain of methods it stands in."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 

@@ -1,7 +1,5 @@
 """Comments that take findings away: `# memlint: ignore[MEM107] reason`, and `# noqa: MEM107` as other linters have."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize

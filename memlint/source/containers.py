@@ -1,7 +1,5 @@
 """What the rounds of a loop put into lists and dictionaries that outlive them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Whether what a function computes can be differentiated where the function cannot be seen to do it."""
 
-from __future__ import annotations
-
 import ast
 
 from memlint.source.calls import called

@@ -4,8 +4,6 @@ Reading never crashes: whatever keeps a file from being understood is an `Unread
 the line where that is known, and the reason.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import stat

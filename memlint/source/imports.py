@@ -1,7 +1,5 @@
 """What a Python file imports, and under which name it is imported, seen in its syntax tree: nothing is run."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

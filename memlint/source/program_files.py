@@ -5,8 +5,6 @@ One that is nowhere on that path may be on one that the program makes for itself
 that has such a name. So there may be too many files, and too few only where `undecided` says so.
 """
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import sys

@@ -1,7 +1,5 @@
 """The functions of a Source, and what stands around each node in them: loops, conditions, blocks without gradients."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Whether a file is a script, which is there to be run, seen in its text: nothing is run."""
 
-from __future__ import annotations
-
 import ast
 import re
 

@@ -4,8 +4,6 @@ It goes by qualified names, by the usual names of models and criteria, and by th
 order of the text. What it does not know is no value at all, so rules err towards silence.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@
 one of the few objects that say `Load` or `Add`; leaving those out makes a walk about four times as fast.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator
 from typing import TypeVar, overload

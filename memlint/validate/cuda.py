@@ -1,24 +1,20 @@
 """What a step on a GPU allocates, by PyTorch's own counters. Sizes are bytes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import torch
 
 from memlint.base.errors import UsageError
+from memlint.tracing.recorder import Program
 from memlint.tracing.records import Phase
 from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
-
-if TYPE_CHECKING:
-    from memlint.tracing.recorder import Program
 
 _STATS = {
     "requested": "requested_bytes.all.peak",
@@ -156,7 +152,7 @@ class _Nvml:
     used_before: int
 
     @classmethod
-    def of_first_device(cls) -> _Nvml | None:
+    def of_first_device(cls) -> Self | None:
         """None where pynvml is not installed or knows no such GPU. To be called before the CUDA context is made."""
         pynvml = _pynvml()
         if pynvml is None:

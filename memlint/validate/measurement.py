@@ -1,11 +1,9 @@
 """What a device said of a Workload, as it is written to files. Sizes are bytes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from pydantic import JsonValue
 
@@ -66,12 +64,12 @@ class Peaks(Record):
     device: int | None = None
     """NVML's figure for this process after the last step, or the growth of the whole GPU's where it has none."""
 
-    def highest(self, other: Peaks | None) -> Peaks:
+    def highest(self, other: Self | None) -> Self:
         """The larger of both, measure by measure."""
         if other is None:
             return self
         known = [{name: n for name, n in peaks if n is not None} for peaks in (self, other)]
-        return Peaks.model_validate({name: max(n.get(name, 0) for n in known) for name in {**known[0], **known[1]}})
+        return self.model_validate({name: max(n.get(name, 0) for n in known) for name in {**known[0], **known[1]}})
 
 
 class Machine(Record):
@@ -139,7 +137,7 @@ class Measurement(Record):
     """Everything that was asked for, in order, where that is wanted; it is not written to files."""
 
     @classmethod
-    def read(cls, file: Path) -> Measurement:
+    def read(cls, file: Path) -> Self:
         """The Measurement in `file`, written by this memlint or a newer one. Raises TargetError if it is not one."""
         try:
             return cls.model_validate_json(file.read_bytes(), extra="ignore")

@@ -4,13 +4,11 @@ Savings do not add up, because the peak moves. So each round simulates every can
 and keeps the one with the lowest new peak.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from memlint.base.errors import MemlintError
 from memlint.memory.liveness import Origin, origin
@@ -19,10 +17,8 @@ from memlint.tracing.records import Trace
 from memlint.whatif.change import MIN_SHARE, Change, Effect, NotApplicableError, Situation
 from memlint.whatif.changes import CHANGES, DropReference
 from memlint.whatif.changes.drop_reference import dead_references
+from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads.spec import Workload
-
-if TYPE_CHECKING:
-    from memlint.whatif.simulation import Simulation, WhatIf
 
 Measure = Literal["requested", "allocated", "reserved", "device"]
 MAX_TRACES = 60

@@ -5,15 +5,13 @@ the main module again in every child, writes to this process' stdout what import
 and has the environment of this process, where a child's is its own.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from memlint.base.temporary import exchange_folder
 from memlint.worker.child import STDERR, STDOUT
@@ -86,7 +84,7 @@ class _Server:
                 "memlint.worker.server", *arguments, stdout=stdout, stderr=stderr, pass_fds=(handle,)
             )
 
-    def __enter__(self) -> _Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

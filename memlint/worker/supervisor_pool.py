@@ -1,7 +1,5 @@
 """Processes that supervise one child each, side by side."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -11,7 +9,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing import Pipe, connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
 from memlint.worker.child_exit import unanswered
@@ -105,7 +103,7 @@ class SupervisorPool:
         self._num = num
         self._start = start
 
-    def __enter__(self) -> SupervisorPool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -4,8 +4,6 @@
 made there yet: a file that fails because of the answer is imported once more, without it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType

@@ -31,8 +31,6 @@ A loop that is not forward, loss, backward, optimizer step gives its own body as
         return memlint.Declaration(GPT(Config()), {"tokens": torch.zeros(batch, 512, dtype=torch.int64)}, step=step)
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

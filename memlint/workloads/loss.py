@@ -1,7 +1,5 @@
 """The scalar that a training step differentiates, where nobody declares one."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 

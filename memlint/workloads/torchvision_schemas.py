@@ -7,8 +7,6 @@ schemas declared, everything else of torchvision works.
 Source of the schemas: the operator registrations of torchvision 0.15 to 0.29.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder

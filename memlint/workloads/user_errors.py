@@ -1,7 +1,5 @@
 """What a user's code raised, as a text with its type, its message and its line."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import traceback

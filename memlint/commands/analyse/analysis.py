@@ -1,20 +1,19 @@
 """One Workload, traced: what rules and what-ifs may ask about it."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Self
 
 from memlint.accelerator import lazy_imports
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
 from memlint.memory.estimate import Estimate, estimate
-from memlint.memory.retention import LongRun
+from memlint.memory.retention import Holder, LongRun
 from memlint.memory.timeline import Timeline
+from memlint.script.run import ScriptRun
 from memlint.tracing.records import Assumption, Phase, Trace
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.whatif.change import Change, ChangedProgram
@@ -23,14 +22,9 @@ from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads import availability, stand_ins
 from memlint.workloads.build.construct import completed_program
+from memlint.workloads.build.program import Program
 from memlint.workloads.discover import complete
-
-if TYPE_CHECKING:
-    from memlint.memory.retention import Holder
-    from memlint.script.run import ScriptRun
-    from memlint.workloads.build.program import Program
-    from memlint.workloads.spec import Workload
-
+from memlint.workloads.spec import Workload
 
 _UNCOMPILED = Assumption(
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
@@ -55,7 +49,7 @@ class Analysis:
     _holders: dict[frozenset[int], Mapping[int, Holder]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Analysis:
+    def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Self:
         """Trace `workload`. Raises WorkloadError for what its code raises, TraceError for what cannot be traced."""
         device = workload.device
         completed, assumptions = complete(workload, root)
@@ -86,7 +80,7 @@ class Analysis:
     @classmethod
     def of_script(
         cls, run: ScriptRun, workload: Workload, budget: int | None = None, *, thorough: bool = False
-    ) -> Analysis:
+    ) -> Self:
         """What was seen of a script, which declares `workload`."""
         device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.asked else ()

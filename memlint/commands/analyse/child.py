@@ -1,13 +1,11 @@
 """What happens in the child process: from a Request to Workloads, findings and declarations."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -24,6 +22,7 @@ from memlint.lint.runner import step_findings, trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
+from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
@@ -31,9 +30,6 @@ from memlint.workloads.discover import Found, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 from memlint.workloads.skeleton import skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
-
-if TYPE_CHECKING:
-    from memlint.report.model import RunFinding
 
 OVER_BUDGET = "MEM010"
 _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch")

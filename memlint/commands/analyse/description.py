@@ -1,24 +1,20 @@
 """One analysed Workload as the Report says it."""
 
-from __future__ import annotations
-
 import linecache
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.units import outcome
+from memlint.commands.analyse.analysis import Analysis
+from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
 from memlint.tracing.records import Buffer, Category
 from memlint.whatif.plan import Planner
-
-if TYPE_CHECKING:
-    from memlint.commands.analyse.analysis import Analysis
-    from memlint.config import Budget
-    from memlint.workloads.spec import Workload
+from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""

@@ -1,21 +1,17 @@
 """The comments of a GitHub pull request, by PyGithub."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 from github import Auth, Github, GithubException
 from github.GithubException import BadAttributeException
 from github.GithubObject import GithubObject
+from github.IssueComment import IssueComment
 
 from memlint.commands.comment.ci import Head
 from memlint.commands.comment.forge import Comment, ForgeError, no_answer, not_the_api, refusal, seconds_to_wait
-
-if TYPE_CHECKING:
-    from github.IssueComment import IssueComment
 
 ACTIONS = "github-actions[bot]"
 """Who comments with the token of a workflow."""

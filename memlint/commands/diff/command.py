@@ -1,7 +1,5 @@
 """`memlint diff`: from what was typed for two sides to their Comparison."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -55,12 +53,12 @@ class CheckArguments:
     paths: tuple[str, ...] = ()
     """Those of the words that are targets."""
 
-    def without(self, paths: Sequence[str]) -> CheckArguments:
+    def without(self, paths: Sequence[str]) -> Self:
         """The same without some of the targets."""
         words = list(self.words)
         for path in paths:
             del words[len(words) - 1 - words[::-1].index(path)]
-        return CheckArguments(tuple(words), tuple(path for path in self.paths if path not in paths))
+        return type(self)(tuple(words), tuple(path for path in self.paths if path not in paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,9 @@ def _has(place: Checkout | None, target: str) -> bool:
     return place is not None and (place.directory / target.partition(SEPARATOR)[0]).exists()
 
 
-def _analysed(side: TypedSide, place: Checkout | None, words: Sequence[str] | None, processes: _Processes) -> _Analysed:
+def _analysed(
+    side: TypedSide, place: Checkout | None, words: Sequence[str] | None, processes: "_Processes"
+) -> _Analysed:
     """The Report of a side: the one that was named, or else what `memlint check` says in a process of its own."""
     if place is None:
         return _Analysed(read_report(Path(side.label)))

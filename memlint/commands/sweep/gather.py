@@ -1,12 +1,12 @@
 """From targets as typed to what the children of a sweep or a fit answer, with whatever went wrong."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from pydantic import BaseModel
 
 from memlint.base.errors import TargetError
 from memlint.base.version import __version__
@@ -14,9 +14,6 @@ from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Answer, Request, Task
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
 
 class Executor(Protocol):
@@ -28,7 +25,7 @@ class Executor(Protocol):
         """Yield the number of each task and its Answer, as they complete."""
 
 
-Document = TypeVar("Document", bound="BaseModel")
+Document = TypeVar("Document", bound=BaseModel)
 
 
 class Missing(NamedTuple):

@@ -1,7 +1,5 @@
 """The part of the CUDA driver the caching allocator talks to: where segments come from and how many bytes there are."""
 
-from __future__ import annotations
-
 _FIRST_ADDRESS = 0x7F0000000000
 _ALIGNMENT = 2 * 2**20
 

@@ -9,8 +9,6 @@ Not modelled, because it needs a CUDA graph: private pools. What `record_stream`
 asks (memlint.memory.estimate).
 """
 
-from __future__ import annotations
-
 import itertools
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The options of `PYTORCH_ALLOC_CONF` that change how many bytes PyTorch's caching allocator reserves."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ https://pytorch.org/memory_viz reads pickles of protocol 4 at most, of plain dic
 truth values, and addresses below 2**53.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any

@@ -5,8 +5,6 @@ is built without CUDA. Here autograd looks into what is run, and keeps what it k
 compute part of it again in the backward.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch._C import DispatchKey

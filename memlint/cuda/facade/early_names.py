@@ -4,8 +4,6 @@ A module imported earlier may have `from torch import zeros`, a function of PyTo
 or in a `functools.partial`. What is replaced where PyTorch has it is replaced there too, and put back at the end.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

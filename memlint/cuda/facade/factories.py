@@ -1,7 +1,5 @@
 """Functions that make tensors: on the simulated GPU, as virtual tensors of the host, or small ones for real."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

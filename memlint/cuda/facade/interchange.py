@@ -1,7 +1,5 @@
 """What hands tensors to others: the host's go to other libraries as the values that are known, the GPU's cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NoReturn
 

@@ -3,8 +3,6 @@
 PyTorch's own Python code runs; replaced is what it asks of `torch._C`.
 """
 
-from __future__ import annotations
-
 import functools
 import sys
 from collections.abc import Callable

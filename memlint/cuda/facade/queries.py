@@ -1,7 +1,5 @@
 """`torch.cuda.*`: questions about the simulated GPU, answered from the catalogue and the simulation."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the program reads of tensors: values, addresses and texts. A value that is not known is zero, and assumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ A virtual tensor is written as its geometry, its device, and its content where t
 in the file. Files with real tensors are read as they are and put where the program wants them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

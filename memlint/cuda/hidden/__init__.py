@@ -4,8 +4,6 @@
 them. `iteration`, `staging` and `cub` compute sizes and know nothing of torch.
 """
 
-from __future__ import annotations
-
 from memlint.cuda.hidden import (
     host,
     indexing,

@@ -4,8 +4,6 @@ Sizes depend on tuning tables of each GPU generation. What is here gives the rec
 difference is in the per-tile bookkeeping, far below one percent of the sorted data.
 """
 
-from __future__ import annotations
-
 ALIGNMENT = 256
 RADIX_DIGITS = 256
 SINGLE_TILE_THREADS = 256

@@ -1,7 +1,5 @@
 """Rows of kernels that gather, scatter, sort and select."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses whose kernels hold a loss of every element; some of them keep it alive in the scalar they return."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rows of matrix products: copies of operands that cuBLAS cannot read as they lie, and its workspaces."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

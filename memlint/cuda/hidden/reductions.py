@@ -1,7 +1,5 @@
 """Rows of kernels that reduce: a cast of the input where it is needed, then staging where an output is split."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The table that says which op takes hidden memory, how much, and how that is known."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Rows of Fourier transforms of the host."""
 
-from __future__ import annotations
-
 import torch
 
 from memlint.accelerator.inference import to_meta

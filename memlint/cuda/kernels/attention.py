@@ -3,8 +3,6 @@
 The rules are those of aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, attention.cu and attention_backward.cu.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

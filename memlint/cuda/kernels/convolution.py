@@ -17,8 +17,6 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
 - `enabled`: without cuDNN, PyTorch lays out the columns of one image and multiplies matrices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

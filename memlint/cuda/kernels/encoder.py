@@ -4,8 +4,6 @@ PyTorch calls one op for a whole layer. The kernels inside are those of
 aten/src/ATen/native/transformers/transformer.cpp and cuda/attention.cu.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -4,8 +4,6 @@ What is packed, and how much of it, depends on lengths, which PyTorch's C++ read
 they are known; else every sequence is taken to be as long as all are padded to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate

@@ -1,11 +1,10 @@
 """The Timeline of a Workload, ready to be drawn."""
 
-from __future__ import annotations
-
 import shlex
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from memlint.base.errors import TargetError
 from memlint.report.model import Site, Stretch, Timeline, Workload
@@ -22,7 +21,7 @@ class Lifetimes:
     """None for a Buffer that outlives the traced steps."""
 
     @classmethod
-    def of(cls, workload: Workload, drawn_as: str) -> Lifetimes:
+    def of(cls, workload: Workload, drawn_as: str) -> Self:
         """The lifetimes in `workload.timeline`. Raises TargetError if there is none for `drawn_as`."""
         timeline = workload.timeline
         if timeline is None:

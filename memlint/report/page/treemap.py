@@ -4,8 +4,6 @@ Places are percentages of the rectangle around, and become rules of the page's s
 attributes. Squarified as Bruls, Huizing and van Wijk describe (2000), so that rectangles are close to squares.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,7 +33,7 @@ class Item:
     target: str
     """Id of the row that says more, or of the table."""
     categories: Mapping[CategoryName, int] = field(default_factory=dict)
-    items: tuple[Item, ...] = ()
+    items: "tuple[Item, ...]" = ()
     """What it consists of."""
 
 
@@ -49,7 +47,7 @@ class Tile:
     top: float
     width: float
     height: float
-    tiles: tuple[Tile, ...] = ()
+    tiles: "tuple[Tile, ...]" = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,7 @@ def spoken(item: Item) -> str:
 @dataclass(slots=True)
 class _Module:
     own: list[Item] = field(default_factory=list)
-    parts: dict[str, _Module] = field(default_factory=dict)
+    parts: "dict[str, _Module]" = field(default_factory=dict)
 
 
 def _item(title: str, module: _Module) -> Item:

@@ -1,17 +1,12 @@
 """Steps of another batch, and the batch cut into parts whose gradients are accumulated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from memlint.tracing.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared
 from memlint.workloads.spec import BATCH
-
-if TYPE_CHECKING:
-    from memlint.workloads.build.program import Program
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ class AccumulationSteps(Change):
         _set_batch(program, batch // self.num_steps)
         program.accumulation_steps = self.num_steps
 
-    def after_setup(self, program: Program) -> None:
+    def after_setup(self, program: Any) -> None:
         if program.own_step is not None:
             raise NotApplicableError
 
@@ -86,7 +81,7 @@ def _batch_and_parts(situation: Situation) -> tuple[int, int]:
     return batch, num_parts
 
 
-def _set_batch(program: Program, batch: int) -> None:
+def _set_batch(program: Any, batch: int) -> None:
     inputs = program.workload.inputs
     if inputs is not None and not any(BATCH in spec.shape or "[]" in spec.name for spec in inputs):
         raise NotApplicableError

@@ -1,15 +1,10 @@
 """Training in another dtype or memory format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, model_of
-
-if TYPE_CHECKING:
-    from memlint.workloads.build.program import Program
 
 _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
 
@@ -35,7 +30,7 @@ class AutocastTraining(Change):
     def before_setup(self, program: Any) -> None:
         _set_dtype(program, _AMP[self.dtype])
 
-    def after_setup(self, program: Program) -> None:
+    def after_setup(self, program: Any) -> None:
         import torch
 
         if program.own_step is None:

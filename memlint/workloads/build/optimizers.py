@@ -1,7 +1,5 @@
 """Optimizers by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial

@@ -1,7 +1,5 @@
 """The input a layer takes."""
 
-from __future__ import annotations
-
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd

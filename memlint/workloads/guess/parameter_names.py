@@ -1,7 +1,5 @@
 """What the name of a `forward` parameter says about the tensor it takes."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Better guesses at a model's inputs, from how a Trial failed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
