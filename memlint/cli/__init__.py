@@ -19,6 +19,7 @@ from memlint.base.errors import MemlintError, UsageError
 from memlint.base.version import __version__
 from memlint.cli import check, comment, diff, report, rules, run, sweep, validate
 from memlint.cli.printing import print_error
+from memlint.lint.own_rules import watch_own_rules
 
 _OF_THE_SYSTEM = {
     errno.ENOSPC: "Free space there, or write to another place.",
@@ -35,6 +36,8 @@ class _Group(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run what the command line says."""
+        if not (args or extra):  # this is the command's own process
+            watch_own_rules()
         try:
             return super().main(*args, **extra)
         except OSError as error:

@@ -10,6 +10,7 @@ from memlint.base.errors import RuleError, UsageError
 from memlint.config import Settings
 from memlint.lint import rule as lint
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, UnreadableFile
+from memlint.lint.own_rules import kept_in_bounds
 from memlint.lint.registry import Registry, load_rules, project_rules
 from memlint.lint.rule import Case, Rule, TraceRule
 from memlint.lint.runner import check_source
@@ -39,6 +40,8 @@ class Subjects:
     problems: tuple[lint.Finding, ...]
     paths: tuple[Path, ...]
     """Absolute: what a process that runs them has to load."""
+    timeout: float
+    """Seconds that they may take over one text."""
 
 
 def find_subjects(arguments: Sequence[str], settings: Settings, root: Path) -> Subjects:
@@ -50,7 +53,8 @@ def find_subjects(arguments: Sequence[str], settings: Settings, root: Path) -> S
     for place in places:
         if not place.exists():
             raise UsageError(f"{place} does not exist", "Give a file or folder of rules, or the code of a rule.")
-    written = load_rules((), places)
+    with kept_in_bounds(settings.timeout):
+        written = load_rules((), places)
     rules = [rule for rule in written.rules if not isinstance(rule, Diagnostic)]
     problems = [*written.problems, *_taken(rules, load_rules())]
     named = [argument for argument in arguments if not _is_path(argument)]
@@ -58,7 +62,7 @@ def find_subjects(arguments: Sequence[str], settings: Settings, root: Path) -> S
         project = project_rules(settings, root)
         rules += [project[argument] for argument in named]
         places = (*places, *(root / path for path in settings.rule_paths))
-    return Subjects(tuple(dict.fromkeys(rules)), tuple(problems), places)
+    return Subjects(tuple(dict.fromkeys(rules)), tuple(problems), places, settings.timeout)
 
 
 def _taken(rules: Iterable[Rule], installed: Registry) -> Iterator[lint.Finding]:
@@ -87,12 +91,17 @@ def run_cases(subjects: Subjects) -> Iterator[Outcome]:
                 yield Outcome(f"{rule.code} {kind}", f"there is no {kind} case", f"Give the rule a Case in `{kind}`.")
             for number, case in enumerate(cases, 1):
                 title = f" ({case.title})" if case.title else ""
-                yield Outcome(f"{rule.code} {kind} {number}{title}", _problem(rule, case, kind, subjects.paths))
+                yield Outcome(f"{rule.code} {kind} {number}{title}", _problem(rule, case, kind, subjects))
 
 
-def _problem(rule: Rule, case: Case, kind: str, paths: Sequence[Path]) -> str:
+def _problem(rule: Rule, case: Case, kind: str, subjects: Subjects) -> str:
+    findings: Sequence[lint.Finding] | Sequence[RunFinding]
     try:
-        findings = findings_in_trace(rule, case, paths) if isinstance(rule, TraceRule) else findings_in_text(rule, case)
+        if isinstance(rule, TraceRule):
+            findings = findings_in_trace(rule, case, subjects.paths)
+        else:
+            with kept_in_bounds(subjects.timeout):
+                findings = findings_in_text(rule, case)
     except _NotRunError as error:
         return str(error)
     return verdict(rule, case, kind, findings)

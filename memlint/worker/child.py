@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from memlint.base.errors import MemlintError
 from memlint.base.frames import is_out_of_host_memory, user_lines
+from memlint.base.own_process import die_with, limit_memory
 from memlint.worker.dependencies import Watch
-from memlint.worker.own_process import die_with, limit_memory
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import psutil
 
+from memlint.base.own_process import terminations_raise
 from memlint.worker import server_client
 from memlint.worker.child_exit import unanswered
-from memlint.worker.own_process import terminations_raise
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervisor_pool import SupervisorPool, answer_of, ask_child
 

@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 from memlint.base.errors import WorkerError
-from memlint.worker.own_process import adopt_orphans
+from memlint.base.own_process import adopt_orphans
 
 
 class Fork:

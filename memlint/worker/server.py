@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
+from memlint.base.own_process import die_with
 from memlint.worker.dependencies import Watch
-from memlint.worker.own_process import die_with
 
 
 def main(place: str, handle: str, parent: str, *arguments: str) -> NoReturn:

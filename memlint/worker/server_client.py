@@ -13,10 +13,10 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Self
 
+from memlint.base.own_process import signals_wait, terminations_raise
 from memlint.base.temporary import exchange_folder
 from memlint.worker.child import STDERR, STDOUT
 from memlint.worker.child_exit import unanswered
-from memlint.worker.own_process import signals_wait, terminations_raise
 from memlint.worker.processes import ProcessTree
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervise import start_python

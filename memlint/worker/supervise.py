@@ -11,12 +11,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
+from memlint.base.own_process import terminations_raise
 from memlint.base.temporary import exchange_folder
 from memlint.script.spec import END_REASON, END_SIGNAL
 from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
 from memlint.worker.child_exit import Limit, interrupted, read_answer, stop_reason, stopped
 from memlint.worker.dependencies import child_environment
-from memlint.worker.own_process import terminations_raise
 from memlint.worker.processes import Child, ProcessTree
 from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 

@@ -12,8 +12,8 @@ from multiprocessing.process import BaseProcess
 from typing import NamedTuple, NoReturn, Self
 
 from memlint.base.errors import WorkerError
+from memlint.base.own_process import ENDING, die_with, signals_wait
 from memlint.worker.child_exit import unanswered
-from memlint.worker.own_process import ENDING, die_with, signals_wait
 from memlint.worker.processes import Fork, may_fork
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.supervise import Interrupted, ask

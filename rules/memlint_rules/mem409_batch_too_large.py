@@ -63,9 +63,8 @@ def training(batch):
             return
         per_sample = (estimate.device.estimate - half.estimate.device.estimate) / (batch - batch // 2)
         fixed = estimate.device.estimate - batch * per_sample
-        enough = [
-            parts for parts in range(2, batch + 1) if batch % parts == 0 and fixed + per_sample * batch / parts <= limit
-        ]
+        numbers = [parts for parts in range(2, min(batch, AccumulationSteps.most) + 1) if batch % parts == 0]
+        enough = [parts for parts in numbers if fixed + per_sample * batch / parts <= limit]
         for parts in enough[:_MAX_TRIES]:
             change = AccumulationSteps(parts) if context.workload.mode == "train" else BatchSize(batch // parts)
             after = context.what_if(change)
@@ -91,3 +90,4 @@ def training(batch):
                     + (" BatchNorm then sees the statistics of a part." if norm else ""),
                 )
                 return
+

@@ -101,14 +101,21 @@ def test_rows_that_a_block_can_reduce_need_no_staging() -> None:
 
 def test_reduction_that_spans_more_than_32_bit_offsets_runs_in_parts() -> None:
     shape, dims = (2**17, 2**14), (0, 1)
-    parts = list(walk(shape, (2**14, 1), dims, (4, 4)).parts())
-    assert sum(part.numel for part in parts) == 2**31
-    assert all(part.indexed_by_32_bits for part in parts)
-    assert len(parts) == 4
-    half = walk(shape, (2**14, 1), dims, (2, 2))
-    assert len(list(half.parts())) == 2
+    (quarter,) = walk(shape, (2**14, 1), dims, (4, 4)).parts()  # all four are alike
+    assert quarter.numel == 2**29
+    assert quarter.indexed_by_32_bits
+    (half,) = walk(shape, (2**14, 1), dims, (2, 2)).parts()
+    assert half.numel == 2**30
+    unlike = walk((2**17 + 2, 2**14), (2**14, 1), (0,), (4, 4)).parts()
+    assert [part.numel >> 14 for part in unlike] == [2**15, 2**14, 2**14 + 1]
     across, _ = launches(shape, (2**14, 1), 0, dims, (2,), Reduction(4, 2), *A100)
     assert across == 4  # a float32 for the output, as bfloat16 cannot hold what is accumulated
+
+
+def test_a_reduction_of_any_size_takes_no_time() -> None:
+    across, taken = launches((2**60 + 7,), (1,), 0, (0,), (2,), Reduction(4, 2), *A100)
+    assert across == 4
+    assert 1 < len(taken) < 64
 
 
 @pytest.mark.parametrize("dims", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])

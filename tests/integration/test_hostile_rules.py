@@ -92,3 +92,25 @@ def test_a_rule_that_never_returns_is_stopped_in_time(tmp_path: Path, top: str, 
     assert "error: the project's own rules took more than 3 s, at " in done.stderr
     assert "acm001.py" in done.stderr
     assert time.monotonic() - begin < 30
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is watched")
+@pytest.mark.parametrize(("top", "body"), [("", "sum(range(10**14))"), ("sum(range(10**14))", "pass")])
+def test_a_rule_that_no_signal_reaches_is_killed(tmp_path: Path, top: str, body: str) -> None:
+    done = checked(tmp_path, top, body)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: the project's own rules took more than 3 s, and could not be interrupted")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no process is watched")
+@pytest.mark.parametrize(
+    ("body", "how"),
+    [
+        ("os.kill(os.getpid(), 9)", "by signal 9"),
+        ("import ctypes; ctypes.CDLL(None)._exit(0)", "with status 0"),
+    ],
+)
+def test_a_rule_that_kills_its_process_is_an_error(tmp_path: Path, body: str, how: str) -> None:
+    done = checked(tmp_path, "", body)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: the project's own rules ended their process {how}")

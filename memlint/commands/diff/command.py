@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.base.own_process import terminations_raise
 from memlint.base.version import __version__
 from memlint.commands.diff.checkouts import Checkout, checkout, commit_of, environment_of
 from memlint.compare.changes import compare
 from memlint.compare.comparison import Comparison
 from memlint.report.model import Report
 from memlint.report.reading import read_report
-from memlint.worker.own_process import terminations_raise
 from memlint.workloads.target import SEPARATOR
 
 WORKING_TREE = "the working tree"

@@ -119,7 +119,8 @@ class _Search:
 
     def _parts(self, changes: tuple[Change, ...], largest: int) -> BatchParts | None:
         batch = self.workload.batch
-        fitting = [number for number in range(1, batch + 1) if batch % number == 0 and batch // number <= largest]
+        numbers = range(-(-batch // largest), min(batch, AccumulationSteps.most) + 1)
+        fitting = [number for number in numbers if batch % number == 0]
         for number in fitting[:_MOST_TRIES]:
             more = (AccumulationSteps(number),) if number > 1 else ()
             try:

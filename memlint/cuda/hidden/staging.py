@@ -116,9 +116,8 @@ def launches(
     accumulator lives in memory if the output cannot hold it.
     """
     whole = walk(shape, stride, reduced, (*outputs, reduction.item), offset)
-    parts = list(whole.parts())
     across = 0
-    if len(parts) > 1 and outputs[0] < reduction.accumulator:
+    if not whole.indexed_by_32_bits and outputs[0] < reduction.accumulator:
         across = whole.num_outputs * reduction.accumulator
-    taken = (staging(part, reduction, num_sms, threads_per_sm) for part in parts)
+    taken = (staging(part, reduction, num_sms, threads_per_sm) for part in whole.parts())
     return across, tuple(s for s in taken if s is not None)

@@ -40,6 +40,8 @@ class AccumulationSteps(Change):
     """
 
     num_steps: int
+    most: ClassVar[int] = 256
+    """Beyond it nobody accumulates, and a trace takes minutes."""
     effect: ClassVar[Effect] = Effect.NUMERICS
     sets_batch: ClassVar[bool] = True
     can_follow_itself: ClassVar[bool] = True

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from memlint.base.errors import UsageError, WorkerError
+from memlint.base.own_process import terminations_raise
 from memlint.worker.child_exit import unanswered
-from memlint.worker.own_process import terminations_raise
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.ray import worker as ray_worker
 from memlint.worker.ray.archive import pack
