@@ -7,6 +7,7 @@ import torch
 
 from memlint.accelerator import accumulation, backend, registration
 from memlint.accelerator.device import NAME
+from memlint.accelerator.kernel import HAND_WRITTEN
 from memlint.cuda import autocast
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
@@ -45,7 +46,21 @@ def test_ops_carried_out_as_one_kernel_are_registered() -> None:
     assert missing == (set() if torch_version() >= (2, 11) else {"linalg__powsum"})
 
 
+def test_kernels_written_by_hand_are_those_that_run() -> None:
+    names = {name.removeprefix("aten.").removesuffix(".default") for name in HAND_WRITTEN if name.startswith("aten.")}
+    assert {"cudnn_batch_norm", "cudnn_batch_norm_backward", "convolution", "native_group_norm"} <= names
+    assert {name for name in names if registration.is_composed(name)} <= registered(registration.KEY)
+
+
+def test_batch_norm_runs_the_kernel_of_cudnn() -> None:
+    with virtual_device(device_named("a100-80gb")):
+        x = torch.ones(2, 4, 8, 8, device="cuda", requires_grad=True)
+        y = torch.nn.BatchNorm2d(4, device="cuda")(x)
+    assert type(y.grad_fn).__name__ == "CudnnBatchNormBackward0"
+
+
 def test_a_sum_of_gradients_that_nobody_else_holds_is_recognised() -> None:
+    accumulation.measure_once()
     assert accumulation._Unshared.counts is not None
 
 

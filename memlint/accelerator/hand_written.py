@@ -33,6 +33,8 @@ from memlint.accelerator.routing import count_true
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
+MATRIX = 2
+"""Dimensions."""
 _GRU_WORKSPACE = 5
 """Numbers per hidden unit that the fused cell keeps (aten/src/ATen/native/cuda/RNN.cu)."""
 
@@ -259,6 +261,26 @@ def _roll(x: Tensor, shifts: list[int], dims: list[int] = ()) -> Tensor:  # type
 
 
 implement(aten.roll.default, KEY, _roll)
+
+
+@composite("cov")
+def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+    """PyTorch reads the weights to refuse negative ones; those that are not known are taken as good (Correlation.cpp)."""
+    weights = [w for w in (fweights, aweights) if w is not None]
+    if all(values.content(w) is not None for w in weights):
+        return aten.cov.default.decompose(x, correction=correction, fweights=fweights, aweights=aweights)
+    state.assume("weights of observations that are not known are taken as positive")
+    rows = x.view(1, -1) if x.dim() < MATRIX else x
+    weight = math.prod(weights[1:], start=weights[0])
+    for w in weights:
+        w.min().ge(0)
+    total = weight.sum()
+    average = (rows * weight).sum(1) / total
+    factor = total - correction
+    if aweights is not None and correction != 0:
+        factor = total - correction * (weight * aweights).sum() / total
+    rows = rows - average.unsqueeze(1)
+    return (rows @ (rows * weight).t().conj()).true_divide(factor).squeeze()
 
 
 @composite("tensor_split.tensor_indices_or_sections")

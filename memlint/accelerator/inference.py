@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from torch import _meta_registrations as meta_kernels
 from torch._decomp import decomposition_table
 
+from memlint.accelerator import state
 from memlint.accelerator.device import allocate, real
 from memlint.accelerator.kernel import Kernel
 from memlint.base.errors import TraceError
@@ -20,9 +22,20 @@ from memlint.base.errors import TraceError
 Tensor = torch.Tensor
 
 _results: dict[Any, Any] = {}
-"""What was inferred, by kernel and geometry of the arguments."""
+"""What was inferred, by whether a GPU is simulated, kernel and geometry of the arguments."""
 _memory = _results
 """Where that is looked up: see `remembering`."""
+
+
+_hint = meta_kernels.device_hint
+
+
+def _device_hint(tensor: Any) -> str:
+    """Whose kernel a meta kernel is to be like; PyTorch takes CUDA's where a tensor has no other device than meta."""
+    return "cpu" if not state.current.cuda and tensor.device.type == "meta" else _hint(tensor)
+
+
+meta_kernels.device_hint = _device_hint
 
 
 def describe(args: Sequence[Any], key: list[Any], tensors: list[Tensor]) -> bool:
@@ -54,7 +67,7 @@ def infer_described(kernel: Kernel, key: list[Any] | None, args: tuple[Any, ...]
     """The same for arguments that `describe` has made `key` of; None where it does not tell all."""
     if key is None:
         return infer_anew(kernel, args, kwargs)
-    hashable: Any = tuple(key)
+    hashable: Any = (state.current.cuda, *key)
     try:
         return _memory[hashable]
     except KeyError:

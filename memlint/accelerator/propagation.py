@@ -117,6 +117,8 @@ def _shared_value(
             return answer
     if packet in ("zero_", "new_zeros"):
         return False if made[0].dtype is torch.bool else 0
+    if packet in ("new_ones", "new_full"):
+        return args[2] if packet == "new_full" else 1
     if packet in ("fill_", "fill"):
         return uniform_value(args[1]) if isinstance(args[1], Tensor) else args[1]
     if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):

@@ -337,3 +337,19 @@ def test_assignment_by_a_mask_finds_its_positions_unless_it_fills(values: int, e
         return x, mask, filled, torch.ops.aten._index_put_impl_(x, [mask], filled, False, True)
 
     assert scratch_of(run) == expected
+
+
+@pytest.mark.parametrize(("gpu", "kept"), [("a100-80gb", [4096]), ("cpu", [4096, 4096])])
+def test_logsigmoid_keeps_a_buffer_on_the_host_alone(gpu: str, kept: list[int]) -> None:
+    with virtual_device(device_named(gpu)) as ledger:
+        x = torch.zeros(32, 32, device="cpu" if gpu == "cpu" else "cuda", requires_grad=True)
+        before = len(ledger.births)
+        F.logsigmoid(x)
+    assert [birth.nbytes for birth in ledger.births[before:] if birth.nbytes] == kept
+
+
+def test_the_gradient_of_a_running_product_may_meet_zeros() -> None:
+    with virtual_device(device_named("a100-80gb")) as ledger:
+        for x in (torch.rand(64, 64, device="cuda"), torch.ones(64, 64, device="cuda")):
+            x.requires_grad_().cumprod(-1).sum().backward()
+    assert list(ledger.doubts.values()) == [(0, 64 * 64 * 18)]

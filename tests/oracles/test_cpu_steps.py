@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp._fully_shard._fsdp_param import alloc_storage, free_storage
 from torch.distributed.utils import _alloc_storage, _free_storage
@@ -211,6 +212,31 @@ def test_copies_of_operands_in_another_dtype_are_equal_to_the_byte(name: str) ->
 
     measured = measure_cpu_step(make()).peak_nbytes
     assert max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace))) == measured
+
+
+KERNELS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "softmax of columns that do not lie together": lambda x, _weight: x[:, 1:].t().softmax(-1),
+    "backward of a softmax whose rows are moved": lambda x, w: (x * w).view(8, 64, -1).softmax(-1).transpose(0, 1),
+    "logsigmoid keeps a buffer": lambda x, weight: F.logsigmoid((x * weight)[:, 1:].t()),
+    "histogram of a view": lambda x, _weight: torch.histc(x[:, 1:].t(), 1000),
+    "bags that are averaged": lambda x, weight: F.embedding_bag(x.long().view(64, -1), (x * weight)[:, 1:].t(), mode="mean"),
+    "bags that are summed": lambda x, weight: F.embedding_bag(x.long().view(64, -1), x * weight, mode="sum"),
+    "covariance with weights": lambda x, weight: torch.cov(x * weight, aweights=x[0].abs(), fweights=x[0].long()),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_what_a_kernel_of_the_host_takes_for_itself_is_equal_but_for_numbers(name: str) -> None:
+    def make() -> TrainingProgram:
+        return TrainingProgram(
+            lambda: Cast(KERNELS[name]),
+            lambda device: {"x": torch.ones(512, 1024, device=device)},
+            lambda model, inputs: ((picked := model(inputs["x"])), picked.sum()),
+        )
+
+    measured = measure_cpu_step(make()).peak_nbytes
+    predicted = max(live(Timeline.of(trace_program(make(), device_named("cpu")).trace)))
+    assert abs(predicted - measured) <= 64
 
 
 class Storages:

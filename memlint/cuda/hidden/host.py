@@ -22,6 +22,8 @@ INDEX = 8
 """Bytes of an int64."""
 CHANNELS = 16
 """Channels that oneDNN keeps together where the processor has AVX-512; fewer elsewhere."""
+MAXIMUM = 2
+"""`mode` of an EmbeddingBag that takes the maximum."""
 SMALL_OUTPUT = 128
 """Up to this sum of its sides an interpolated image goes through channels_last, in one thread (UpSampleKernel.cpp)."""
 
@@ -145,12 +147,65 @@ def _attention(q: Tensor, *_: Any, **__: Any) -> Steps:
     del largest
 
 
-@hidden("histc", source="Histogram.cpp", devices="host")
-def _histc(x: Tensor, bins: int = 100, *_: Any, **__: Any) -> Steps:
-    """The edges of bins, and a thread's counts."""
+@hidden("_embedding_bag", "_embedding_bag_forward_only", source="EmbeddingBag.cpp; measured", devices="host")
+def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, *rest: Any, **_: Any) -> Steps:
+    """A sum to find the bag of each index by, unless a fast way does without; for a maximum, ends of bags."""
+    shapes = infer(kernel_of(torch.ops.aten._embedding_bag.default), (weight, indices, offsets, *rest), {})
+    if math.prod(shapes[1].shape):  # bags; their sizes and maxima are made after them
+        output = scratch(math.prod(shapes[0].shape) * weight.element_size())
+        bags, finding = _number_of_each(indices), _number_of_each(indices)
+        del finding, bags, output
     yield
-    edges, counts = scratch((bins + 1) * x.element_size()), scratch(bins * x.element_size())
-    del edges, counts
+    ends = _number_of_each(offsets) if rest[1:] and rest[1] == MAXIMUM else None
+    del ends
+
+
+def _number_of_each(numbers: Tensor) -> Entry:
+    """One more than there are `numbers`."""
+    return scratch(numbers.element_size() * (numbers.numel() + 1))
+
+
+@hidden("_embedding_bag_backward", source="EmbeddingBag.cpp: _embedding_bag_dense_backward_cpu; measured", devices="host")
+def _embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *rest: Any) -> Steps:
+    """The bag of each index where the forward kept none, then bags and indices in order; nothing like it for a maximum."""
+    mode, weights = rest[4], rest[6]
+    summed = mode != MAXIMUM
+    found = _number_of_each(indices) if summed and not bags.numel() else None
+    yield
+    size = indices.element_size()
+    picked = None if summed else scratch(grad.numel() * (size + grad.element_size()) + size * offsets.numel())
+    ordered = [scratch(size * indices.numel()) for _ in range(3)] if summed else []
+    if summed and weights is not None:
+        ordered.append(copy_of(weights))
+    del ordered, picked, found
+
+
+@hidden("_embedding_bag_per_sample_weights_backward", source="EmbeddingBag.cpp; measured", devices="host")
+def _weights_of_bags(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *_: Any) -> Steps:
+    """The bag of each index where the forward kept none."""
+    yield
+    found = [_number_of_each(indices) for _ in range(0 if bags.numel() else 2)]
+    del found
+
+
+@hidden("histc", source="Histogram.cpp; measured", devices="host")
+def _histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Steps:
+    """A copy of an input that is not contiguous, another to look for its extremes; edges of bins, a thread's counts."""
+    copy = contiguous(x)
+    yield
+    edges = scratch((bins + 1) * x.element_size())
+    extremes = contiguous(x) if low == high else None
+    del extremes
+    counts = scratch(bins * x.element_size())
+    del edges, counts, copy
+
+
+@hidden("log_sigmoid_forward", source="Activation.cpp: log_sigmoid_forward_cpu", devices="host")
+def _log_sigmoid(x: Tensor) -> Steps:
+    """A copy of an input that is not contiguous."""
+    yield
+    copy = contiguous(x)
+    del copy
 
 
 _TAPS = {
@@ -186,11 +241,12 @@ for _name in ("nearest_exact1d", "nearest_exact2d", "nearest_exact3d"):
 
 @hidden("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", source="UpSampleKernel.cpp", devices="host")
 def _antialiased(x: Tensor, size: Sequence[int], *_: Any) -> Steps:
-    """The image after its width has changed, with the weights of both sides."""
+    """The image after its width has changed, if both sides do, with the weights of one."""
     yield
-    width = scratch(math.prod((*x.shape[:-1], size[-1])) * x.element_size())
-    support = [2 * math.ceil(max(n / m, 1)) + 1 for n, m in zip(x.shape[-2:], size, strict=True)]
-    weights = scratch(max(m * (4 * INDEX + n * x.element_size()) for n, m in zip(support, size, strict=True)))
+    changed = [(n, m) for n, m in zip(x.shape[-2:], size, strict=True) if n != m]
+    width = scratch(math.prod((*x.shape[:-1], size[-1])) * x.element_size()) if len(changed) == len(size) else None
+    taps = [(m, 2 * math.ceil(max(n / m, 1)) + 1) for n, m in changed]
+    weights = scratch(max((m * (4 * INDEX + n * x.element_size()) for m, n in taps), default=0))
     del weights, width
 
 
@@ -235,6 +291,16 @@ def _elementwise_loss(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) ->
     shape = torch.broadcast_shapes(x.shape, target.shape)
     elements = scratch(math.prod(shape) * x.element_size() if reduction else 0)
     del elements
+
+
+@hidden("_scaled_mm", "_scaled_mm_v2", source="Blas.cpp: _scaled_mm_cpu; measured", devices="host")
+def _scaled_product(a: Tensor, b: Tensor, *rest: Any, **_: Any) -> Steps:
+    """The second operand in order, both in float32, their product in float32 and, cast, in the result's dtype."""
+    yield
+    dtype = next((each for each in rest if isinstance(each, torch.dtype)), a.dtype)
+    operands = [copy_of(b), copy_of(a, 4), copy_of(b, 4)]
+    product = scratch(max((4 + dtype.itemsize) * a.shape[0] * b.shape[1], 4 * b.numel()))
+    del product, operands
 
 
 def _blocked(shape: Sequence[int], x: Tensor, channel_dims: Sequence[int]) -> int:

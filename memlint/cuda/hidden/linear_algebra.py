@@ -122,6 +122,14 @@ def _ldl(x: Tensor, **_: Any) -> Steps:
     del work
 
 
+@hidden("linalg_ldl_solve", source="BatchLinearAlgebra.cpp: linalg_ldl_solve_out; measured", devices="any")
+def _ldl_solve(_factors: Tensor, pivots: Tensor, *_: Any, **__: Any) -> Steps:
+    """Whether the pivots are numbers of rows: their magnitudes, and a mask."""
+    yield
+    magnitudes, mask = copy_of(pivots), scratch(pivots.numel())
+    del mask, magnitudes
+
+
 @hidden("linalg_householder_product", source="BatchLinearAlgebraKernel.cpp: orgqr; measured", devices="host")
 def _householder(x: Tensor, *_: Any) -> Steps:
     """LAPACK's workspace."""
@@ -133,10 +141,12 @@ def _householder(x: Tensor, *_: Any) -> Steps:
 
 @hidden("linalg_lstsq", source="BatchLinearAlgebra.cpp, BatchLinearAlgebraKernel.cpp; LAPACK's manual", devices="host")
 def _lstsq(x: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Steps:
-    """A copy of the matrix, LAPACK's workspace and the order of batches."""
+    """A copy of the matrix, the order of batches and LAPACK's workspace, but for the residuals, which come after."""
     yield
     n, item = x.shape[-1], x.element_size()
-    copy, order = copy_of(x), scratch(INT * _batch(x) + 16 * _batch(x))
+    has_residuals = x.shape[-2] > n and driver != "gelsy"
+    residuals = item * (b.numel() // max(x.shape[-2], 1) if has_residuals else 0)
+    copy, order = copy_of(x), scratch(max((INT + 16) * _batch(x) - residuals, 0))
     most = 62 * n + 80 * n + n * b.shape[-1] + 26 * 26 if driver in ("gelsd", "gelss") else BLOCK * 2 * n
     work = scratch(4 * n * item, (0, most * item))
     del work, order, copy

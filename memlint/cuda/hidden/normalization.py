@@ -37,6 +37,26 @@ def _softmax_backward(grad: Tensor, output: Tensor, *_: Any) -> Steps:
     del copies
 
 
+@hidden("_softmax", "_log_softmax", source="SoftMax.cpp: softmax_cpu_out", devices="host")
+def _softmax_of_host(x: Tensor, *_: Any) -> Steps:
+    """A copy of an input that is not contiguous."""
+    yield
+    dense = contiguous(x)
+    del dense
+
+
+@hidden(
+    *("_softmax_backward_data", "_log_softmax_backward_data"),
+    source="SoftMax.cpp: softmax_backward_cpu_out",
+    devices="host",
+)
+def _softmax_backward_of_host(grad: Tensor, output: Tensor, *_: Any) -> Steps:
+    """Copies of a gradient or an output that is not contiguous."""
+    yield
+    copies = contiguous(grad), contiguous(output)
+    del copies
+
+
 @hidden("native_layer_norm_backward", source="layer_norm_kernel.cu")
 def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: Any) -> Steps:
     """Above 65,536 short rows: partial sums of the gradients of weight and bias, one row for every 32."""

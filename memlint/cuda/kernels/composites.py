@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,11 +11,12 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, contiguous, strides
+from memlint.accelerator.device import allocate, contiguous, like, scratch, strides
 from memlint.accelerator.inference import Shape, infer, materialize
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
+from memlint.accelerator.values import content, uniform_value
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -43,6 +45,30 @@ composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
 def _baddbmm_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
     """PyTorch's meta kernel takes the dtype for `beta`."""
     return contiguous((a.shape[0], a.shape[1], b.shape[2]), out_dtype)
+
+
+@kernel("log_sigmoid_forward")
+def _log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The result, and what the host keeps for backward (Activation.cpp, ActivationLogSigmoidKernel.cu)."""
+    if state.current.cuda and not is_host(x):
+        return materialize(infer(kernel_of(aten.empty_like.default), (x,), {})), contiguous((0,), x.dtype)
+    return like(x), like(x)
+
+
+@composite("cumprod_backward")
+def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
+    """Where the input may have zeros, at most what that way takes more (FunctionsManual.cpp: cumprod_backward).
+
+    Without, the gradient is made of a product, a mask, and a sum from behind with two copies; with zeros there are two
+    masks, a count of zeros before each element, and three more tensors like the input, as measured.
+    """
+    size = x.shape[dim] if x.dim() else 1
+    more = 2 * x.element_size() + 10 + max(0, (21 + x.element_size()) / max(size, 1) - 5)
+    is_known = content(x) is not None or uniform_value(x) is not None
+    held = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))  # noqa: PLR2004
+    result = overload("cumprod_backward").decompose(grad, x, dim, output)
+    del held
+    return result
 
 
 @kernel("native_dropout")

@@ -22,7 +22,7 @@ from memlint.accelerator.device import is_virtual, real
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Entry
 
-_ARITHMETIC = frozenset(("add", "sub", "mul", "div"))
+_TAKES_SCALAR = frozenset(("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge"))
 _ADDED = ("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_")
 _PRODUCTS = dict.fromkeys(("mm", "bmm", "mv"), 0) | dict.fromkeys(_ADDED, 1)
 """Where the operands of a product begin."""
@@ -60,7 +60,7 @@ class HostScratch:
             self._release()
         if not kernel.pointwise or kernel.packet in _CASTS_NOTHING:
             return []
-        as_scalar = kernel.op._overloadname == "Scalar" and kernel.packet in _ARITHMETIC
+        as_scalar = kernel.op._overloadname == "Scalar" and kernel.packet in _TAKES_SCALAR
         positions = (1,) if as_scalar else kernel.tensor_positions
         number = next((args[i] for i in positions if i < len(args) and isinstance(args[i], (bool, int, float))), None)
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
