@@ -265,7 +265,7 @@ implement(aten.roll.default, KEY, _roll)
 
 @composite("cov")
 def _cov(x: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
-    """PyTorch reads the weights to refuse negative ones; those that are not known are taken as good (Correlation.cpp)."""
+    """PyTorch reads the weights to refuse negative ones; unknown ones are taken as good (Correlation.cpp)."""
     weights = [w for w in (fweights, aweights) if w is not None]
     if all(values.content(w) is not None for w in weights):
         return aten.cov.default.decompose(x, correction=correction, fweights=fweights, aweights=aweights)

@@ -44,6 +44,8 @@ _DECIDING = {
     **dict.fromkeys(("bitwise_or", "bitwise_or_", "__or__", "logical_or", "logical_or_"), True),
 }
 """An operand that decides the result of an op whatever the other one is: on integers false, on booleans both."""
+_MADE_OF = {"zero_": 0, "new_zeros": 0, "new_ones": 1}
+"""Ops whose results hold one number, with it."""
 _SUMMARIES = frozenset(("all", "any", "amax", "amin", "max", "min", "mean"))
 """Ops that give the value that all elements share."""
 
@@ -115,10 +117,8 @@ def _shared_value(
         answer = _healthy(packet, args)
         if answer is not None:
             return answer
-    if packet in ("zero_", "new_zeros"):
-        return False if made[0].dtype is torch.bool else 0
-    if packet in ("new_ones", "new_full"):
-        return args[2] if packet == "new_full" else 1
+    if packet in _MADE_OF:
+        return _MADE_OF[packet]
     if packet in ("fill_", "fill"):
         return uniform_value(args[1]) if isinstance(args[1], Tensor) else args[1]
     if len(made) != 1 or not (kernel.pointwise or packet in _MOVES_VALUES or packet in _SUMMARIES or packet == "sum"):

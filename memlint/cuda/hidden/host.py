@@ -165,9 +165,9 @@ def _number_of_each(numbers: Tensor) -> Entry:
     return scratch(numbers.element_size() * (numbers.numel() + 1))
 
 
-@hidden("_embedding_bag_backward", source="EmbeddingBag.cpp: _embedding_bag_dense_backward_cpu; measured", devices="host")
+@hidden("_embedding_bag_backward", source="EmbeddingBag.cpp; measured", devices="host")
 def _embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *rest: Any) -> Steps:
-    """The bag of each index where the forward kept none, then bags and indices in order; nothing like it for a maximum."""
+    """The bag of each index where the forward kept none, then bags and indices in order; of maxima, what was picked."""
     mode, weights = rest[4], rest[6]
     summed = mode != MAXIMUM
     found = _number_of_each(indices) if summed and not bags.numel() else None

@@ -65,7 +65,7 @@ def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
     size = x.shape[dim] if x.dim() else 1
     more = 2 * x.element_size() + 10 + max(0, (21 + x.element_size()) / max(size, 1) - 5)
     is_known = content(x) is not None or uniform_value(x) is not None
-    held = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))  # noqa: PLR2004
+    held = None if is_known or size < 2 else scratch(0, (0, math.ceil(more * x.numel())))
     result = overload("cumprod_backward").decompose(grad, x, dim, output)
     del held
     return result
