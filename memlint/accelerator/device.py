@@ -134,9 +134,15 @@ def scratch(nbytes: int, bounds: tuple[int, int] | None = None) -> Entry:
     return state.current.ledger.open(nbytes, (nbytes,), torch.uint8, host=False, doubt=bounds)
 
 
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
 def is_virtual(value: Any) -> bool:
     """Whether `value` is a tensor on the virtual device."""
-    return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME
+    if type(value) in _PLAIN_TENSORS:
+        return real_device_of(value).type == NAME
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass may be asked what the program is shown
+        return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME
 
 
 def entry_of(tensor: torch.Tensor) -> Entry:

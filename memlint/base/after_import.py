@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
     from importlib.abc import Loader
@@ -33,26 +33,28 @@ def after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
 class _Finder:
     """Finds the modules that patches wait for where they would be found without it."""
 
-    @staticmethod
-    def find_spec(name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Find the module and let its patches follow its execution."""
-        patches = _patches.pop(name, None)
-        if patches is None:
+    _searching: ClassVar[set[str]] = set()
+
+    @classmethod
+    def find_spec(cls, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
+        """Find the module and let its patches follow its execution, if it comes to that."""
+        if name not in _patches or name in cls._searching:
             return None
-        spec = find_spec(name)
+        cls._searching.add(name)
+        try:
+            spec = find_spec(name)
+        finally:
+            cls._searching.discard(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = cast("Loader", _PatchingLoader(spec.loader, patches))
-        else:
-            _patches[name] = patches  # it may be imported where it is found later
+            spec.loader = cast("Loader", _PatchingLoader(spec.loader))
         return spec
 
 
 class _PatchingLoader:
     """Another loader, but for what follows the execution of the module."""
 
-    def __init__(self, loader: Loader, patches: list[Callable[[ModuleType], None]]) -> None:
+    def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._patches = patches
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -63,10 +65,6 @@ class _PatchingLoader:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        try:
-            self._loader.exec_module(module)
-        except BaseException:
-            _patches.setdefault(name, []).extend(self._patches)  # a program may try again
-            raise
-        for patch in self._patches:
+        self._loader.exec_module(module)
+        for patch in _patches.pop(name, ()):
             patch(sys.modules.get(name, module))  # some modules put another object in their place

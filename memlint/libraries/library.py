@@ -14,30 +14,55 @@ allocates what it returns and drops what it takes for itself:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.device import contiguous, like, scratch
+from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
 from memlint.base.errors import TraceError
 
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger
 
-__all__ = ["Library", "contiguous", "like", "temporary"]
+__all__ = ["Library", "assume_once", "contiguous", "launch", "like", "temporary"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 temporary = scratch
 """Takes bytes of the GPU that a kernel needs while it runs; dropping the result gives them back."""
 
 
+_assumed: weakref.WeakKeyDictionary[Ledger, set[str]] = weakref.WeakKeyDictionary()
+
+
+def assume_once(text: str) -> None:
+    """Say what is assumed, once in a simulation."""
+    texts = _assumed.setdefault(state.current.ledger, set())
+    if text not in texts:
+        texts.add(text)
+        state.assume(text)
+
+
+_launches = torch.library.Library("memlint", "DEF")
+_launches.define("launch(Tensor[] read, Tensor(a!)[] written) -> ()")
+enter_hand_written("memlint.launch.default", lambda _read, _written: None)
+
+
+def launch(read: Iterable[Any], written: Iterable[Any] = ()) -> None:
+    """Run a kernel that takes nothing for itself: what it writes is not known any more. Other values are no tensors."""
+    read, written = ([value for value in values if is_virtual(value)] for values in (read, written))
+    if read or written:
+        torch.ops.memlint.launch(read, written)
+
+
 class Library:
     """A package that is known by what its kernels take of the GPU."""
 
-    def __init__(self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = (), assumption: str = ""
+    ) -> None:
         self.name = name
         """As it is imported."""
         self.distribution = distribution
@@ -48,8 +73,9 @@ class Library:
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
         """What is known, by module and name."""
+        says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
+        self._assumption = assumption or says
         self._ops = torch.library.Library(f"memlint_{name}", "DEF")
-        self._told: weakref.ref[Ledger] | None = None
 
     def provides(self, *modules: str) -> Callable[[F], F]:
         """Let the decorated function or class stand in these modules of the library, by its name."""
@@ -68,7 +94,7 @@ class Library:
             name = self._ops.define(schema).rpartition("::")[2]
 
             def carry_out(*args: Any, **kwargs: Any) -> Any:
-                self._tell()
+                assume_once(self._assumption)
                 return function(*args, **kwargs)
 
             enter_hand_written(f"memlint_{self.name}.{name}.default", carry_out)
@@ -76,15 +102,6 @@ class Library:
             return op
 
         return enter
-
-    def _tell(self) -> None:
-        """Say once a simulation that the library is simulated."""
-        ledger = state.current.ledger
-        if self._told is None or self._told() is not ledger:
-            self._told = weakref.ref(ledger)
-            state.assume(
-                f"kernels of {self.distribution} are not run: they take what the sources of version {self.version} say"
-            )
 
     def unknown(self, name: str) -> type:
         """What stands for a function or class of the library that is not known: whoever uses it is told."""

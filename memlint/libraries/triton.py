@@ -9,8 +9,7 @@ import functools
 import inspect
 import sys
 import textwrap
-import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -18,9 +17,9 @@ from typing import Any, cast
 
 import torch
 
-from memlint.accelerator import state, values
 from memlint.accelerator.device import is_virtual
 from memlint.base.after_import import after_import
+from memlint.libraries.library import Library, assume_once, launch, temporary
 
 NAME = "triton"
 _WRITERS = ("store", "atomic_")
@@ -42,8 +41,8 @@ def _patch_kernels(module: ModuleType) -> None:
 
 
 def _patch_tuners(module: ModuleType) -> None:
-    for tuner in (module.Autotuner, module.Heuristics):
-        tuner.run = lambda self, *args, **options: self.fn.run(*args, **options)
+    module.Heuristics.run = lambda self, *args, **options: self.fn.run(*args, **options)
+    module.Autotuner.run = _run_tuned
 
 
 def _patch_driver(module: ModuleType) -> None:
@@ -51,22 +50,43 @@ def _patch_driver(module: ModuleType) -> None:
         module.driver.set_active(_Driver())
 
 
-_told: weakref.ref[Any] | None = None
-"""Ledger of the simulation that was told of its launches."""
+_CACHE = 256 << 20
+"""Bytes that Triton writes before it times a kernel, so that the GPU's cache holds nothing that the kernel reads
+(`get_empty_cache_for_benchmark` of triton/backends/nvidia/driver.py, 3.9.0)."""
+_library = Library(
+    NAME, distribution="triton", version="3.9.0",
+    assumption="kernels that Triton tunes take 256 MiB at their first launch, to clear the GPU's cache",
+)  # fmt: skip
+
+
+@_library.kernel("tune(Tensor[] operands, int[] restored) -> ()")
+def _tune(operands: list[torch.Tensor], restored: list[int]) -> None:
+    taken = [temporary(_CACHE), *map(temporary, restored)]
+    del taken
+
+
+def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
+    """Stand in for `Autotuner.run`: several configurations are timed once for each key."""
+    given = {**dict(zip(tuner.arg_names, args, strict=False)), **options}
+    given = {name: value for name, value in given.items() if name in tuner.arg_names}
+    dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
+    key = (*(given[name] for name in tuner.keys if name in given), *dtypes)
+    if len(tuner.configs) > 1 and key not in tuner.cache:
+        tuner.cache[key] = tuner.configs[0]
+        operands = {name: value for name, value in given.items() if is_virtual(value)}
+        if operands:
+            _tune(list(operands.values()), [operands[name].nbytes for name in tuner.restore_value if name in operands])
+    return tuner.fn.run(*args, **options)
 
 
 def _launch(kernel: Callable[..., Any], args: Iterable[Any], options: dict[str, Any]) -> None:
-    """Run a kernel: forget what was known of the tensors that it writes."""
-    global _told  # noqa: PLW0603 -- one line a simulation, not one a launch
-    ledger = state.current.ledger
-    if _told is None or _told() is not ledger:
-        _told = weakref.ref(ledger)
-        state.assume("kernels of Triton are not run: they take no memory, and what they write is not known")
+    """Run a kernel, which reads and writes tensors that exist."""
+    assume_once("kernels of Triton are not run: they take no memory, and what they write is not known")
     names, written = _names_and_written(kernel)
-    for name, value in {**dict(zip(names, args, strict=False)), **options}.items():
-        tensor = getattr(value, "base", value)  # of a tensor descriptor
-        if name in written and isinstance(tensor, torch.Tensor) and is_virtual(tensor):
-            values.forget(tensor)
+    values = {**dict(zip(names, args, strict=False)), **options}
+    tensors = {name: getattr(value, "base", value) for name, value in values.items()}  # of a tensor descriptor
+    outputs = [tensors.pop(name) for name in written & tensors.keys()]
+    launch((*tensors.values(), *outputs), outputs)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -167,8 +187,34 @@ def _jit(fn: Callable[..., Any] | None = None, **_: Any) -> Any:
     return _Kernel if fn is None else _Kernel(fn)
 
 
-def _tuned(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    """Stand in for `triton.autotune` and `triton.heuristics`: there is nothing to choose."""
+class _Tuner:
+    """What `triton.autotune` makes of a kernel."""
+
+    def __init__(self, fn: Any, configs: Sequence[Any], key: Sequence[str], restore_value: Sequence[str] = ()) -> None:
+        self.fn, self.configs, self.keys, self.restore_value = fn, configs, key, restore_value or ()
+        while not inspect.isfunction(fn):
+            fn = fn.fn
+        self.base_fn = fn
+        self.arg_names = tuple(inspect.signature(fn).parameters)
+        self.cache: dict[Any, Any] = {}
+
+    def run(self, *args: Any, **options: Any) -> None:
+        """Tune it, where that was not done yet, and launch it."""
+        _run_tuned(self, *args, **options)
+
+    def __getitem__(self, _grid: Any) -> Callable[..., None]:
+        return self.run
+
+
+def _tuned(
+    configs: Sequence[Any], key: Sequence[str], restore_value: Sequence[str] = (), **_: Any
+) -> Callable[[Any], Any]:
+    """Stand in for `triton.autotune`."""
+    return lambda kernel: _Tuner(kernel, configs, key, restore_value)
+
+
+def _chosen(*_: Any, **__: Any) -> Callable[[Any], Any]:
+    """Stand in for `triton.heuristics`: there is nothing to choose."""
     return lambda kernel: kernel
 
 
@@ -199,7 +245,7 @@ _FUNCTIONS: dict[str, Any] = {
     "__version__": "3.9.0",
     "jit": _jit,
     "autotune": _tuned,
-    "heuristics": _tuned,
+    "heuristics": _chosen,
     "JITFunction": _Kernel,
     "cdiv": lambda x, y: -(-x // y),
     "next_power_of_2": lambda n: 1 << max(n - 1, 0).bit_length(),

@@ -34,6 +34,8 @@ class Roles:
         parameters = list(model.named_parameters(prefix=prefix))
         self._parameters[prefix] = [(name, weakref.ref(parameter)) for name, parameter in parameters]
         self._note(parameters, Category.PARAMETER)
+        for name, parameter in parameters:
+            self._note(_carried(parameter, name), Category.PARAMETER)
         self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
 
     def note_inputs(self, inputs: Any) -> None:
@@ -81,6 +83,15 @@ def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             yield from _named_tensors(item, f"{name}[{index}]")
+
+
+def _carried(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that hang on a parameter, such as the scales of a quantized one; objects may hold them in its stead."""
+    for attribute, value in getattr(owner, "__dict__", {}).items():
+        if isinstance(value, Tensor) and "grad" not in attribute:
+            yield f"{name}.{attribute}", value
+        elif depth and not isinstance(value, (Tensor, torch.nn.Module)):
+            yield from _carried(value, f"{name}.{attribute}", depth - 1)
 
 
 def categorise(

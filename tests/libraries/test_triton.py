@@ -62,15 +62,18 @@ def count(index_ptr, counts_ptr, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
 ledger = simulated()
 index = torch.arange(6, device="cuda")
 counts = torch.zeros(4, dtype=torch.int64, device="cuda")
+first = len(ledger.events)
+count[(1,)](index, counts, 6)
+assert [ledger.births[n].nbytes for n in ledger.events[first:] if n >= 0] == [256 << 20], "of the tuning"
 events = len(ledger.events)
 for _ in range(2):
     count[(triton.cdiv(6, 128),)](index, counts, 6)
     count[lambda meta: (triton.cdiv(6, meta["BLOCK"]),)](index_ptr=index, counts_ptr=counts, n=6)
 assert len(ledger.events) == events
 assert index.tolist() == [0, 1, 2, 3, 4, 5]
-assert len(assumptions) == 1, assumptions
+assert len(assumptions) == 2, assumptions
 counts.tolist()
-assert len(assumptions) > 1, "what a kernel wrote is not known"
+assert len(assumptions) > 2, "what a kernel wrote is not known"
 properties = triton.runtime.driver.active.utils.get_device_properties(0)
 assert properties["multiprocessor_count"] == 108
 assert triton.next_power_of_2(100) == 128
@@ -179,3 +182,33 @@ def test_operators_run_their_bodies_or_else_their_fakes(monkeypatch: pytest.Monk
     assert assumptions == [
         "memory that memlint_tests::loaded takes for itself is not counted: its kernel cannot run here (OSError)"
     ]
+
+
+LIBRARY = """
+import triton
+import triton.language as tl
+from torch.library import triton_op, wrap_triton
+
+@triton.jit
+def double(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offsets, 2 * tl.load(x_ptr + offsets))
+
+@triton_op("memlint_tests::double", mutates_args={})
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    wrap_triton(double)[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, out, x.numel(), BLOCK=128)
+    return out
+
+ledger = simulated()
+x = torch.rand(1024, device="cuda")
+first = len(ledger.events)
+y = doubled(x)
+assert y.is_cuda and y.shape == x.shape
+assert [ledger.births[n].nbytes for n in ledger.events[first:]] == [4096]
+"""
+
+
+@pytest.mark.parametrize("hide", [True, pytest.param(False, marks=needs("triton"))])
+def test_an_operator_made_of_kernels_of_triton(tmp_path: Path, hide: bool) -> None:
+    run(written(tmp_path, LIBRARY, hide=hide))

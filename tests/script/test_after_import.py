@@ -1,6 +1,7 @@
 """Modules are patched when the program imports them."""
 
 import importlib
+import importlib.util
 import inspect
 import sys
 
@@ -103,3 +104,10 @@ def test_a_module_that_is_not_there_stays_missing_until_it_is(module):
         importlib.import_module("patched_missing")
     module("patched_missing", "def answer():\n    return 1\n")
     assert importlib.import_module("patched_missing").answer() == 2
+
+
+def test_who_asks_whether_a_module_is_there_takes_no_patch(module):
+    module("patched_asked", "def answer():\n    return 1\n")
+    after_import("patched_asked", answer_with(2))
+    assert importlib.util.find_spec("patched_asked") is not None
+    assert importlib.import_module("patched_asked").answer() == 2
