@@ -8,11 +8,11 @@ file; a TraceRule asks the Context of a traced Workload.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from textwrap import indent
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from memlint.base.errors import RuleError
 from memlint.base.units import format_nbytes
@@ -137,15 +137,6 @@ Findings = Iterator[Finding]
 """What `check` yields."""
 
 
-class _Options(TypedDict, total=False):
-    """Fields of a Case besides its source."""
-
-    line: int | None
-    title: str
-    dtype: str
-    budget: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class Case:
     """An example of a rule: a whole file. Cases of a TraceRule declare a model in it."""
@@ -161,10 +152,11 @@ class Case:
     """Bytes the step may take."""
 
     @classmethod
-    def of_model(cls, model: str, workload: str, *, imports: str = "", **options: Unpack[_Options]) -> Case:
+    def of_model(cls, model: str, workload: str, *, imports: str = "", **options: Any) -> Case:
         """Make the file that imports `torch` and `nn`, defines `model` and declares `workload`.
 
-        `imports` are more lines of imports; `workload` is what `memlint_workload` returns, `Model(), {"x": ...}`.
+        `imports` are more lines of imports; `workload` is what `memlint_workload` returns, `Model(), {"x": ...}`;
+        `options` are fields of the Case.
         """
         source = (
             f"import torch\nfrom torch import nn\n{imports}\n\n{model}\n\n"
@@ -181,7 +173,7 @@ class Case:
         *,
         name: str = "Model",
         imports: str = "",
-        **options: Unpack[_Options],
+        **options: Any,
     ) -> Case:
         """Make the file of a model with these layers and this body of `forward`, called with `inputs`.
 
@@ -195,15 +187,7 @@ class Case:
         example = ", ".join(f'"{argument}": {made}' for argument, made in inputs.items())
         return cls.of_model(model, f"{name}(), {{{example}}}", imports=imports, **options)
 
-    def but(
-        self,
-        changes: Mapping[str, str] = MappingProxyType({}),
-        *,
-        line: int | None = None,
-        title: str = "",
-        dtype: str | None = None,
-        budget: int | None = None,
-    ) -> Case:
+    def but(self, changes: Mapping[str, str] = MappingProxyType({}), **options: Any) -> Case:
         """Make the twin of this Case in which each old text, found exactly once, is replaced by its new one.
 
         Line and title are its own; dtype and budget stay unless they are given. Raises RuleError.
@@ -216,7 +200,7 @@ class Case:
                     "Give a text that stands there once.",
                 )
             source = source.replace(old, new)
-        return Case(source, line=line, title=title, dtype=dtype or self.dtype, budget=budget or self.budget)
+        return replace(self, source=source, **{"line": None, "title": "", **options})
 
 
 class Context(Protocol):

@@ -27,11 +27,6 @@ class Checker:
     """That suppression comments may name, by default those of all installed rules."""
     cache: Cache | None = None
 
-    def __call__(self, path: str) -> list[Finding]:
-        """Give the findings in the file at `path`, of which there are none if it does not concern any rule."""
-        findings = self.known(path)
-        return self.read(path) if findings is None else findings
-
     def known(self, path: str) -> list[Finding] | None:
         """Give the findings in the file if that takes no reading of its syntax, else None."""
         try:

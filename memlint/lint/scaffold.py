@@ -10,16 +10,11 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _TEXT = '''\
 """@CODE@: an example that looks for `.double()`; say here in one line what the rule finds."""
 
-from __future__ import annotations
-
 import ast
-from typing import TYPE_CHECKING
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import uses_torch
-
-if TYPE_CHECKING:
-    from memlint.source.text import Source
+from memlint.source.text import Source
 
 
 class @CLASS@(SourceRule):

@@ -7,23 +7,19 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, PlainSerializer, PlainValidator, TypeAdapter, model_validator
+from pydantic import JsonValue, PlainSerializer, PlainValidator, TypeAdapter, model_validator
 
 from memlint.base import errors
 from memlint.base.errors import MemlintError, WorkerError
 from memlint.config import Settings
-from memlint.report.model import RunFinding, Skipped, Workload
+from memlint.report.model import Record, RunFinding, Skipped, Workload
 from memlint.script.spec import Script
 
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Extent(_Message):
+class Extent(Record):
     """How far an analysis goes."""
 
     init: bool = False
@@ -67,7 +63,7 @@ class Request(Extent):
         return Limits(seconds=patience * self.settings.timeout, nbytes=self.settings.memory_limit)
 
 
-class Result(_Message):
+class Result(Record):
     """The answer; paths in it are absolute, and no comment has taken a finding away."""
 
     torch: str | None = None
@@ -82,7 +78,7 @@ class Result(_Message):
     """What other functions than `analyse` answer; each says what it holds."""
 
 
-class Dependencies(_Message):
+class Dependencies(Record):
     """What an answer depends on besides the request."""
 
     files: dict[str, str | None]
@@ -93,7 +89,7 @@ class Dependencies(_Message):
     """Environment variables that Python code has read, with digests of their values; None: not set."""
 
 
-class Failure(_Message):
+class Failure(Record):
     """An exception that ended the analysis. `kind` is the name of its class."""
 
     kind: str
@@ -105,7 +101,7 @@ class Failure(_Message):
     """Whether an allocation failed somewhere in the chain of exceptions."""
 
 
-class Reply(_Message):
+class Reply(Record):
     """Exactly one of both."""
 
     result: Result | None = None

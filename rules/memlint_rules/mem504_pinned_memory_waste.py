@@ -1,4 +1,5 @@
 import ast
+from dataclasses import replace
 from math import prod
 
 from memlint.base.units import format_nbytes
@@ -105,18 +106,8 @@ loader = DataLoader(Images("images.pt"), batch_size=64, pin_memory=True)
                 )
 
     def _report(self, source: Source, call: ast.Call, message: str, fix: str, nbytes: int | None) -> Finding:
-        return Finding(
-            code=self.code,
-            path=source.path,
-            line=call.lineno,
-            column=call.col_offset + 1,
-            message=message,
-            severity=self.severity,
-            confidence=Confidence.ANALYTIC if nbytes is not None else Confidence.HEURISTIC,
-            nbytes=nbytes,
-            peak_change=None,
-            fix=fix,
-        )
+        confidence = Confidence.ANALYTIC if nbytes is not None else Confidence.HEURISTIC
+        return replace(self.finding(source, call, message, fix), nbytes=nbytes, confidence=confidence)
 
 
 def _rounding(scope: Scope, call: ast.Call) -> int:

@@ -67,7 +67,7 @@ def test_a_helper_does_work(project):
 
         time.sleep(0.5)
         done_here.append(path)
-        return Checker(RULES)(path)
+        return Checker(RULES).read(path)
 
     found = check_with_helpers(files, wait, orders, 1)
     assert [len(each) for each in found] == [1] * 31

@@ -15,7 +15,8 @@ from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
 from memlint.whatif.change import ChangedProgram, Names
-from memlint.whatif.changes import CheckpointModules, CheckpointSelectively, KeptOutput
+from memlint.whatif.changes import CheckpointModules, CheckpointSelectively
+from memlint.whatif.changes.selective_checkpoint import KeptOutput
 from memlint.whatif.changes.selective_recompute import cheaper_checkpoints
 from memlint.whatif.plan import Planner
 from memlint.whatif.repeated_blocks import Blocks, blocks_that_save, granularities

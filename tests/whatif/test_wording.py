@@ -7,11 +7,12 @@ import pytest
 from memlint.tracing.records import Frame, Phase
 from memlint.whatif import changes as c
 from memlint.whatif.change import Change, Names
+from memlint.whatif.changes.selective_checkpoint import KeptOutput
 
 MODULES = [("", "Model"), *((f"blocks.{i}", "Block") for i in range(6))]
 KEPT = (
-    c.KeptOutput("aten.addmm.default", (), ("up", "experts.0.down", "experts.1.down")),
-    c.KeptOutput("aten.bmm.default", (), ("attention",)),
+    KeptOutput("aten.addmm.default", (), ("up", "experts.0.down", "experts.1.down")),
+    KeptOutput("aten.bmm.default", (), ("attention",)),
 )
 ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 32), "float32", Phase.FORWARD)
 

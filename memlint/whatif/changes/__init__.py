@@ -10,7 +10,7 @@ from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLa
 from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
-from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively, KeptOutput
+from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 
 CHANGES: tuple[type[Change], ...] = (
     OptimizerImplementation,
@@ -33,26 +33,3 @@ CHANGES: tuple[type[Change], ...] = (
     DropReference,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""
-
-__all__ = [
-    "CHANGES",
-    "AccumulationSteps",
-    "AttentionImplementation",
-    "AutocastTraining",
-    "BatchSize",
-    "ChannelsLast",
-    "CheckpointInstead",
-    "CheckpointModules",
-    "CheckpointSelectively",
-    "ChunkedCrossEntropy",
-    "DropReference",
-    "FreezeParameters",
-    "FrozenBatchNorm",
-    "InPlaceFlag",
-    "KeptOutput",
-    "NoGrad",
-    "OptimizerImplementation",
-    "OptimizerInBackward",
-    "ParameterDtype",
-    "ZeroGradPlacement",
-]
