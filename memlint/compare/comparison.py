@@ -63,7 +63,7 @@ class ModuleChange(Record):
 
 
 class LineChange(Record):
-    """Requested bytes that one source line holds at the peak; lines are told by what is written in them."""
+    """Requested bytes that one source line holds at the peak; a line is known by its text."""
 
     path: str | None
     """In head, or in base where head has no such line; as `line`. None for what no line made."""

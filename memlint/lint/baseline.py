@@ -108,9 +108,9 @@ class Baseline:
         return new, +left
 
     def stale(self, missing: Counter[Entry], judged: Callable[[str, str], bool]) -> list[tuple[Entry, int]]:
-        """Choose from what is `missing` that which is gone for certain.
+        """Choose the entries of `missing` that are gone for certain, with their counts.
 
-        That is: its file, the text of its line, or what `judged(path, code)` says was looked for.
+        Their file is gone, or the text of their line, or `judged(path, code)` says that their rule has looked for them.
         """
         texts = _Texts()
         gone = []

@@ -122,7 +122,7 @@ class LineBytes(Record):
 
 
 class Course(Record):
-    """The live bytes over the traced steps, told in few numbers: the events cut into equal stretches."""
+    """The live bytes over the traced steps in few numbers: the events cut into equal stretches."""
 
     nbytes: Several[NonNegativeInt]
     """The most requested bytes live within each stretch."""

@@ -46,10 +46,10 @@ import torch
 
 @torch.inference_mode()
 def features(model, loader):
-    found = torch.empty(0, 512, device="cuda")
+    gathered = torch.empty(0, 512, device="cuda")
     for x in loader:
-        found = torch.cat([found, model(x)])
-    return found
+        gathered = torch.cat([gathered, model(x)])
+    return gathered
 """
     bad = (Case(example, line=7),)
     good = (
@@ -58,12 +58,12 @@ import torch
 
 @torch.inference_mode()
 def features(model, loader):
-    found = torch.empty(len(loader.dataset), 512, device="cuda")
+    gathered = torch.empty(len(loader.dataset), 512, device="cuda")
     start = 0
     for x in loader:
-        found[start : start + len(x)] = model(x)
+        gathered[start : start + len(x)] = model(x)
         start += len(x)
-    return found
+    return gathered
 """),
         Case("""\
 import torch

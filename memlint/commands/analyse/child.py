@@ -38,13 +38,13 @@ _OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch
 def analyse(request: Request) -> Result:
     """Analyse every Workload of the target. Raises MemlintError where there is none to analyse."""
     root, settings = Path(request.root), request.settings
-    found = find_requested(request)
+    requested = find_requested(request)
     rules = project_rules(settings, root).chosen(settings)
     workloads: list[report.Workload] = []
     findings = []
     declarations: list[str] = []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
-    for workload in found.workloads:
+    for workload in requested.workloads:
         budget = settings.budget_of(workload.name)
         try:
             analysis = Analysis.of(workload, root, budget.max if budget else None, thorough=request.thorough)
@@ -60,14 +60,14 @@ def analyse(request: Request) -> Result:
             traced_lines[path] |= lines
         if request.init and analysis.program is not None:
             declarations.append(render_declaration(analysis.workload, analysis.program.assumptions, root))
-    if not found.workloads:
-        unbuilt = ((_workload_of(each.name, request), WorkloadError(each.reason)) for each in found.left_out)
+    if not requested.workloads:
+        unbuilt = ((_workload_of(each.name, request), WorkloadError(each.reason)) for each in requested.left_out)
         declarations += _skeletons(request, root, unbuilt)
     return Result(
         torch=torch.__version__,
         workloads=workloads,
         findings=findings,
-        skipped=[report.Skipped(path=request.path, name=n.name, reason=n.reason) for n in found.left_out],
+        skipped=[report.Skipped(path=request.path, name=n.name, reason=n.reason) for n in requested.left_out],
         declarations=declarations,
         traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
     )
@@ -102,9 +102,9 @@ def find_requested(request: Request) -> Found:
     target = request.path or request.target
     if request.path and request.qualname:
         target += f"::{request.qualname}"
-    found = find_workloads(target, root, configured, overrides)
-    workloads = tuple(each for each in found.workloads if request.named or each.origin != "discovered")
-    return found._replace(workloads=workloads)
+    discovered = find_workloads(target, root, configured, overrides)
+    workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
+    return discovered._replace(workloads=workloads)
 
 
 class Described(NamedTuple):

@@ -48,9 +48,9 @@ class Checkout:
     """Where to run memlint."""
     commit: str | None = None
     original: Path | None = None
-    """Of a revision the repository that it was taken from, from which nothing should be imported."""
+    """The repository that a revision was taken from; nothing should be imported from it."""
     root: Path | None = None
-    """Of a revision where the top of that repository stands here."""
+    """Where the top of the repository of a revision stands here."""
     missing: tuple[str, ...] = ()
     """Submodules whose commits are not on this machine: their folders are empty."""
 

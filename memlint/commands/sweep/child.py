@@ -57,7 +57,7 @@ def around(request: Request) -> Result:
 
 
 def answered(key: str, growing: Iterable[Iterator[Sequence[Record]]]) -> Result:
-    """A Result with the last of everything that grows; whatever there is meanwhile is told to the parent."""
+    """A Result with the last of everything that grows; the parent gets whatever there is meanwhile."""
 
     def result(records: Iterable[Record]) -> Result:
         return Result(torch=torch.__version__, detail={key: [each.model_dump(mode="json") for each in records]})

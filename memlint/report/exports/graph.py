@@ -119,14 +119,14 @@ def _dot(network: nx.MultiDiGraph[str]) -> bytes:
         else:
             label = (facts.get("label", ""), spaced(facts["category"]), format_nbytes(facts["nbytes"]))
             look = 'shape=ellipse, fillcolor="#ffffff"'
-        lines.append(f"{vertex} [label={_quoted(*label)}, tooltip={_quoted(*_told(facts))}, {look}];")
+        lines.append(f"{vertex} [label={_quoted(*label)}, tooltip={_quoted(*_facts_by_line(facts))}, {look}];")
     for source, target, facts in network.edges(data=True):
-        tooltip = _quoted(*_told(facts))
+        tooltip = _quoted(*_facts_by_line(facts))
         lines.append(f"{source} -> {target} [label={_quoted(format_nbytes(facts['nbytes']))}, tooltip={tooltip}];")
     return "\n".join([*lines, "}", ""]).encode("utf-8")
 
 
-def _told(facts: dict[str, Any]) -> Iterator[str]:
+def _facts_by_line(facts: dict[str, Any]) -> Iterator[str]:
     return (f"{name}: {value}" for name, value in facts.items() if name not in ("label", "kind"))
 
 

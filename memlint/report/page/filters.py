@@ -9,7 +9,7 @@ OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
 
 
 def headline(workload: Workload) -> str:
-    """What needs how much: of what, and whether that is there, the badges beside it say."""
+    """What needs how much; the badges beside it say of what, and whether it is there."""
     if workload.estimate is None:
         return workload.name
     return f"{workload.name} needs {format_nbytes(workload.estimate.peak[workload.measure].estimate)}"

@@ -1,15 +1,10 @@
 """Another attention, chosen by the switches of the libraries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +36,16 @@ class AttentionImplementation(Change):
         if not is_switched:
             raise NotApplicableError
 
-    def _switch_transformers(self, model: nn.Module) -> bool:
+    def _switch_transformers(self, model: Any) -> bool:
         is_switched = False
         for module in model.modules():
             current = getattr(getattr(module, "config", None), "_attn_implementation", None)
             if current in {None, self.implementation} or not hasattr(module, "set_attn_implementation"):
                 continue
             try:
-                module.set_attn_implementation(self.implementation)  # type: ignore[operator]
+                module.set_attn_implementation(self.implementation)
             except (ValueError, ImportError, AttributeError) as error:
                 raise NotApplicableError from error
             # A model that does not support it only warns.
-            is_switched |= module.config._attn_implementation == self.implementation  # type: ignore[union-attr]
+            is_switched |= module.config._attn_implementation == self.implementation
         return is_switched

@@ -35,8 +35,8 @@ class BatchSize(Change):
 class AccumulationSteps(Change):
     """Cut the batch into this many equal parts, whose gradients are added before the optimizer steps.
 
-    Statistics of BatchNorm are then those of a part. Means nothing in a loop of the user's own: what that does with its
-    batch nobody knows.
+    Statistics of BatchNorm are then those of a part. Means nothing in a loop of the user's own: nobody
+    knows what that does with its batch.
     """
 
     num_steps: int

@@ -1,20 +1,16 @@
 """Modules whose activations are computed again in backward."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from memlint.base.patching import patched
+from memlint.memory.estimate import Estimate
 from memlint.tracing.records import Trace
 from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, is_inside
-
-if TYPE_CHECKING:
-    from memlint.memory.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +38,8 @@ class CheckpointModules(Change):
         blocks = [each for each in blocks_that_save(trace(), estimate.at_peak) if each.paths == self.paths]
         return [
             CheckpointSelectively(each.paths, each.kept) if each.kept else CheckpointModules(each.paths)
-            for found in blocks
-            for each in cheaper_checkpoints(trace(), found)
+            for own in blocks
+            for each in cheaper_checkpoints(trace(), own)
         ]
 
     def joined(self, chosen: Iterable[Change]) -> Self:

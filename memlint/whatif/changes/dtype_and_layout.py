@@ -13,7 +13,7 @@ _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
 class AutocastTraining(Change):
     """Run forward and loss under `torch.autocast`, with a gradient scaler for float16.
 
-    In a loop of the user's own the model is called under autocast; a scaler for float16 it would have to write.
+    In a loop of the user's own the model is called under autocast; the loop would need a scaler for float16.
     """
 
     dtype: Literal["bfloat16", "float16"]
