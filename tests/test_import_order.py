@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def lint_imports(folder: Path) -> subprocess.CompletedProcess[str]:
-    code = "import sys; sys.path[:0] = ['.', 'rules']; from importlinter.cli import lint_imports_command as main; main()"
+    code = (
+        "import sys; sys.path[:0] = ['.', 'rules']; from importlinter.cli import lint_imports_command as main; main()"
+    )
     command = [sys.executable, "-P", "-c", code, "--config", "pyproject.toml", "--no-cache"]
     return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=120)
 

@@ -46,7 +46,7 @@ _COMBINES = frozenset(("bitwise_and", "logical_and", "bitwise_or", "logical_or",
 def largest(value: Any) -> int | None:
     """The largest number that a tensor, or a number itself, can be, where one is known."""
     if isinstance(value, (int, float)):
-        return int(value)
+        return int(value) if math.isfinite(value) else None
     if not isinstance(value, Tensor):
         return None
     uniform = uniform_value(value)

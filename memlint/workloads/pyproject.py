@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from memlint.base.errors import TargetError, UsageError
 from memlint.tracing.records import Assumption
@@ -109,7 +109,22 @@ def _input(name: str, value: object, where: str) -> InputSpec:
         raise UsageError(
             f"{where}: input {name} cannot be read", f"Its keys are {', '.join(_INPUT_KEYS)}; shape is a list of sizes."
         )
-    return InputSpec(name, **{**value, "shape": tuple(value["shape"])})
+    return InputSpec(
+        name, **{**value, "shape": tuple(value["shape"]), "runs": _runs(value.get("runs", ()), name, where)}
+    )
+
+
+def _runs(value: object, name: str, where: str) -> tuple[tuple[int, int], ...]:
+    if not _is_pairs(value):
+        raise UsageError(f"{where}: input {name}: runs is {value!r}", "Write pairs of a value and how often it comes.")
+    return tuple((number, count) for number, count in value)
+
+
+def _is_pairs(value: object) -> TypeGuard[Sequence[tuple[int, int]]]:
+    return isinstance(value, list | tuple) and all(
+        isinstance(pair, list | tuple) and len(pair) == 2 and all(type(number) is int for number in pair)
+        for pair in value
+    )
 
 
 def _resolved(text: str, base: Path) -> str:
@@ -154,7 +169,8 @@ def _input_value(spec: InputSpec) -> object:
     if spec.dtype == CONSTANT:
         return spec.low
     value: dict[str, object] = {"shape": spec.shape, "dtype": spec.dtype}
-    return value | {key: bound for key in ("low", "high") if (bound := getattr(spec, key)) is not None}
+    bounds = {key: bound for key in ("low", "high") if (bound := getattr(spec, key)) is not None}
+    return value | bounds | ({"runs": spec.runs} if spec.runs else {})
 
 
 def _relative_target(workload: Workload, base: Path | None) -> str:

@@ -33,6 +33,9 @@ DTYPES = (
     *("uint8", "bool", CONSTANT),
 )
 
+_MULTIPLE = re.compile(r"([1-9][0-9]*\*)?[^\W\d]\w*")
+"""A size that is named, or a multiple of one."""
+
 Mode = Literal["train", "inference"]
 Precision = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Origin = Literal["target", "declared", "config", "discovered", "script"]
@@ -48,13 +51,15 @@ class InputSpec:
 
     name: str
     shape: tuple[int | str, ...]
-    """Sizes; `"batch"` is the batch size, any other name a dimension of the Workload."""
+    """Sizes; `"batch"` is the batch size, any other name a dimension of the Workload, `"256*batch"` a multiple."""
     dtype: str = "float32"
     """A name of `DTYPES`. For `constant` the value stands in `low`."""
     low: float | bool | str | None = None
     """Smallest value; None: 0 for integers, normally distributed for floating point."""
     high: float | None = None
     """Values stay below it; None: 2 for integers."""
+    runs: tuple[tuple[int, int], ...] = ()
+    """Of integers: what each entry of the first dimension begins with, as values and how often each comes."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no tensor can have."""
@@ -63,7 +68,7 @@ class InputSpec:
                 f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."
             )
         for size in self.shape:
-            named = isinstance(size, str) and size.isidentifier()
+            named = isinstance(size, str) and _MULTIPLE.fullmatch(size) is not None
             if not named and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
                 raise UsageError(
                     f"input {self.name}: {size!r} is not a size",
@@ -78,7 +83,12 @@ class InputSpec:
     @property
     def dimensions(self) -> frozenset[str]:
         """Names in the shape other than the batch."""
-        return frozenset(size for size in self.shape if isinstance(size, str)) - {BATCH}
+        return frozenset(_factors(size)[1] for size in self.shape if isinstance(size, str)) - {BATCH}
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether its shape, or the list it makes, follows the batch size."""
+        return "[]" in self.name or any(isinstance(size, str) and _factors(size)[1] == BATCH for size in self.shape)
 
     def sizes(self, batch: int, dimensions: Mapping[str, int]) -> tuple[int, ...]:
         """Shape with the batch size and the sizes of the named dimensions put in."""
@@ -87,8 +97,7 @@ class InputSpec:
 
     def with_sizes(self, sizes: Mapping[str, int]) -> InputSpec:
         """The same input with numbers for the names in `sizes`."""
-        shape = tuple(sizes.get(size, size) if isinstance(size, str) else size for size in self.shape)
-        return replace(self, shape=shape)
+        return replace(self, shape=tuple(_with_size(size, sizes) for size in self.shape))
 
     def described(self, dimensions: Mapping[str, int]) -> str:
         """As people read it: `tokens [batch, seq=1024] int64 below 50257`."""
@@ -97,11 +106,27 @@ class InputSpec:
         names = {name: f"{name}={size}" for name, size in dimensions.items()}
         shape = ", ".join(names.get(size, size) if isinstance(size, str) else str(size) for size in self.shape)
         text = f"{self.name} [{shape}] {self.dtype}"
+        if self.runs:
+            begin = ", ".join(f"{count} x {value}" if count > 1 else str(value) for value, count in self.runs)
+            return f"{text} each {begin}{f', then below {self.high}' if self.high is not None else ''}"
         return f"{text} below {self.high}" if self.high is not None else text
 
     def __str__(self) -> str:
         """As people read it without knowing the sizes: `tokens [batch, seq] int64 below 50257`."""
         return self.described({})
+
+
+def _factors(size: str) -> tuple[int, str]:
+    """Number and name of `256*batch`."""
+    number, _, name = size.rpartition("*")
+    return int(number or 1), name
+
+
+def _with_size(size: int | str, sizes: Mapping[str, int]) -> int | str:
+    if isinstance(size, int):
+        return size
+    number, name = _factors(size)
+    return number * sizes[name] if name in sizes else size
 
 
 def _version(text: str) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from memlint.base.errors import WorkloadError
 from memlint.workloads.spec import CONSTANT, InputSpec
 
 _STEP = re.compile(r"[^.\[\]]+|\[\]")
@@ -44,7 +45,16 @@ def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> A
         return torch.rand(shape).mul_(high - low).add_(low).to(dtype)
     low = int(spec.low or 0)
     high = max(low + 1, int(2 if spec.high is None else spec.high))
-    return torch.randint(low, high, shape).to(dtype)
+    values = torch.randint(low, high, shape)
+    if spec.runs and shape[0]:
+        begin = [value for value, count in spec.runs for _ in range(count)]
+        if len(begin) > values[0].numel():
+            raise WorkloadError(
+                f"{spec.described(dimensions)} has no room for the {len(begin)} values that each entry begins with",
+                "Make its other dimensions larger.",
+            )
+        values.view(shape[0], -1)[:, : len(begin)] = torch.tensor(begin)
+    return values.to(dtype)
 
 
 def _put(place: dict[str, Any], steps: list[str], spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> None:

@@ -88,7 +88,13 @@ def test_what_cuda_refuses_is_refused_in_its_words(name):
 
 UNTRACED = {"histogram", "torch._scaled_mm", "torch._scaled_mm_v2"}
 """Ops that cannot be traced whatever their operands are."""
-REFUSED_IN_OTHER_WORDS = {"nn.functional.batch_norm", "_batch_norm_with_update", "_native_batch_norm_legit", "inner", "take_along_dim"}
+REFUSED_IN_OTHER_WORDS = {
+    "nn.functional.batch_norm",
+    "_batch_norm_with_update",
+    "_native_batch_norm_legit",
+    "inner",
+    "take_along_dim",
+}
 """Ops that refuse a scalar for what they are given, before they look at its device or in words of their own."""
 
 

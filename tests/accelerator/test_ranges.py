@@ -45,6 +45,13 @@ def test_a_value_that_is_read_is_the_largest_that_it_can_be(largest, read):
 
 
 @pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan")])
+def test_numbers_without_a_size_bound_nothing(number):
+    x = torch.rand(64, 128, device="cuda")
+    assert x.masked_fill(x > 0.5, number).max().item() == 0
+
+
+@pytest.mark.usefixtures("gpu")
 def test_sizes_follow_from_the_largest_value():
     assert F.one_hot(indices()).shape == (64, 128, 5000)
     assert torch.bincount(indices().view(-1)).shape == (5000,)

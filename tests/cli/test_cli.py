@@ -378,9 +378,7 @@ def test_a_configured_workload_whose_file_is_missing_costs_the_others_nothing(pr
 
 def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name))
     project.write("evaluation.py", LEAK)
     result = project.memlint("check", "evaluation.py")
     assert result.exit_code == 1

@@ -53,7 +53,9 @@ def analysed(monkeypatch):
             return Report(tool="memlint 0", workloads=list(self.workloads))
 
     def check(targets, settings, options, _on_wait):
-        asked.append((tuple(targets), {k: v for k, v in settings.items() if v is not None}, options.timeline, options.sweep))
+        asked.append(
+            (tuple(targets), {k: v for k, v in settings.items() if v is not None}, options.timeline, options.sweep)
+        )
         return Run()
 
     monkeypatch.setattr(memlint.commands.check.command, "check", check)

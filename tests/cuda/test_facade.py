@@ -391,6 +391,11 @@ def test_transforms_of_functions_work(gpu: Ledger) -> None:
     )
 
 
+def test_a_tensor_moves_under_vmap(gpu: Ledger) -> None:
+    x = torch.rand(3, 4, device="cuda")
+    assert torch.func.vmap(lambda row: row.to(x.device) & True)(x > 0.5).shape == (3, 4)
+
+
 def test_data_parallel_has_one_gpu(gpu: Ledger) -> None:
     model = nn.DataParallel(nn.Linear(4, 2).cuda())
     assert_on_gpu(model(torch.rand(3, 4, device="cuda")))

@@ -292,7 +292,9 @@ def test_every_gpu_of_the_catalogue_can_reduce(gpu: str) -> None:
 
 
 def test_every_row_names_its_source_and_says_what_it_takes() -> None:
-    entered = [(op, device) for row in ROWS for op in row.ops for device in row.devices.replace("any", "gpu host").split()]
+    entered = [
+        (op, device) for row in ROWS for op in row.ops for device in row.devices.replace("any", "gpu host").split()
+    ]
     assert len(set(entered)) == len(entered)
     for row in ROWS:
         assert row.what.endswith(".")

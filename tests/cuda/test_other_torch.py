@@ -96,7 +96,10 @@ def test_check_says_what_was_asked_for_and_what_it_covers(model: str) -> None:
     (here,) = answer("check", model, "--no-sweep")["workloads"]
     (there,) = answer("check", model, "--no-sweep", "--torch", "2.10")["workloads"]
     assert (here["torch"], there["torch"]) == ("", "2.10")
-    texts = [[text["text"] for text in each["assumptions"] if text["text"].startswith("torch 2.10")] for each in (here, there)]
+    texts = [
+        [text["text"] for text in each["assumptions"] if text["text"].startswith("torch 2.10")]
+        for each in (here, there)
+    ]
     assert [len(each) for each in texts] == [0, 1]
     requested = [each["estimate"]["peak"]["requested"]["estimate"] for each in (here, there)]
     assert requested[1] == requested[0] + MIB

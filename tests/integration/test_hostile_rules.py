@@ -82,7 +82,10 @@ def test_a_file_of_rules_that_ends_the_process_is_broken(tmp_path: Path, end: st
     [
         ("", "while True: pass"),
         ("while True: pass", "pass"),
-        ("", "\n        while True:\n            try:\n                while True: pass\n            except Exception: pass"),
+        (
+            "",
+            "\n        while True:\n            try:\n                while True: pass\n            except Exception: pass",
+        ),
     ],
 )
 def test_a_rule_that_never_returns_is_stopped_in_time(tmp_path: Path, top: str, body: str) -> None:

@@ -22,7 +22,9 @@ MODELS = Path(__file__).parents[2] / "fixtures" / "models"
 def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
     """What a run of a script of `scripts/` says, which leaves nothing in its folder."""
     shutil.copytree(SCRIPTS / "conf", tmp_path / "conf")  # makes the folder, too
-    file = shutil.copy(next(path for path in (SCRIPTS / f"{name}.py", SHIPPED / f"{name}.py") if path.exists()), tmp_path)
+    file = shutil.copy(
+        next(path for path in (SCRIPTS / f"{name}.py", SHIPPED / f"{name}.py") if path.exists()), tmp_path
+    )
     (tmp_path / "memlint.toml").touch()
     before = sorted(tmp_path.rglob("*"))
     (workload,) = run_script(Path(file), *arguments, settings={"timeout": 500.0}, **fields).report.workloads
@@ -66,7 +68,9 @@ def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
 def test_a_checkpoint_of_the_same_run_can_be_resumed_from(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     text = (SHIPPED / "finetune_gpt2.py").read_text()
-    resuming = text.replace("    print(trainer.evaluate())", "    trainer.args.max_steps = 6\n    print(trainer.train(True))")
+    resuming = text.replace(
+        "    print(trainer.evaluate())", "    trainer.args.max_steps = 6\n    print(trainer.train(True))"
+    )
     (workload,) = run_text(tmp_path, resuming, whole=True, batches=2, settings={"timeout": 500.0}).report.workloads
     assert workload.error is None, workload.error
     assert workload.script is not None

@@ -50,7 +50,17 @@ def corrected(*codes: str) -> str:
 def checked(folder: Path, *codes: str) -> dict[str, Any]:
     """The Report of the file with the corrections for these rules."""
     (folder / "ten.py").write_text(corrected(*codes))
-    command = [sys.executable, "-m", "memlint", "check", "ten.py", "--no-sweep", "--output-format", "json", "--no-cache"]
+    command = [
+        sys.executable,
+        "-m",
+        "memlint",
+        "check",
+        "ten.py",
+        "--no-sweep",
+        "--output-format",
+        "json",
+        "--no-cache",
+    ]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     report: dict[str, Any] = json.loads(done.stdout)
     assert [workload["error"] for workload in report["workloads"]] == [None], done.stdout

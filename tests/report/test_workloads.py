@@ -19,7 +19,11 @@ def test_findings_belong_to_the_workload_at_their_position_though_another_has_it
 
 def test_without_a_position_or_with_a_wrong_one_the_name_decides():
     findings = [at(None, "a"), at(7, "b"), at(0, "c", "unet"), at(None, "d", "gone")]
-    assert told(findings_by_workload(report(workload("gpt"), workload("unet"), findings=findings))) == [["a", "b"], ["c"], ["d"]]
+    assert told(findings_by_workload(report(workload("gpt"), workload("unet"), findings=findings))) == [
+        ["a", "b"],
+        ["c"],
+        ["d"],
+    ]
 
 
 def test_merged_reports_keep_apart_what_is_said_of_workloads_of_one_name():

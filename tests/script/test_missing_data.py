@@ -161,4 +161,6 @@ def test_a_metric_that_is_missing_is_zero(tmp_path):
         """,
     )
     assert ran.stdout.splitlines()[-1] == "{'accuracy': 0.0} {'accuracy': 0.0, 'f1': 0.0}"
-    assert ran.assumptions == {f"the metric {name} is not on this machine: it is 0": line for name, line in (("accuracy", 2), ("glue", 4))}
+    assert ran.assumptions == {
+        f"the metric {name} is not on this machine: it is 0": line for name, line in (("accuracy", 2), ("glue", 4))
+    }

@@ -336,7 +336,11 @@ def test_a_module_runs_as_python_dash_m_does(tmp_path: Path, monkeypatch: pytest
     package = tmp_path / "pkg"
     package.mkdir()
     (package / "__init__.py").touch()
-    write(package, "import sys\nfrom . import size\nimport torch\nx = torch.zeros(size.SIZE, device='cuda')\nprint(__name__, sys.argv[1:])\n", "train.py")
+    write(
+        package,
+        "import sys\nfrom . import size\nimport torch\nx = torch.zeros(size.SIZE, device='cuda')\nprint(__name__, sys.argv[1:])\n",
+        "train.py",
+    )
     write(package, "SIZE = 100\n", "size.py")
     (package / "memlint.toml").unlink()
     command = [sys.executable, "-m", "memlint", "run", "-v", "-m", "pkg.train", "--lr", "3"]

@@ -18,10 +18,16 @@ from tests.workloads.tables import read_workloads
 
 names = st.text(min_size=1, max_size=12)
 dimensions = st.dictionaries(st.sampled_from(["seq", "_side", "höhe"]), st.integers(1, 2**31 - 1))
-sizes = st.integers(0, 10**6) | st.sampled_from(["batch", "seq", "_side"])
+sizes = st.integers(0, 10**6) | st.sampled_from(["batch", "seq", "_side", "12*batch", "3*_side"])
 bounds = st.none() | st.integers(-(10**9), 10**9) | st.floats(allow_nan=False, allow_infinity=False)
 tensors = st.builds(
-    InputSpec, names, st.lists(sizes, max_size=4).map(tuple), st.sampled_from(DTYPES[:-1]), bounds, bounds
+    InputSpec,
+    names,
+    st.lists(sizes, max_size=4).map(tuple),
+    st.sampled_from(DTYPES[:-1]),
+    bounds,
+    bounds,
+    st.lists(st.tuples(st.integers(-99, 10**6), st.integers(1, 999)), max_size=3).map(tuple),
 )
 constants = st.builds(InputSpec.constant, names, st.booleans() | st.integers(-99, 99) | st.text(max_size=5))
 workloads = st.builds(
@@ -114,6 +120,9 @@ gpu = "h100-80gb"
         ('dimensions = { "2x" = 3 }', "'2x' cannot be the name of a dimension"),
         ("dimensions = { seq = 3 }\narguments = { seq = 3 }", "seq is one of its arguments and one of its dimensions"),
         ('inputs = { x = { shape = [1], dtype = "int65" } }', "'int65' is not a dtype"),
+        ('inputs = { x = { shape = ["0*batch"] } }', "'0.batch' is not a size"),
+        ('inputs = { x = { shape = [4], dtype = "int64", runs = [7] } }', "input x: runs is"),
+        ('inputs = { x = { shape = [4], dtype = "int64", runs = [[7, 1.5]] } }', "input x: runs is"),
         ("inputs = [1]", "inputs is not a table"),
     ],
 )

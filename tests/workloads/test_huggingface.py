@@ -127,3 +127,156 @@ def test_tables_for_a_config_class_or_file_are_used(tmp_path):
     assert found("transformers::BertConfig") == [("a", 2, "bfloat16"), ("c", 4, "bfloat16")]
     assert found(str(tmp_path / "config.json")) == [("b", 3, "bfloat16")]
     assert found("transformers::T5Config") == [("T5Config", 8, "bfloat16")]
+
+
+VISION = {**TEXT, "image_size": 32, "patch_size": 8, "projection_dim": 32}
+LLAMA = {"model_type": "llama", **TEXT, "num_key_value_heads": 2}
+PATCHES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 14}
+
+
+def completed(config, folder, **overrides):
+    """The Workload of a config with its inputs, and what was assumed; one real step has been taken with them."""
+    (folder / "config.json").write_text(json.dumps(config))
+    (workload,) = find_workloads(str(folder), folder, overrides={"batch": 2, **overrides}).workloads
+    workload, assumptions = complete(workload)
+    program = build_program(workload, device="cpu")
+    program.setup()
+    program.step()
+    return workload, [each.text for each in (*assumptions, *program.assumptions)], program.inputs
+
+
+def test_a_text_holds_as_many_image_tokens_as_the_tower_gives(tmp_path):
+    vision = {"model_type": "clip_vision_model", **VISION}
+    config = {"model_type": "llava", "text_config": LLAMA, "vision_config": vision, "image_token_index": 90}
+    workload, _, inputs = completed(config, tmp_path)
+    assert str(workload.inputs[0]) == "pixel_values [batch, 3, 32, 32] float32"
+    assert ((inputs["input_ids"] == 90).sum(1) == (32 // 8) ** 2).all()
+
+
+def test_a_token_beyond_the_vocabulary_is_replaced_and_said(tmp_path):
+    vision = {"model_type": "clip_vision_model", **VISION}
+    config = {"model_type": "llava", "text_config": LLAMA, "vision_config": vision, "image_token_index": 99}
+    _, texts, inputs = completed(config, tmp_path)
+    assert ((inputs["input_ids"] == 98).sum(1) == 16).all()
+    assert any("token 98 stands for each image feature" in text for text in texts)
+
+
+def test_images_are_flattened_to_patches_where_the_processor_does(tmp_path):
+    pytest.importorskip("PIL")
+    config = {
+        "model_type": "qwen2_vl",
+        "text_config": {
+            **TEXT,
+            "num_key_value_heads": 2,
+            "rope_parameters": {"rope_type": "default", "mrope_section": [4, 2, 2]},
+        },
+        "vision_config": PATCHES,
+        "image_token_id": 90,
+        "video_token_id": 91,
+        "vision_start_token_id": 92,
+        "vision_end_token_id": 93,
+    }
+    workload, texts, inputs = completed(config, tmp_path)
+    shapes = {spec.name: spec.shape for spec in workload.inputs}
+    height, width = (int(size) for size in inputs["image_grid_thw"][0, 1:])
+    assert shapes["pixel_values"] == (f"{height * width}*batch", 3 * 2 * 14 * 14)
+    assert ((inputs["input_ids"] == 90).sum(1) == height * width // 4).all()
+    assert any("through Qwen2VLImageProcessor" in text for text in texts)
+    assert any("pixel_values_videos left out" in text for text in texts)
+
+
+def test_what_a_model_cannot_take_is_left_out_and_said(tmp_path):
+    vision = {"model_type": "clip_vision_model", **VISION, "image_size": 4}
+    config = {"model_type": "llava", "text_config": LLAMA, "vision_config": vision, "image_token_index": 90}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (workload,) = find_workloads(str(tmp_path), tmp_path, overrides={"batch": 2}).workloads
+    _, assumptions = complete(workload)
+    assert any("pixel_values left out: with them it raises" in each.text for each in assumptions)
+
+
+def test_a_recording_goes_through_the_feature_extractor(tmp_path):
+    config = {"model_type": "audio-spectrogram-transformer", **TEXT, "num_mel_bins": 32, "max_length": 64}
+    workload, texts, _ = completed(config, tmp_path)
+    assert str(workload.inputs[0]) == "input_values [batch, 64, 32] float32"
+    assert any("a recording of 10 s at 16000 Hz through ASTFeatureExtractor" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "inputs"),
+    [
+        ("BlipTextConfig", TEXT, ["input_ids [batch, seq] int64 below 99"]),
+        (
+            "Blip2QFormerConfig",
+            {**TEXT, "encoder_hidden_size": 24},
+            ["query_embeds [batch, 32, 32] float32", "encoder_hidden_states [batch, 256, 24] float32"],
+        ),
+        ("Qwen2VLVisionConfig", PATCHES, ["hidden_states [1024*batch, 1176] float32", "grid_thw [batch, 3] int64"]),
+    ],
+)
+def test_a_part_of_a_model_stands_on_its_own(name, arguments, inputs, tmp_path):
+    pytest.importorskip("PIL")
+    (workload,) = find_workloads(f"transformers::{name}", tmp_path, [], {"batch": 2, "mode": "inference"}).workloads
+    workload, _ = complete(dataclasses.replace(workload, arguments=arguments))
+    assert [str(spec).partition(" each")[0] for spec in workload.inputs] == inputs
+    program = build_program(workload, device="cpu")
+    program.setup()
+    program.step()
+
+
+def test_a_text_shorter_than_its_image_says_so(tmp_path):
+    vision = {"model_type": "clip_vision_model", **VISION}
+    config = {"model_type": "llava", "text_config": LLAMA, "vision_config": vision, "image_token_index": 90}
+    with pytest.raises(WorkloadError, match="has no room for the 16 values"):
+        completed(config, tmp_path, dimensions={"seq": 8})
+
+
+SMALL_UNET = {
+    "block_out_channels": [32, 32],
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+    "cross_attention_dim": 24,
+    "attention_head_dim": 8,
+    "layers_per_block": 1,
+    "sample_size": 16,
+}
+SMALL_FLUX = {
+    "num_layers": 1,
+    "num_single_layers": 1,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+    "in_channels": 8,
+    "joint_attention_dim": 24,
+    "pooled_projection_dim": 12,
+    "guidance_embeds": True,
+    "axes_dims_rope": [4, 4, 8],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "shapes"),
+    [
+        (
+            "UNet2DConditionModel",
+            SMALL_UNET,
+            {"sample": ("batch", 4, 16, 16), "timestep": ("batch",), "encoder_hidden_states": ("batch", 77, 24)},
+        ),
+        (
+            "FluxTransformer2DModel",
+            SMALL_FLUX,
+            {
+                "hidden_states": ("batch", 64 * 64, 8),
+                "encoder_hidden_states": ("batch", 256, 24),
+                "pooled_projections": ("batch", 12),
+                "guidance": ("batch",),
+                "img_ids": (64 * 64, 3),
+            },
+        ),
+        ("AutoencoderKL", {"block_out_channels": [32], "sample_size": 32}, {"sample": ("batch", 3, 32, 32)}),
+    ],
+)
+def test_a_diffusion_model_gets_the_latents_and_texts_of_its_config(name, arguments, shapes, tmp_path):
+    pytest.importorskip("diffusers")
+    (workload,) = find_workloads(f"diffusers::{name}", tmp_path, [], {"batch": 2}).workloads
+    workload, _ = complete(dataclasses.replace(workload, arguments=arguments))
+    inferred = {spec.name: spec.shape for spec in workload.inputs}
+    assert inferred | shapes == inferred

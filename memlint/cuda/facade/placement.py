@@ -88,7 +88,7 @@ def move(
     if kind == "cpu" and not now.cuda and tensor.layout is torch.strided:  # made before the host was simulated
         tensor, kind = to_host(tensor).requires_grad_(tensor.requires_grad), NAME
     if kind == NAME and tensor.layout is torch.strided:
-        adopt(tensor.untyped_storage())
+        adopt(_unwrapped(tensor).untyped_storage())
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
     if crosses:
         rest["copy"] = True

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Self
 
 from memlint.tracing.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared
-from memlint.workloads.spec import BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,6 @@ def _batch_and_parts(situation: Situation) -> tuple[int, int]:
 
 def _set_batch(program: Any, batch: int) -> None:
     inputs = program.workload.inputs
-    if inputs is not None and not any(BATCH in spec.shape or "[]" in spec.name for spec in inputs):
+    if inputs is not None and not any(spec.is_batched for spec in inputs):
         raise NotApplicableError
     program.workload = replace(program.workload, batch=batch)

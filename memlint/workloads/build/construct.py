@@ -15,13 +15,14 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import Device
 from memlint.tracing.records import Assumption
-from memlint.workloads import huggingface
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.declare import Declaration
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.huggingface.configs import config_from_json, is_config, is_model, with_arguments
+from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
 from memlint.workloads.spec import SEQUENCE, Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
@@ -45,12 +46,12 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
     """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
     target = _target(workload)
     if target.is_config and target.path is not None:
-        config = huggingface.with_arguments(huggingface.config_from_json(target.path), workload.arguments)
+        config = with_arguments(config_from_json(target.path), workload.arguments)
         built = _of_result(config, workload.name)
     else:
         built = build_object(load_object(target, root), workload)
     config = getattr(built.model, "config", None)
-    if workload.mode == "train" and huggingface.is_model(built.model) and getattr(config, "use_cache", False):
+    if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
         # As transformers' own Trainer does.
         built.model.config.use_cache = False  # type: ignore[union-attr]
         return replace(built, assumptions=(*built.assumptions, Assumption("use_cache is off while training", None)))
@@ -62,8 +63,8 @@ def build_object(value: object, workload: Workload) -> Construction:
     if isinstance(value, nn.Module):
         # Each Program has a model of its own: the module's is kept as it was imported.
         return Construction(copy.deepcopy(value))
-    if huggingface.is_config(value):
-        return _of_result(huggingface.with_arguments(value, workload.arguments), workload.name)
+    if is_config(value):
+        return _of_result(with_arguments(value, workload.arguments), workload.name)
     if not callable(value):
         return _of_result(value, workload.name)
     namespace = vars(sys.modules[value.__module__]) if getattr(value, "__module__", None) in sys.modules else {}
@@ -153,8 +154,9 @@ def _of_result(value: object, name: str) -> Construction:
     """Read what a function returned."""
     if isinstance(value, nn.Module):
         return Construction(value)
-    if huggingface.is_config(value):
-        return Construction(huggingface.model_from_config(value))
+    if is_config(value):
+        made = model_from_config(value)
+        return Construction(made.model, assumptions=tuple(Assumption(text, None) for text in made.notes))
     if isinstance(value, Declaration):
         parts: tuple[object, ...] = (value.model, value.inputs, value.loss, value.optimizer, value.step)
     elif isinstance(value, tuple) and len(value) in {2, 3}:

@@ -13,7 +13,7 @@ from torch import nn
 
 from memlint.base.errors import UsageError
 from memlint.workloads.guess.arguments import parameters
-from memlint.workloads.huggingface import is_config
+from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 

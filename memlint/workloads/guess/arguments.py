@@ -13,7 +13,7 @@ from torch import nn
 from memlint.base.errors import WorkloadError
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
 from memlint.workloads.guess.plain_values import plain_value
-from memlint.workloads.huggingface import is_config
+from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe

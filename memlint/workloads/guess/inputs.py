@@ -17,14 +17,18 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError, WorkloadError
+from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads import huggingface
-from memlint.workloads.guess import huggingface_inputs
 from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
+from memlint.workloads.huggingface import diffusion
+from memlint.workloads.huggingface.by_name import by_name, mentioned
+from memlint.workloads.huggingface.configs import is_model
+from memlint.workloads.huggingface.diffusion import is_diffusion_model
+from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
 from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
@@ -67,16 +71,46 @@ def infer_inputs(
     Raises WorkloadError with what was tried.
     """
     length, named = (dimensions or {}).get(SEQUENCE), dimensions is not None
-    if huggingface.is_model(model):
-        candidates = huggingface_inputs.candidates(model, train=train, length=length)
-        return _first_that_works(Stage(model, device), candidates, named=named)
+    failure: NoInputsError | None = None
+    if is_model(model):
+        found = candidates(model, train=train, length=length)
+        try:
+            return _first_that_works(Stage(model, device), found, named=named)
+        except NoInputsError as error:
+            if is_multimodal(model):
+                raise
+            known = by_name(model)
+            names = {*parameters(model.forward)} - {each.name for each in known}
+            guessed = (spec for spec in _first_guess(model) if spec.name in names)
+            first, failure = (*known, *guessed) or error.specs, error
+    elif is_diffusion_model(model):
+        for first in diffusion.candidates(model):
+            if Stage(model, device).attempt(first).error is None:
+                break
+        else:
+            first = _first_guess(model)
+    else:
+        first = _first_guess(model)
     with Stage(model, device).watched() as stage:
-        trial = _search(stage, _first_guess(model))
+        try:
+            trial = _search(stage, _completed(stage, first) if is_model(model) else first)
+        except NoInputsError as error:
+            raise failure if failure is not None and failure.specs else error from error
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
+
+
+def _completed(stage: Stage, specs: Specs) -> Specs:
+    """`specs` of a Hugging Face model, with the optional inputs that it asks for by name when they are not there."""
+    while (error := stage.attempt(specs).error) is not None:
+        spec = mentioned(stage.model, text_of(error), specs)
+        if spec is None:
+            break
+        specs = (*specs, spec)
+    return specs
 
 
 def _first_guess(model: nn.Module) -> Specs:
@@ -126,6 +160,8 @@ def _search(stage: Stage, first: Specs) -> Trial:
 
 
 def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
+    if not trials:
+        raise NoInputsError(f"nothing says what {type(model).__name__} takes", ())
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
@@ -184,17 +220,17 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
     return named, {SEQUENCE: length or own}
 
 
-def _first_that_works(stage: Stage, candidates: Iterator[tuple[Specs, Mapping[str, int]]], *, named: bool) -> Inferred:
+def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
-    for specs, dimensions in candidates:
+    for specs, dimensions, notes in candidates:
         if not named:
             specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
         trial = stage.attempt(specs, dimensions)
         if trial.error is None:
             inputs = "; ".join(spec.described(dimensions) for spec in specs)
             text = f"inputs {inputs} (from the config of {type(stage.model).__name__})"
-            assumptions = [Assumption(text, None)]
+            assumptions = [Assumption(each, None) for each in (text, *notes)]
             fuller = next((other for other in trials if len(other.specs) > len(specs)), None)
             if fuller is not None and fuller.error is not None:
                 missing = ", ".join(sorted({spec.name for spec in fuller.specs} - {spec.name for spec in specs}))

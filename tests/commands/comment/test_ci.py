@@ -95,7 +95,11 @@ def test_outside_of_ci_nothing_is_known() -> None:
     here = github_context({})
 
     assert (here.api_url, here.repository, here.number, here.order, here.summary) == (
-        "https://api.github.com", "", None, None, None,
+        "https://api.github.com",
+        "",
+        None,
+        None,
+        None,
     )
     assert gitlab_context({}).api_url == "https://gitlab.com"
 

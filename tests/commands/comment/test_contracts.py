@@ -102,7 +102,12 @@ def test_conversations_with_github_conform_to_its_description(httpserver: HTTPSe
             fake.add(f"comment {number}", "reviewer")
         forge = GitHub(url, TOKEN, fake.repository, fake.number, between_writes=0.0)
 
-        assert actions(forge, "update", "update", "new", "delete-and-new") == ["created", "updated", "created", "created"]
+        assert actions(forge, "update", "update", "new", "delete-and-new") == [
+            "created",
+            "updated",
+            "created",
+            "created",
+        ]
         assert len(fake.bodies()) == 1
         assert forge.pull_requests(Head("a" * 40, "fork/models", "topic")) == []
         assert fake.sent("GET") >= 8

@@ -72,7 +72,9 @@ Run = tuple[int, str, Behavior, list[str]]
 def runs(*behaviors: Behavior) -> st.SearchStrategy[list[Run]]:
     """Runs in the order in which they end: how new each is, what it says, and which changes fail how."""
     failures = st.lists(st.sampled_from(["", "before", "after"]), max_size=4)
-    return st.lists(st.tuples(st.integers(1, 6), st.sampled_from("abc"), st.sampled_from(behaviors), failures), max_size=8)
+    return st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from("abc"), st.sampled_from(behaviors), failures), max_size=8
+    )
 
 
 def give(forge: InMemory, run: Run) -> None:

@@ -9,7 +9,9 @@ def row(batch: int, gib: int, outcome: Outcome = "fits") -> SweepRow:
     return SweepRow(batch=batch, device=exactly(gib * GIB), outcome=outcome)
 
 
-def sweep(dtype: str, rows: list[SweepRow], largest: SweepRow | None, gpu: str = "A100", *, is_limit: bool = True) -> Sweep:
+def sweep(
+    dtype: str, rows: list[SweepRow], largest: SweepRow | None, gpu: str = "A100", *, is_limit: bool = True
+) -> Sweep:
     return Sweep(
         name="a", target="a.py", mode="train", optimizer="sgd", dtype=dtype, dimensions={"seq": 512}, gpu=gpu.lower(),
         gpu_title=gpu, gpu_nbytes=80 * GIB, rows=rows, largest=largest, is_limit=is_limit,

@@ -1,28 +1,17 @@
-"""Hugging Face models built from a config alone. Nothing is downloaded."""
+"""Hugging Face configs, from a file or a class. Nothing is downloaded."""
 
 from __future__ import annotations
 
 import copy
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.loading import prepare_imports
 from memlint.workloads.user_errors import reported
-
-_HEADS = (
-    *("MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING", "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING", "MODEL_FOR_MASKED_LM_MAPPING"),
-    *("MODEL_FOR_CAUSAL_LM_MAPPING", "MODEL_FOR_CTC_MAPPING", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
-    *("MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING", "MODEL_FOR_OBJECT_DETECTION_MAPPING"),
-    *("MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING"),
-    *("MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING", "MODEL_FOR_VIDEO_CLASSIFICATION_MAPPING", "MODEL_MAPPING"),
-)
-"""Where a config without `architectures` looks for its model: the head it is trained with first."""
 
 
 def is_config(value: object) -> bool:
@@ -38,6 +27,12 @@ def is_model(value: object) -> bool:
     """Whether `value` is a Hugging Face model."""
     transformers = sys.modules.get("transformers")
     return transformers is not None and isinstance(value, transformers.PreTrainedModel)
+
+
+def main_input(model: Any) -> str:
+    """Name of the main input of a Hugging Face model; of several the first."""
+    name = model.main_input_name
+    return str(name if isinstance(name, str) else name[0])
 
 
 def config_from_json(path: Path) -> Any:
@@ -72,30 +67,16 @@ def with_arguments(config: Any, arguments: Mapping[str, object]) -> Any:
     return changed
 
 
-def model_from_config(config: Any) -> nn.Module:
-    """Build the model of a config, or of a config class with its defaults, with random weights."""
-    import transformers  # noqa: PLC0415 - slow, and only needed here
-
-    config = with_arguments(config, {})
-    with reported(f"the model of {type(config).__name__} cannot be imported"):
-        kind = model_class(config, transformers)
-    with reported(f"{kind.__name__} cannot be built from its config"):
-        model: nn.Module = kind(config)
-    return model
-
-
-def model_class(config: Any, transformers: Any) -> Any:
-    """Class for a config: by `architectures`, else the head it is usually trained with."""
-    for name in getattr(config, "architectures", None) or ():
-        if hasattr(transformers, name):
-            return getattr(transformers, name)
-    auto = transformers.models.auto.modeling_auto
-    for mapping in _HEADS:
-        classes = getattr(auto, mapping, {})
-        if type(config) in classes:
-            kind = classes[type(config)]
-            return kind[0] if isinstance(kind, tuple) else kind
-    raise WorkloadError(
-        f"transformers has no model for {type(config).__name__}",
-        "Name the class: a function that returns the model, as file.py::function.",
+def number(config: Any, name: str) -> int | None:
+    """A whole number that a config, or one of its parts, has under a name."""
+    return next(
+        (value for part in parts(config) if type(value := getattr(part, name, None)) is int and value > 0), None
     )
+
+
+def parts(config: Any) -> Iterator[Any]:
+    """A config, then those within it, outermost first; the one of the text, whose sizes mean other things, is none."""
+    inner = [value for key, value in vars(config).items() if hasattr(value, "model_type") and "text" not in key]
+    yield config
+    for each in inner:
+        yield from parts(each)

@@ -1,0 +1,111 @@
+"""Inputs of a model's parts, and of models of other data, by the name of the parameter and the sizes in the config."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH
+from memlint.workloads.huggingface.configs import main_input, number
+from memlint.workloads.spec import BATCH, InputSpec
+
+_WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "encoder_hidden_dim", "dim")
+_OTHER_WIDTHS = ("encoder_hidden_size", "cross_attention_hidden_size", "cross_hidden_size", "kv_dim", "vision_dim")
+_PATCHES = 256
+"""Hidden states of an image, where one comes from another tower."""
+_STEPS = 20
+"""Of a trajectory: the context of the Decision Transformer's paper."""
+_CODES = 100
+"""Steps of a codec's code."""
+
+
+def by_name(model: Any) -> tuple[InputSpec, ...]:
+    """Inputs for what `forward` cannot do without, and for the main one."""
+    config, parameters = model.config, inspect.signature(model.forward).parameters
+    required = [
+        name for name, each in parameters.items() if each.default is each.empty and each.kind is not each.VAR_KEYWORD
+    ]
+    main = [main_input(model)] if main_input(model) in parameters else []
+    companions = [name for name in _COMPANIONS.get(main[0] if main else "", ()) if name in parameters]
+    return tuple(_specs(config, dict.fromkeys((*main, *required, *companions))))
+
+
+def mentioned(model: Any, message: str, specs: tuple[InputSpec, ...]) -> InputSpec | None:
+    """An optional input of `forward` that an error's message names and `specs` lack."""
+    lacking = inspect.signature(model.forward).parameters.keys() & _MAKERS.keys() - {spec.name for spec in specs}
+    words = re.findall(r"\w+", message)
+    return next(_specs(model.config, dict.fromkeys(word for word in words if word in lacking)), None)
+
+
+def _specs(config: Any, names: Mapping[str, None]) -> Iterator[InputSpec]:
+    for name in names:
+        if name in _MAKERS:
+            yield InputSpec(name, *_MAKERS[name](config))
+
+
+def _width(config: Any, names: tuple[str, ...] = _WIDTHS) -> int:
+    return next((value for name in names if (value := number(config, name)) is not None), 0) or 1
+
+
+def _hidden(config: Any) -> tuple[Any, ...]:
+    return ((BATCH, DEFAULT_LENGTH, _width(config)),)
+
+
+def _of_other_tower(config: Any) -> tuple[Any, ...]:
+    return ((BATCH, _PATCHES, _width(config, (*_OTHER_WIDTHS, *_WIDTHS))),)
+
+
+def _past(config: Any) -> tuple[Any, ...]:
+    lags = max(getattr(config, "lags_sequence", None) or [0])
+    length = (number(config, "context_length") or DEFAULT_LENGTH) + lags
+    channels = number(config, "num_input_channels") or number(config, "input_size") or 1
+    return ((BATCH, length, channels) if hasattr(config, "num_input_channels") or channels > 1 else (BATCH, length),)
+
+
+def _time_features(length: Callable[[Any], int]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda config: ((BATCH, length(config), number(config, "num_time_features") or 1),)
+
+
+def _past_length(config: Any) -> int:
+    return int(_past(config)[0][1])
+
+
+def _future_length(config: Any) -> int:
+    return number(config, "prediction_length") or 24
+
+
+def _codes(config: Any) -> tuple[Any, ...]:
+    num = next((n for name in ("num_quantizers", "num_codebooks", "n_codebooks") if (n := number(config, name))), 8)
+    return (BATCH, num, _CODES), "int64", None, number(config, "codebook_size") or 1024
+
+
+_MAKERS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
+    "hidden_states": _hidden,
+    "inputs_embeds": _hidden,
+    "query_embeds": lambda config: ((BATCH, number(config, "num_query_tokens") or 32, _width(config)),),
+    "encoder_hidden_states": _of_other_tower,
+    "attention_mask": lambda _config: ((BATCH, DEFAULT_LENGTH), "int64", 1, 2),
+    "past_values": _past,
+    "past_observed_mask": lambda config: (*_past(config), "int64", 1, 2),
+    "past_time_features": _time_features(_past_length),
+    "future_values": lambda config: ((BATCH, _future_length(config)),),
+    "future_time_features": _time_features(_future_length),
+    "audio_codes": _codes,
+    "bbox": lambda _config: ((BATCH, DEFAULT_LENGTH, 4), "int64", None, 1),
+    "states": lambda config: ((BATCH, _STEPS, number(config, "state_dim") or 1),),
+    "actions": lambda config: ((BATCH, _STEPS, number(config, "act_dim") or 1),),
+    "rewards": lambda _config: ((BATCH, _STEPS, 1),),
+    "returns_to_go": lambda _config: ((BATCH, _STEPS, 1),),
+    "timesteps": lambda config: ((BATCH, _STEPS), "int64", None, number(config, "max_ep_len") or 1000),
+    "visual_feats": lambda config: ((BATCH, 36, number(config, "visual_feat_dim") or 2048),),
+    "visual_pos": lambda _config: ((BATCH, 36, 4), "float32", 0.0, 1.0),
+}
+"""By name: shape, dtype, low and high. An image is 36 regions for LXMERT, as in its paper."""
+
+_COMPANIONS = {
+    "past_values": ("past_time_features", "future_values", "future_time_features"),
+    "states": ("actions", "rewards", "returns_to_go", "timesteps"),
+}
+"""What a model needs beside its main input although it does not say so."""

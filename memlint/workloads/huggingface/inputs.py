@@ -1,0 +1,196 @@
+"""The inputs Hugging Face models take, by modality and head."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE
+from memlint.workloads.huggingface import features, processors
+from memlint.workloads.huggingface.configs import main_input
+from memlint.workloads.huggingface.labels import TRANSCRIPT, labels
+from memlint.workloads.huggingface.processors import Prepared
+from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
+from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
+
+SAMPLES = 160_000
+"""Speech recordings: ten seconds at 16 kHz."""
+FRAMES = 3000
+"""Spectrograms: thirty seconds at 100 frames a second."""
+
+_MAKERS: Mapping[str, tuple[str, Callable[[Any], Prepared | None]]] = {
+    "image": ("pixel_values", processors.images),
+    "video": ("pixel_values_videos", processors.films),
+    "audio": ("input_features", processors.recordings),
+}
+_RENAMED = {
+    "pixel_values": ("hidden_states", "pixel_values_images", "image_pixel_values", "flattened_patches"),
+    "image_grid_thw": ("grid_thw",),
+    "input_features": ("audio_input_features", "input_values"),
+    "attention_mask": ("feature_attention_mask", "input_features_mask", "audio_attention_mask"),
+    "padding_mask": ("input_features_mask",),
+}
+"""What processors call an input, and what a model may call it instead."""
+
+Specs = tuple[InputSpec, ...]
+
+
+class Candidate(NamedTuple):
+    """Inputs to try."""
+
+    specs: Specs
+    dimensions: Mapping[str, int]
+    """The length of its text, where it has one."""
+    notes: tuple[str, ...] = ()
+    """What they were made of."""
+
+
+class _Media(NamedTuple):
+    """Everything besides the text, and what a text begins with for it."""
+
+    specs: Specs
+    runs: Runs = ()
+    notes: tuple[str, ...] = ()
+
+
+def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterator[Candidate]:
+    """Give inputs for `model`, in training with the labels its head takes; the likeliest first.
+
+    Each with the length of its text, where it has one: that is the dimension `seq`, of the `length` asked for if any.
+    """
+    names = frozenset(inspect.signature(model.forward).parameters)
+    seen = set()
+    for media in _media(model, names):
+        for tokens in (length,) if length is not None else lengths(model.config, media.runs):
+            main = (*media.specs, *_texts(model, names, media))
+            if (main, tokens) in seen or not main:
+                continue
+            seen.add((main, tokens))
+            dimensions = {SEQUENCE: tokens} if any(spec.dimensions for spec in main) else {}
+            if train:
+                for expected in labels(model, names, main, tokens):
+                    yield Candidate((*main, *expected), dimensions, media.notes)
+            yield Candidate(main, dimensions, media.notes)
+            if "decoder_input_ids" in names:
+                decoder = text(model.config, "decoder_input_ids", TRANSCRIPT)
+                yield Candidate((*main, decoder), dimensions, media.notes)
+            if not dimensions:
+                break
+
+
+def is_multimodal(model: Any) -> bool:
+    """Whether it takes images, films or recordings: inputs that fit by chance alone would be other ones."""
+    names = frozenset(inspect.signature(model.forward).parameters)
+    return any(_takes(model, names, kind) for kind in features.KINDS) and "input_ids" in names
+
+
+def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
+    """Images, films and recordings for `model`, as processors make them and as the config says; then none of them."""
+    kinds = [kind for kind in features.KINDS if _takes(model, names, kind)]
+    if {"image", "video"} <= set(kinds):
+        kinds.remove("video")
+    said = _by_config(model, names)
+    stand_for_tokens = any(_stands(model, kind) is not None for kind in kinds)
+    prepared = [made for kind in kinds if (made := _prepared(model, names, kind)) is not None]
+    whole = [_Media(*map(_flat, zip(*prepared, strict=True)))] if prepared else []
+    by_config = [_with_runs(model, said, kinds)] if said or not kinds else []
+    more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
+    yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
+    yield from prepared if len(prepared) > 1 else ()
+    if "input_ids" in names and kinds:
+        yield _Media(())
+
+
+def _stands(model: Any, kind: str) -> int | None:
+    return features.placeholder(features.config_of_placeholders(model.config, kind), kind)
+
+
+def _flat(values: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
+    return tuple(each for value in values for each in value)
+
+
+def _takes(model: Any, names: frozenset[str], kind: str) -> bool:
+    name, _ = _MAKERS[kind]
+    if kind == "audio" and main_input(model) in {"input_values", "input_features"}:
+        return True
+    return any(each in names for each in (name, *_RENAMED.get(name, ()))) and (
+        name in names or name != "pixel_values" or "grid_thw" in names or "hidden_states" not in names
+    )
+
+
+def _prepared(model: Any, names: frozenset[str], kind: str) -> _Media | None:
+    """What the processor of a kind makes, under the names that `model` has for it."""
+    masked = kind == "audio" and not names.isdisjoint(_RENAMED["attention_mask"])
+    made = processors.recordings(model.config, masked=masked) if masked else _MAKERS[kind][1](model.config)
+    if made is None:
+        return None
+    specs = []
+    for spec in made.specs:
+        own = (spec.name, *_RENAMED.get(spec.name, ()))
+        if spec.name.endswith("mask") and main_input(model) == "input_ids" and spec.name == "attention_mask":
+            own = own[1:]
+        name = next((each for each in own if each in names), None)
+        if name is not None:
+            specs.append(replace(spec, name=name))
+    if not any(spec.dtype == "float32" for spec in specs):
+        return None
+    left_out = "pixel_values_videos" if kind == "image" and "pixel_values_videos" in names else None
+    notes = (f"{', '.join(spec.name for spec in specs)}: {made.text}", *([f"{left_out} left out"] if left_out else ()))
+    return _with_runs(model, _Media(tuple(specs), notes=notes), [kind])
+
+
+def _with_runs(model: Any, media: _Media | Specs, kinds: list[str]) -> _Media:
+    media = media if isinstance(media, _Media) else _Media(media)
+    runs: Runs = ()
+    for kind in kinds:
+        with suppress(Exception):  # the trial of the whole model says what is wrong
+            runs += features.placeholders(model, kind, media.specs)
+    return media._replace(runs=runs)
+
+
+def _by_config(model: Any, names: frozenset[str]) -> Specs:
+    """Images and recordings by the sizes that the config states."""
+    config, main = model.config, main_input(model)
+    specs = []
+    if "pixel_values" in names:
+        specs.append(_pixels(model))
+    if main == "input_features" and main in names:
+        mels = getattr(config, "num_mel_bins", None) or getattr(config, "input_feat_per_channel", None) or 80
+        frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
+        shape = (BATCH, mels, frames) if config.model_type == "whisper" else (BATCH, frames, mels)
+        specs.append(InputSpec(main, shape))
+    if main == "input_values" and main in names:
+        specs.append(InputSpec(main, (BATCH, SAMPLES)))
+    return tuple(specs)
+
+
+def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSpec]:
+    if "input_ids" not in names or not (main_input(model) == "input_ids" or media.specs):
+        return
+    tokens = text(model.config, "input_ids", SEQUENCE, media.runs)
+    if "MultipleChoice" in type(model).__name__:
+        tokens = replace(tokens, shape=(BATCH, CHOICES, SEQUENCE))
+    yield tokens
+    if media.runs:
+        found = (_stands(model, kind) for kind in features.KINDS)
+        standing = frozenset(each for each in found if each is not None)
+        yield from (
+            kinds_of_tokens(name, media.runs, standing)
+            for name in ("mm_token_type_ids", "token_type_ids")
+            if name in names
+        )
+
+
+def _pixels(model: Any) -> InputSpec:
+    config = getattr(model.config, "vision_config", None) or model.config
+    size = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
+    height, width = size if isinstance(size, tuple | list) else (size, size)
+    channels = getattr(config, "num_channels", None) or 3
+    if "num_frames" in vars(config):
+        return InputSpec("pixel_values", (BATCH, config.num_frames, channels, height, width))
+    if "Detection" in type(model).__name__ and not hasattr(config, "image_size"):
+        height, width = 800, 800
+    return InputSpec("pixel_values", (BATCH, channels, height, width))

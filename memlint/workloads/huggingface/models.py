@@ -1,0 +1,123 @@
+"""Hugging Face models built from a config alone, with random weights. Nothing is downloaded."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads.huggingface import features
+from memlint.workloads.huggingface.configs import with_arguments
+from memlint.workloads.huggingface.texts import vocabulary
+from memlint.workloads.user_errors import reported
+
+_HEADS = (
+    *("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM", "TEXT_TO_WAVEFORM"),
+    *("MASKED_LM", "CAUSAL_LM", "CTC"),
+    *("ZERO_SHOT_IMAGE_CLASSIFICATION", "OBJECT_DETECTION", "IMAGE_CLASSIFICATION", "SEMANTIC_SEGMENTATION"),
+    *("AUDIO_CLASSIFICATION", "VIDEO_CLASSIFICATION", "", "PRETRAINING", "DEPTH_ESTIMATION", "TIME_SERIES_PREDICTION"),
+    *("TEXT_TO_SPECTROGRAM", "KEYPOINT_DETECTION", "KEYPOINT_MATCHING", "MASK_GENERATION"),
+    *("IMAGE_MATTING", "POSE_ESTIMATION", "BACKBONE"),
+)
+"""Where a config without `architectures` looks for its model: the head it is trained with first; "" has none."""
+
+
+class Built(NamedTuple):
+    """A model, and what was changed in its config so that it runs."""
+
+    model: nn.Module
+    notes: tuple[str, ...] = ()
+
+
+def model_from_config(config: Any) -> Built:
+    """Build the model of a config, or of a config class with its defaults, with random weights."""
+    import transformers  # noqa: PLC0415 - slow, and only needed here
+
+    config = with_arguments(config, {})
+    with reported(f"the model of {type(config).__name__} cannot be imported"):
+        kind = model_class(config, transformers)
+    with reported(f"{kind.__name__} cannot be built from its config"):
+        config, notes = _with_placeholders(config)
+        return Built(kind(config), notes)
+
+
+def model_class(config: Any, transformers: Any) -> Any:
+    """Class for a config: by `architectures`, else the head it is usually trained with, else one beside the config.
+
+    The configs of a model's parts are in no table of transformers: their classes say themselves which config is theirs.
+    """
+    for name in getattr(config, "architectures", None) or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    auto = transformers.models.auto.modeling_auto
+    for head in _HEADS:
+        classes = getattr(auto, f"MODEL_FOR_{head}_MAPPING" if head else "MODEL_MAPPING", {})
+        if type(config) in classes:
+            kind = classes[type(config)]
+            return kind[0] if isinstance(kind, tuple) else kind
+    for config_class in type(config).__mro__:
+        for kind in _own_classes(config_class, transformers.PreTrainedModel):
+            return kind
+    raise WorkloadError(
+        f"transformers has no model for {type(config).__name__}",
+        "Name the class: a function that returns the model, as file.py::function.",
+    )
+
+
+def _with_placeholders(config: Any) -> tuple[Any, tuple[str, ...]]:
+    """A config whose texts can hold images: the defaults of some have no row for the token that stands for them.
+
+    Those who train them add it to the vocabulary; here the last rows serve, which costs no bytes.
+    """
+    size = vocabulary(config)
+    notes: list[str] = []
+    for kind in features.KINDS:
+        name = features.placeholder_name(config, kind)
+        token = None if name is None else getattr(config, name)
+        if name is not None and (token is None or token >= size):
+            config = copy.deepcopy(config) if not notes else config
+            own = size - 1 - len(notes)
+            setattr(config, name, own)
+            notes.append(f"token {own} stands for each {kind} feature: the config has {size} tokens, {name} is {token}")
+    return config, tuple(notes)
+
+
+def _own_classes(config_class: type, base: type) -> Iterator[Any]:
+    """Models in the modules beside that of a config class which have it as theirs, those named like it first."""
+    place = config_class.__module__
+    if not place.rpartition(".")[2].startswith("configuration_"):
+        return
+    package = importlib.import_module(place.rpartition(".")[0])
+    files = sorted(each.name for each in pkgutil.iter_modules(package.__path__) if each.name.startswith("modeling_"))
+    own = [
+        value
+        for module in (importlib.import_module(f"{package.__name__}.{name}") for name in files)
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
+        if _config_class(value) is config_class and _is_whole(value)
+    ]
+    name = config_class.__name__.removesuffix("Config")
+    yield from sorted(own, key=lambda value: (value.__name__ != f"{name}Model", not value.__name__.startswith(name)))
+
+
+def _config_class(model_class: Any) -> object:
+    """Its own, or what its constructor takes: a part inherits the `config_class` of the whole."""
+    own = inspect.get_annotations(model_class).get("config", vars(model_class).get("config_class"))
+    if "config" not in inspect.get_annotations(model_class):
+        annotation = inspect.signature(model_class.__init__).parameters.get("config")
+        named = getattr(annotation, "annotation", inspect.Parameter.empty)
+        own = own if named is inspect.Parameter.empty else named
+    return getattr(inspect.getmodule(model_class), own, None) if isinstance(own, str) else own
+
+
+def _is_whole(model_class: Any) -> bool:
+    """Whether it has a forward of its own, and no arguments besides the config."""
+    taken = list(inspect.signature(model_class.__init__).parameters.values())[2:]
+    required = [each for each in taken if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
+    return model_class.forward is not nn.Module.forward and not required

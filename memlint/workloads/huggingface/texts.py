@@ -1,0 +1,82 @@
+"""Texts as a model's tokenizer would make them, with the tokens that stand for images and recordings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, LONGEST
+from memlint.workloads.huggingface.features import special_tokens
+from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
+
+CHOICES = 4
+"""Answers of a multiple choice."""
+
+_POSITIONS = (
+    *("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len", "max_sequence_length"),
+    *("seq_length", "n_ctx"),
+)
+_ROUND = 128
+_LEAST_TEXT = 64
+"""Tokens beside those that stand for something else."""
+
+Runs = tuple[tuple[int, int], ...]
+
+
+def text_config(config: Any) -> Any:
+    """The config of the part that reads texts; the whole where none or several do."""
+    try:
+        return config.get_text_config()
+    except ValueError:
+        return config
+
+
+def vocabulary(config: Any) -> int:
+    """How many tokens there are."""
+    return int(getattr(text_config(config), "vocab_size", None) or getattr(config, "vocab_size", None) or 1000)
+
+
+def lengths(config: Any, runs: Runs) -> Iterator[int]:
+    """Sequence lengths to try: the most the config allows up to `LONGEST`, then less; `runs` always have room."""
+    text = text_config(config)
+    longest = next(
+        (value for name in _POSITIONS if isinstance(value := getattr(text, name, None), int)), DEFAULT_LENGTH
+    )
+    length = min(longest, LONGEST) if longest > 1 else DEFAULT_LENGTH
+    # Tables of RoBERTa's kind have two rows that no position uses: 514 stands for 512.
+    if length > _ROUND:
+        length -= length % _ROUND
+    least = sum(count for _, count in runs)
+    if least:
+        # One position more than a multiple of what is rounded would cost a tile of every matrix.
+        yield max(length, -(-(least + _LEAST_TEXT) // _ROUND) * _ROUND)
+        return
+    yield length
+    yield from (shorter for shorter in (512, 128, 32, 8) if shorter < length)
+
+
+def text(config: Any, name: str, length: int | str, runs: Runs = ()) -> InputSpec:
+    """Tokens; where some stand for something else, `runs` of them come first and none of their kind after."""
+    size = vocabulary(config)
+    if not runs:
+        return InputSpec(name, (BATCH, length), "int64", high=size)
+    low, high = _widest_without(sorted(set(special_tokens(config)) | {value for value, _ in runs}), size)
+    return InputSpec(name, (BATCH, length), "int64", low=low or None, high=high, runs=runs)
+
+
+def kinds_of_tokens(name: str, runs: Runs, tokens: frozenset[int]) -> InputSpec:
+    """1 where a token is one of `tokens`, 0 elsewhere."""
+    return InputSpec(
+        name,
+        (BATCH, SEQUENCE),
+        "int64",
+        high=1,
+        runs=tuple((int(value in tokens), count) for value, count in runs),
+    )
+
+
+def _widest_without(excluded: list[int], size: int) -> tuple[int, int]:
+    edges = [-1, *(each for each in excluded if each < size), size]
+    gaps = [(before + 1, after) for before, after in itertools.pairwise(edges)]
+    return max(gaps, key=lambda gap: gap[1] - gap[0])
