@@ -77,6 +77,7 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
         path=None if file is None else str(file),
         module=target.module,
         qualname=target.qualname,
+        call=argument.partition(SEPARATOR)[2] if target.arguments else "",
         root=str(root),
         settings=settings,
     )
@@ -159,13 +160,17 @@ def _decorates(decorator: ast.expr, source: Source) -> bool:
 def distinct(targets: list[Targets]) -> Iterator[Targets]:
     """The same targets with what an earlier one covers left out."""
     files: set[Path] = set()
-    covered: set[tuple[str | None, str, str, Script | None]] = set()
+    covered: set[tuple[str | None, str, str, str, Script | None]] = set()
     for target in targets:
         fresh = tuple(file for file in target.files if file.resolve() not in files)
         files.update(file.resolve() for file in fresh)
-        requests = [r for r in target.requests if (r.path, r.module, r.qualname, r.script) not in covered]
-        covered.update((r.path, r.module, r.qualname, r.script) for r in requests)
+        requests = [r for r in target.requests if _subject(r) not in covered]
+        covered.update(map(_subject, requests))
         yield replace(target, files=fresh, requests=tuple(requests))
+
+
+def _subject(request: Request) -> tuple[str | None, str, str, str, Script | None]:
+    return request.path, request.module, request.qualname, request.call, request.script
 
 
 def together(targets: Iterable[Targets]) -> list[Targets]:

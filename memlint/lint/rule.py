@@ -215,6 +215,10 @@ class Context(Protocol):
     thorough: bool
     """Whether to simulate alternatives to what a finding proposes, for a detailed report."""
 
+    @property
+    def assumed(self) -> frozenset[str]:
+        """Of `batch`, `dtype`, `optimizer` and `loss` those that memlint took because nobody says them."""
+
     def retrace(self, change: Change) -> Estimate | None:
         """Trace the changed program and estimate it; None where the change does not apply to it."""
 
@@ -292,6 +296,8 @@ class TraceRule(Rule):
     """A rule that looks at a traced Workload: at the Trace, the Timeline or the Estimate of its Context."""
 
     looks_at = "a traced step"
+    rests_on: ClassVar[str] = ""
+    """The setting of the step that its findings speak of: one that memlint took itself is named in them."""
 
     def check(self, context: Context) -> Findings:
         """Yield what is wrong with the Workload."""
@@ -314,6 +320,9 @@ class TraceRule(Rule):
         """
         if peak_change >= 0:
             message = f"{message} The peak would not fall: it is {describe_peak(context.estimate)}."
+        if self.rests_on in context.assumed:
+            value = getattr(context.workload, self.rests_on)
+            message = f"{message} This rests on {self.rests_on} {value}, which memlint took: nothing says otherwise."
         return Finding(
             code=self.code,
             **place_of(frame, context),

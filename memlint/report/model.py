@@ -321,6 +321,8 @@ class Assumption(Record):
     path: str | None = None
     line: NonNegativeInt | None = None
     library: Library = None
+    found: Annotated[bool, Field(exclude_if=lambda found: not found)] = False
+    """Whether the project's own files say so; left out where nobody does."""
 
 
 class Change(Record):
@@ -498,6 +500,8 @@ class Workload(Record):
     """`target`, `declared`, `config`, `discovered` or `script`."""
     script: Script | None = None
     """Of a script that was run."""
+    guessed: str = ""
+    """Arguments of the target that nobody named: `n_channels=3, n_classes=10`."""
     assumptions: Several[Assumption] = []
     estimate: Estimate | None = None
     timeline: Timeline | None = None

@@ -78,6 +78,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     optimizer = workload.optimizer if workload.mode == "train" else ""
     step = step_text(workload.mode, workload.batch, workload.dtype, optimizer, torch_text(workload))
     yield paint(f"  {step}", dim=True)
+    if workload.guessed:
+        yield f"  sizes assumed: {workload.guessed}"
     if workload.script is not None:
         for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
             yield paint(f"  {text}", dim=True)
@@ -122,11 +124,13 @@ def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:
-    if workload.assumptions:
-        yield paint("  Assumed", bold=True)
-    for assumption in workload.assumptions:
-        place = place_text(assumption.path, assumption.line, assumption.library)
-        yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
+    for title, is_found in (("Found in the project", True), ("Assumed", False)):
+        shown = [each for each in workload.assumptions if each.found is is_found]
+        if shown:
+            yield paint(f"  {title}", bold=True)
+        for assumption in shown:
+            place = place_text(assumption.path, assumption.line, assumption.library)
+            yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
 
 
 def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:

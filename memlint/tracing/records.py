@@ -131,6 +131,8 @@ class Assumption(NamedTuple):
 
     text: str
     frame: Frame | None
+    found: bool = False
+    """Whether the project's own files say so: then nobody had to assume it."""
 
 
 class Doubt(NamedTuple):

@@ -47,6 +47,8 @@ class Request(Extent):
     """Name of an installed module, as in `transformers::LlamaConfig`."""
     qualname: str = ""
     """What stands after `::`: a module class or a callable giving one; empty for the whole file."""
+    call: str = ""
+    """The same with its arguments, where it is a call."""
     named: bool = True
     """Whether the user typed this file: only then are Workloads discovered that nobody declared."""
     root: str

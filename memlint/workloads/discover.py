@@ -21,12 +21,17 @@ from memlint.source.text import Source, dotted_name
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
-from memlint.workloads.guess.arguments import parameters
+from memlint.workloads.guess.plain_values import parameters
+from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 
 __all__ = ["Found", "LeftOut", "build_program", "complete", "find_workloads"]
+
+
+_ASSUMED = frozenset({"batch", "dtype", "optimizer"})
+"""Settings that a project may say and a Workload has defaults for."""
 
 
 class LeftOut(NamedTuple):
@@ -69,18 +74,41 @@ def find_workloads(
             *(workload for workload in configured if workload.path == str(target.path)),
         ]
         if not workloads and not name:
-            found = _discovered(module, target.path, text, overrides)
+            defaults = Workload("", text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides)
+            found = _discovered(module, target.path, root, text, defaults)
             here = str(target.path)
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
             if missing and not found.workloads:
                 reasons = "; ".join(each.text for each in missing)
                 raise TargetError(f"{text}: no torch.nn.Module found: {reasons}", "Install what is missing.")
             return found
-        workloads = [workload for workload in workloads if name in ("", workload.qualname)]
-    workloads = workloads or [Workload(name, text, str(target.path or ""), target.qualname)]
+        workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
+    workloads = workloads or [_asked(target, text, root, overrides)]
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
     return Found(tuple(changed))
+
+
+def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
+    """What was named, with the arguments that were typed, or else those that the project's own files give it."""
+    name = target.qualname or (target.path.parent.name if target.path else target.module)
+    assumed = _ASSUMED - overrides.keys()
+    plain = Workload(name, text, str(target.path or ""), target.qualname, arguments=target.arguments, assumed=assumed)
+    if target.path is None or target.is_config or target.arguments or "." in target.qualname:
+        return plain
+    module = load_file(target.path, root)
+    value = getattr(module, target.qualname, None)
+    if isinstance(value, nn.Module) or not callable(value):
+        return plain
+    recipes = Recipes(target.path, root, [target.qualname])
+    with simulated_device(plain.device if "gpu" not in overrides else replace(plain, gpu=overrides["gpu"]).device):
+        for recipe in (*recipes.of(target.qualname, value), sized(target.qualname, value)):
+            if recipe is not None:
+                workload = recipes.applied(plain, recipe)
+                with suppress(WorkloadError, TargetError):
+                    build_object(value, replace(workload, **overrides))
+                    return workload
+    return plain
 
 
 def _refuse_script(path: Path, text: str) -> None:
@@ -106,37 +134,80 @@ class _Candidate(NamedTuple):
     num_parameters: int
     parts: frozenset[type]
     """Classes of its submodules."""
+    workload: Workload
+    is_trained: bool
+    """Whether a script of the project builds it."""
 
 
-def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[str, Any]) -> Found:
-    """Models defined in the file that are no part of another, largest first."""
+def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Found:
+    """Models defined in the file that are no part of another: those that the project builds, else the largest first."""
     tree = ast.parse(path.read_bytes())
     decorated = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list)
     classes = {name: value for name, value in vars(module).items() if _is_model_class(value, module, name, decorated)}
-    factories = _factories(module, tree, classes) if classes else {}
-    defaults = Workload("", text, str(path), **overrides)
+    factories: dict[str, list[str]] = {}
+    for maker, name in makers(tree, classes).items():
+        if hasattr(module, maker):
+            factories.setdefault(name, []).append(maker)
+    functions = [] if classes else [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    recipes = Recipes(path, root, [*classes, *functions, *(maker for each in factories.values() for maker in each)])
+    parts = parts_of_others(tree, classes)
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, str] = {}
     with simulated_device(defaults.device):
         for name, kind in classes.items():
-            for maker in (name, *factories.get(name, ())):
-                try:
-                    model = build_object(getattr(module, maker), replace(defaults, name=maker)).model
-                except (WorkloadError, TargetError) as error:
-                    failures[maker] = error.message
-                    continue
-                parts = frozenset(type(part) for part in model.modules() if part is not model)
-                candidates[kind] = _Candidate(maker, sum(weight.numel() for weight in model.parameters()), parts)
-                break
-        for maker in () if candidates else _makers(module, tree):
+            built = _first_built(module, (name, *factories.get(name, ())), recipes, defaults, failures)
+            if built is not None:
+                candidates[kind] = built
+        called = (r for name in functions for r in recipes.of(name, getattr(module, name)) if r.trains)
+        for recipe in () if candidates else (*called, *map(Recipe, _makers(module, tree))):
             with suppress(WorkloadError, TargetError):
-                model = build_object(getattr(module, maker), replace(defaults, name=maker)).model
-                parts = frozenset(type(part) for part in model.modules() if part is not model)
-                number = sum(weight.numel() for weight in model.parameters())
-                candidates.setdefault(type(model), _Candidate(maker, number, parts))
+                candidates.setdefault(*_built(module, recipes, recipe, defaults))
+        is_built = any(candidate.num_parameters for candidate in candidates.values())
+        open_classes = (
+            {} if is_built else {n: kind for n, kind in classes.items() if n not in parts and kind not in candidates}
+        )
+        for recipe in filter(None, map(sized, open_classes, open_classes.values())):
+            try:
+                candidates.setdefault(*_built(module, recipes, recipe, defaults))
+            except (WorkloadError, TargetError) as error:
+                before = failures.get(recipe.maker, recipe.maker)
+                failures[recipe.maker] = f"{before}; with sizes made up, {error.message}"
     for name, value in vars(module).items():
         if _is_class_of(value, module, name) and not _has_forward(value):
             failures.setdefault(name, f"{name} has no forward")
+    return _chosen(candidates, failures, classes, parts, text)
+
+
+def _first_built(
+    module: ModuleType, names: Sequence[str], recipes: Recipes, defaults: Workload, failures: dict[str, str]
+) -> _Candidate | None:
+    """What the first recipe gives that works, those of training scripts before all others; why the others fail."""
+    every = [recipe for name in names for recipe in recipes.of(name, getattr(module, name))]
+    for recipe in sorted(every, key=lambda recipe: (not recipe.trains, recipe.site is not None)):
+        try:
+            return _built(module, recipes, recipe, defaults)[1]
+        except (WorkloadError, TargetError) as error:
+            if not recipe.arguments or recipe.maker not in failures:
+                failures[recipe.maker] = error.message
+    return None
+
+
+def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workload) -> tuple[type, _Candidate]:
+    workload = recipes.applied(replace(defaults, name=recipe.maker), recipe)
+    model = build_object(getattr(module, recipe.maker), workload).model
+    parts = frozenset(type(part) for part in model.modules() if part is not model)
+    number = sum(weight.numel() for weight in model.parameters())
+    return type(model), _Candidate(recipe.maker, number, parts, workload, is_trained=recipe.trains)
+
+
+def _chosen(
+    candidates: Mapping[type, _Candidate],
+    failures: Mapping[str, str],
+    classes: Mapping[str, type],
+    of_others: Mapping[str, str],
+    text: str,
+) -> Found:
+    """Those that are models on their own, and why the others are left out."""
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
     left_out = [
@@ -147,16 +218,22 @@ def _discovered(module: ModuleType, path: Path, text: str, overrides: Mapping[st
     roots = []
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
+        user = of_others.get(kind.__name__)
+        if user in failures and user not in built and not candidate.is_trained:
+            users.append(f"{user}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))
         elif candidate.num_parameters == 0:
             left_out.append(LeftOut(candidate.name, "it has no parameters"))
         else:
             roots.append(candidate)
+    if any(root.is_trained for root in roots):
+        others = [root for root in roots if not root.is_trained]
+        left_out += (LeftOut(root.name, "no script of the project builds it") for root in others)
+        roots = [root for root in roots if root.is_trained]
     roots.sort(key=lambda candidate: -candidate.num_parameters)
     workloads = (
-        replace(defaults, name=root.name, target=f"{text}::{root.name}", qualname=root.name, origin="discovered")
-        for root in roots
+        replace(root.workload, target=f"{text}::{root.name}", qualname=root.name, origin="discovered") for root in roots
     )
     return Found(tuple(workloads), tuple(left_out))
 
@@ -215,17 +292,3 @@ def _is_annotated_module(function: Callable[..., object], module: ModuleType) ->
     annotation = getattr(function, "__annotations__", {}).get("return")
     kind = getattr(module, annotation, None) if isinstance(annotation, str) else annotation
     return isinstance(kind, type) and issubclass(kind, nn.Module)
-
-
-def _factories(module: ModuleType, tree: ast.Module, classes: Mapping[str, type]) -> dict[str, list[str]]:
-    """Functions of the file, by the class they return, that need no argument: `def resnet18(): return ResNet(...)`."""
-    made: dict[str, list[str]] = {}
-    for node in tree.body:
-        if not isinstance(node, ast.FunctionDef) or len(node.args.args) > len(node.args.defaults):
-            continue
-        for statement in ast.walk(node):
-            if isinstance(statement, ast.Return) and isinstance(statement.value, ast.Call):
-                called = statement.value.func
-                if isinstance(called, ast.Name) and called.id in classes and hasattr(module, node.name):
-                    made.setdefault(called.id, []).append(node.name)
-    return made

@@ -37,9 +37,10 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
     for place in filter(None, (root, folder)):
         if str(place) not in sys.path:
             sys.path.insert(0, str(place))
-    if "." in name and str(path.parent) not in sys.path:
-        # Last, so that `types.py` in a package does not hide the standard library's.
-        sys.path.append(str(path.parent))
+    # Last, so that `types.py` in a package does not hide the standard library's. A script in any of the folders above
+    # finds what lies beside it.
+    above = [each for each in path.parents if root is not None and each.is_relative_to(root)]
+    sys.path += [str(each) for each in (path.parent, *above) if str(each) not in sys.path]
     known = sys.modules.get(name)
     file = getattr(known, "__file__", None)
     if known is not None and file is not None and Path(file).resolve() == path:

@@ -12,6 +12,7 @@ from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
+from memlint.tracing.records import Assumption
 
 BATCH = "batch"
 """The named dimension that stands for the batch size."""
@@ -158,12 +159,20 @@ class Workload:
     loss: str | None = None
     """`file.py::callable`, called as `loss(output, inputs)`. None: the model's own, or the target's."""
     arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
-    """Keyword arguments for the target."""
+    """Arguments for the target by name, positional ones under digits; values of `memlint.source.values` are made."""
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of named dimensions besides the batch; `complete` adds those that the target and the inputs have."""
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     origin: Origin = "target"
+    assumed: frozenset[str] = frozenset()
+    """Of batch, dtype and optimizer those that nobody named: defaults of memlint."""
+    guessed: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Those of the arguments that nobody named."""
+    found: tuple[Assumption, ...] = ()
+    """What the project's own files say of it."""
+    sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Of images and texts, as the project's training loop has them."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""

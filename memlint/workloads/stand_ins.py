@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
@@ -171,7 +172,11 @@ def _missing(error: ModuleNotFoundError) -> tuple[str, Frame] | None:
         name = next((name for name in _imported(frame) if name not in sys.modules), None)
     else:
         name = error.name.partition(".")[0]
-        name = None if name in sys.modules or importlib.util.find_spec(name) else name
+        if name in sys.modules or importlib.util.find_spec(name):  # compiled, and not yet
+            spec = importlib.util.find_spec(name)
+            origin = Path(spec.origin) if spec is not None and spec.origin else None
+            is_own = origin is not None and is_users(str(origin)) and any(origin.parent.glob("*.pyx"))
+            name = error.name if is_own else None
     return None if name is None else (name, frame)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from memlint.base.errors import TargetError
+from memlint.source.values import Unknown, literal_call
 
 SEPARATOR = "::"
 
@@ -21,6 +23,8 @@ class Target(NamedTuple):
     """Name of an installed module, as in `transformers::LlamaConfig`."""
     qualname: str
     """The name after `::`, may be dotted; empty for the whole file."""
+    arguments: Mapping[str, object] = {}
+    """Of a target that is a call, as in `unet.py::UNet(3, n_classes=2)`; positional ones stand under digits."""
 
     @property
     def is_config(self) -> bool:
@@ -34,8 +38,9 @@ def parse_target(text: str, base: Path) -> Target:
     A folder with a `config.json` stands for that. Raises TargetError for what is neither a file nor a module's name.
     """
     place, _, qualname = text.partition(SEPARATOR)
+    qualname, arguments = _called(qualname, text)
     if not place.endswith((".py", ".json")) and qualname and all(part.isidentifier() for part in place.split(".")):
-        return Target(text, None, place, qualname)
+        return Target(text, None, place, qualname, arguments)
     path = (base / os.path.expanduser(place)).resolve()  # noqa: PTH111 -- a file may be called ~x.py
     if path.is_dir() and (path / "config.json").is_file():
         path /= "config.json"
@@ -44,4 +49,18 @@ def parse_target(text: str, base: Path) -> Target:
         raise TargetError(f"{place} does not exist", hint)
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
-    return Target(text, path, "", qualname)
+    return Target(text, path, "", qualname, arguments)
+
+
+def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:
+    """The name that stands after `::`, and the arguments of its call."""
+    if "(" not in qualname:
+        return qualname, {}
+    hint = "Write numbers, texts, lists of these and names of the file: model.py::UNet(n_channels=3, n_classes=2)."
+    try:
+        call = literal_call(qualname)
+    except Unknown as error:
+        raise TargetError(f"{text}: the argument {error} cannot be read", hint) from error
+    if call is None:
+        raise TargetError(f"{text}: {qualname} is neither a name nor a call", hint)
+    return call

@@ -92,6 +92,8 @@ class Model(nn.Module):
         for holder, group in sorted(groups.items(), key=lambda item: -nbytes_of(item[1])):
             biggest = biggest_of(group)
             own_loop = is_memlint(holder.frame.path)
+            if own_loop and "loss" in context.assumed:
+                continue  # a real loss may read it again
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,

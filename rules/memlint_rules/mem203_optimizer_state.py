@@ -43,6 +43,7 @@ class OptimizerState(TraceRule):
     """
 
     code, name, severity = "MEM203", "optimizer-state", Severity.INFO
+    rests_on = "optimizer"
     example = """\
 import torch
 from torch import nn

@@ -39,6 +39,7 @@ class OptimizerStepTemporaries(TraceRule):
     """
 
     code, name, severity = "MEM204", "optimizer-step-temporaries", Severity.WARNING
+    rests_on = "optimizer"
     bad = (
         Case.of_layers(
             {"layers": "nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(8)))"},

@@ -38,6 +38,7 @@ class StepInBackward(TraceRule):
     """
 
     code, name, severity = "MEM210", "optimizer-in-backward", Severity.INFO
+    rests_on = "optimizer"
     example = """\
 import torch
 from torch import nn

@@ -33,6 +33,7 @@ class Fp32Training(TraceRule):
     """
 
     code, name, severity = "MEM301", "fp32-training", Severity.INFO
+    rests_on = "dtype"
     bad = (
         Case.of_layers(
             {"layers": "nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))"},

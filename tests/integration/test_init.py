@@ -75,7 +75,7 @@ def table(text):
 
 def test_arguments_are_guessed_by_name_and_the_declaration_runs_as_it_is(memlint, tmp_path):
     done = memlint(NEEDS, "model.py", "--init")
-    assert "# Net needs in_channels, width, num_classes" in done.stdout
+    assert "# sizes of the model: in_channels=3, width=512, num_classes=10" in done.stdout
     workload = table(done.stdout)
     assert workload["arguments"] == {"in_channels": 3, "width": 512, "num_classes": 10}
     assert workload["inputs"]["image"]["shape"] == ["batch", 3, 224, 224]
@@ -103,4 +103,4 @@ def test_an_argument_that_is_no_number_gives_a_function_to_be_filled_in(memlint)
 
 
 def test_the_message_names_the_command_that_writes_it(memlint):
-    assert "memlint check model.py --init writes a declaration" in memlint(NEEDS, "model.py").stdout
+    assert "memlint check model.py --init writes a declaration" in memlint(REFUSES, "model.py").stdout

@@ -114,6 +114,7 @@ class FakeContext:
         self.estimate = estimate(self.timeline, self.device, trace.nodes)
         self.budget = budget
         self.thorough = thorough
+        self.assumed = frozenset()
         self.asked = []
         self._changes = changes or {}
         self._holders = holders or {}

@@ -158,13 +158,13 @@ def test_a_class_without_forward_is_named(write):
 def test_a_class_with_unknown_arguments_is_left_out_with_their_names(write):
     path = write("""
 class Net(nn.Module):
-    def __init__(self, width, depth):
+    def __init__(self, layers: nn.Module, width):
         super().__init__()
-        self.layer = nn.Linear(width, depth)
+        self.layer = nn.Linear(width, width)
     def forward(self, x): return self.layer(x)
 """)
     assert names(path) == []
-    assert reasons(path) == {"Net": "Net needs width, depth"}
+    assert reasons(path) == {"Net": "Net needs layers, width"}
 
 
 def test_a_function_of_the_file_builds_a_class_that_needs_arguments(write):

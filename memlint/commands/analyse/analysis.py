@@ -21,7 +21,7 @@ from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads import availability, stand_ins
-from memlint.workloads.build.construct import completed_program
+from memlint.workloads.build.construct import completed_program, settings_of
 from memlint.workloads.build.program import Program
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
@@ -55,7 +55,8 @@ class Analysis:
         completed, assumptions = complete(workload, root)
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
-        program.assumptions[:0] = [a for a in assumptions if a not in program.assumptions]
+        said = (*settings_of(workload), *assumptions)
+        program.assumptions[:0] = [a for a in said if a not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
         at_import = (*stand_ins.assumptions(), *availability.assumptions())
@@ -95,6 +96,12 @@ class Analysis:
     def steps_an_optimizer(self) -> bool:
         """Whether any was seen to step."""
         return any(node.phase is Phase.OPTIMIZER for node in self.trace.nodes)
+
+    @property
+    def assumed(self) -> frozenset[str]:
+        """Settings that memlint took; `loss` where the mean of the outputs stands for it."""
+        invented = self.program is not None and self.program.has_invented_loss
+        return self.workload.assumed | ({"loss"} if invented else set())
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:

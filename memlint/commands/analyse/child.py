@@ -101,7 +101,7 @@ def find_requested(request: Request) -> Found:
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
     target = request.path or request.target
     if request.path and request.qualname:
-        target += f"::{request.qualname}"
+        target += f"::{request.call or request.qualname}"
     discovered = find_workloads(target, root, configured, overrides)
     workloads = tuple(each for each in discovered.workloads if request.named or each.origin != "discovered")
     return discovered._replace(workloads=workloads)

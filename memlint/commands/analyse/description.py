@@ -12,6 +12,7 @@ from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
+from memlint.source.values import shown_arguments
 from memlint.tracing.records import Buffer, Category
 from memlint.whatif.plan import Planner
 from memlint.workloads.spec import Workload
@@ -39,7 +40,10 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
         fields["optimizer"] = None
     return report.Workload(
         **fields,
-        assumptions=[report.Assumption(text=each.text, **place_of(each.frame)) for each in analysis.assumptions],
+        guessed=shown_arguments(analysis.workload.guessed),
+        assumptions=[
+            report.Assumption(text=each.text, found=each.found, **place_of(each.frame)) for each in analysis.assumptions
+        ],
         estimate=_estimate(analysis),
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),

@@ -14,6 +14,7 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import Device
+from memlint.source.values import shown_arguments
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
@@ -109,12 +110,23 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     return workload, assumptions
 
 
+def settings_of(workload: Workload) -> Iterator[Assumption]:
+    """What the project's files say of the step, and what nobody says and memlint takes."""
+    yield from workload.found
+    if workload.guessed:
+        yield Assumption(f"sizes of the model: {shown_arguments(workload.guessed)}", None)
+    of_mode = workload.assumed if workload.mode == "train" else workload.assumed - {"optimizer"}
+    settings = [f"{name} {getattr(workload, name)}" for name in ("batch", "dtype", "optimizer") if name in of_mode]
+    if settings:
+        yield Assumption(f"{', '.join(settings)}: nothing in the project says otherwise", None)
+
+
 def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer casts as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    return infer_inputs(model, train=train, device=place, dimensions=dimensions)
+    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=workload.sizes)
 
 
 def build_program(

@@ -64,6 +64,8 @@ class Program:
     scaler: torch.amp.GradScaler | None = None
     loss: Loss | None = None
     own_step: Step | None = None
+    has_invented_loss: bool = False
+    """Whether a step took the mean of the outputs, because nobody declared a loss."""
     accumulation_steps: int = 1
     """Forwards and backwards before the optimizer steps; each takes the inputs as they are."""
 
@@ -155,6 +157,7 @@ class Program:
             return loss
         if (own := own_loss(output)) is not None:
             return own
+        self.has_invented_loss = True
         self._assume(Assumption("the loss is the mean of the model's outputs", None))
         return mean_of(output)
 

@@ -12,11 +12,12 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.guess.plain_values import plain_value
+from memlint.workloads.guess.plain_values import parameters, plain_value
 from memlint.workloads.huggingface.configs import is_config
+from memlint.workloads.made import made
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
-from memlint.workloads.user_errors import describe
+from memlint.workloads.user_errors import describe, reported
 
 _CONFIG_ENDINGS = ("config", "cfg", "conf", "args", "arguments", "hparams", "params", "hyperparameters", "settings")
 _MOST = 12
@@ -53,7 +54,14 @@ def arguments_for(
     Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
     configs come from the file's `namespace`. Raises WorkloadError naming the parameters for which nothing is found.
     """
-    fixed = {**workload.arguments, **_sizes(function, workload)}
+    names = list(parameters(function))
+    sizes: list[str] = []
+    with reported(f"{workload.name}: its arguments cannot be made"):
+        own = {
+            names[int(key)] if key.isdigit() and int(key) < len(names) else key: made(value, namespace, sizes)
+            for key, value in workload.arguments.items()
+        }
+    fixed = {**own, **_sizes(function, workload)}
     open_choices = {}
     for name, parameter in parameters(function).items():
         if name not in fixed and parameter.default is parameter.empty:
@@ -70,12 +78,13 @@ def arguments_for(
         )
     for combination in itertools.islice(itertools.product(*open_choices.values()), _MOST):
         try:
-            made = {name: choice.make() for name, choice in zip(open_choices, combination, strict=True)}
+            chosen = {name: choice.make() for name, choice in zip(open_choices, combination, strict=True)}
         except Exception as error:
             if len(open_choices) == 1 and len(next(iter(open_choices.values()))) == 1:
                 raise WorkloadError(f"{combination[0].text} cannot be made: {describe(error)}") from error
             continue
-        yield Arguments(fixed | made, tuple(f"{called} is built with {choice.text}" for choice in combination))
+        texts = (f"{called} is built with {choice.text}" for choice in combination)
+        yield Arguments(fixed | chosen, (*sizes, *texts))
 
 
 def _likely(parameter: inspect.Parameter) -> str:
@@ -93,16 +102,6 @@ def _sizes(function: Callable[..., Any], workload: Workload) -> dict[str, int]:
         for name, parameter in parameters(function).items()
         if name in sizes and (name == BATCH or type(parameter.default) is not int or parameter.default != sizes[name])
     }
-
-
-def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Parameters of `function` by name, less those that take whatever is left."""
-    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return {}
-    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}
 
 
 def _configs(function: Callable[..., Any], name: str, namespace: Mapping[str, object]) -> Iterator[_Choice]:

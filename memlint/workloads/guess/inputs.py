@@ -19,9 +19,9 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.arguments import parameters
 from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
+from memlint.workloads.guess.plain_values import parameters
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.huggingface import diffusion
@@ -62,15 +62,22 @@ class Inferred:
 
 
 def infer_inputs(
-    model: nn.Module, *, train: bool, device: str, dimensions: Mapping[str, int] | None = None
+    model: nn.Module,
+    *,
+    train: bool,
+    device: str,
+    dimensions: Mapping[str, int] | None = None,
+    stated: Mapping[str, int] | None = None,
 ) -> Inferred:
     """Find inputs for `model`, which stands on `device` in the mode it will run in.
 
+    `stated` are sizes of images and texts that others say, for a model that says none: `image_size` and `length`.
     In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
     the dimension `seq`, of the size it has in `dimensions` if that names it; where that is None it stays a number.
     Raises WorkloadError with what was tried.
     """
     length, named = (dimensions or {}).get(SEQUENCE), dimensions is not None
+    sizes = ModelSizes(model, stated)
     failure: NoInputsError | None = None
     if is_model(model):
         found = candidates(model, train=train, length=length)
@@ -81,19 +88,19 @@ def infer_inputs(
                 raise
             known = by_name(model)
             names = {*parameters(model.forward)} - {each.name for each in known}
-            guessed = (spec for spec in _first_guess(model) if spec.name in names)
+            guessed = (spec for spec in _first_guess(model, sizes) if spec.name in names)
             first, failure = (*known, *guessed) or error.specs, error
     elif is_diffusion_model(model):
         for first in diffusion.candidates(model):
             if Stage(model, device).attempt(first).error is None:
                 break
         else:
-            first = _first_guess(model)
+            first = _first_guess(model, sizes)
     else:
-        first = _first_guess(model)
+        first = _first_guess(model, sizes)
     with Stage(model, device).watched() as stage:
         try:
-            trial = _search(stage, _completed(stage, first) if is_model(model) else first)
+            trial = _search(stage, _completed(stage, first) if is_model(model) else first, sizes)
         except NoInputsError as error:
             raise failure if failure is not None and failure.specs else error from error
         specs = trial.specs
@@ -113,8 +120,7 @@ def _completed(stage: Stage, specs: Specs) -> Specs:
     return specs
 
 
-def _first_guess(model: nn.Module) -> Specs:
-    sizes = ModelSizes(model)
+def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
     required = [each for each in parameters(model.forward).values() if each.default is each.empty]
     size = _size_of_its_own(model)
     if size is not None and len(required) == 1:
@@ -138,9 +144,8 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
-def _search(stage: Stage, first: Specs) -> Trial:
+def _search(stage: Stage, first: Specs, sizes: ModelSizes) -> Trial:
     """Try guesses, those of the farthest trial first, until one works."""
-    sizes = ModelSizes(stage.model)
     waiting = [(0, 0, first)]
     seen: set[Specs] = {first}
     trials: list[Trial] = []

@@ -33,15 +33,19 @@ DEFAULT_IMAGE_SIZE = 224
 class ModelSizes:
     """Named values found on `model`, nearest first: its attributes, its configs, its submodules', its constructor's."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, stated: Mapping[str, int] | None = None) -> None:
+        """`stated` is what others say where the model says nothing: `image_size`, `length`."""
         self.model = model
+        self._stated = stated or {}
         self._sources = list(_sources(model))
 
     @property
     def length(self) -> int | None:
         """Longest sequence the model takes, capped at `LONGEST`; None where nothing says so."""
         length = self._first_int(_LENGTHS, 2)
-        return _table_length(self.model) if length is None else min(length, LONGEST)
+        if length is None:
+            length = _table_length(self.model) or self._stated.get("length")
+        return None if length is None else min(length, LONGEST)
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -52,7 +56,8 @@ class ModelSizes:
                 return value, value
             if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
                 return int(value[-2]), int(value[-1])
-        return None
+        size = self._stated.get("image_size")
+        return None if size is None else (size, size)
 
     @property
     def width(self) -> int | None:

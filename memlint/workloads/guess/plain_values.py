@@ -1,17 +1,20 @@
-"""Likely values of a constructor's arguments, by their names and annotations: for declarations to be filled in."""
+"""What a constructor takes, and likely values for it, by names and annotations."""
 
 from __future__ import annotations
 
 import inspect
 import re
+import typing
+from collections.abc import Callable
+from typing import Any
 
 _BY_NAME: tuple[tuple[str, object], ...] = (
     (r"(in|input|n|num|image|img)?_?(channels?|chans?|ch)|c_in", 3),
     (r"(out|num|n)?_?(classes|class|labels|outputs?)|out_(channels|dim|ch)|output_(dim|size)", 10),
     (r"(n|num)?_?(vocab|tokens?|ntoken)(_size)?|vocabulary(_size)?|.*vocab_size", 50257),
-    (r"(image|img|input)_?(size|resolution|h|w)|resolution|height|width_px", 224),
-    (r"patch_?(size|dim)?", 16),
-    (r"(n|num)?_?(layers?|blocks?|depth|stages)|depths?|nlayers", 6),
+    (r"(image|img|input)_?(size|resolution|h|w)|resolution|height|width_px|(img|image)_?[hw]", 224),
+    (r"(\w+_)?patch_?(size|dim)?", 16),
+    (r"(\w+_)?(layers?|blocks?|depth|stages)|depths?|nlayers", 6),
     (r"(n|num)?_?heads?|nhead|.*_heads", 8),
     (r"kernel(_size)?", 3),
     (r"stride|dilation|groups|expansion|factor|scale", 1),
@@ -19,7 +22,7 @@ _BY_NAME: tuple[tuple[str, object], ...] = (
     (r".*drop(out)?.*|p|.*_(rate|prob)", 0.1),
     (r"(dim|d|head)_(head|k|v)|(head|dim_head)_dim|head_size", 64),
     (r"block_size|context(_len|_length|_size)?|(max_)?(seq|sequence)(_len|_length)?|max_len(gth)?|n_ctx", 512),
-    (r".*(dim|dims|width|hidden|features?|embed|emb|embd|d_model|d_ff|size|units)", 512),
+    (r".*(dim|dims|width|hidden|hid|features?|feats?|embed|emb|embd|d_model|d_ff|size|units|planes|filters)", 512),
 )
 """Patterns of names, the first that fits, with a value as it is common."""
 _BY_TYPE: dict[object, object] = {
@@ -33,9 +36,21 @@ _PLAIN = (inspect.Parameter.empty, *_BY_TYPE)
 def plain_value(parameter: inspect.Parameter) -> object:
     """A number for a parameter; None where it takes something else, or nothing says what it takes."""
     kind = parameter.annotation
+    members = typing.get_args(kind) if not isinstance(kind, str) else [each.strip() for each in kind.split("|")]
+    kind = next((each for each in members if each in _BY_TYPE), kind)
     if kind not in _PLAIN:
         return None
     value = next((v for pattern, v in _BY_NAME if re.fullmatch(pattern, parameter.name.lower())), None)
     if kind in _BY_TYPE and (value is None or type(value) is not type(_BY_TYPE[kind])):
         return _BY_TYPE[kind]
     return value
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Parameters of `function` by name, less those that take whatever is left."""
+    variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return {}
+    return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}

@@ -1,0 +1,170 @@
+"""Where a project calls the classes and functions of one of its files, with the arguments as far as text shows them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+from memlint.source.project_files import ProjectFiles
+from memlint.source.scopes import Scope, is_test, scopes
+from memlint.source.text import Source, dotted_name
+from memlint.source.values import Project, Unknown, Values, function_name
+
+_TRAINS = re.compile(r"(.*[_-])?(train|training|trainer|main|run|finetune|pretrain|solver|fit)([_-].*)?", re.IGNORECASE)
+_TESTS = re.compile(r"(test|tests|testing|conftest)(_.*)?|.*_test")
+_TEST_FOLDERS = frozenset({"test", "tests", "testing"})
+_CLASS_KEYS = ("_target_", "target", "type", "name", "class_path", "class_name", "arch")
+_ARGUMENT_KEYS = ("params", "init_args", "args", "kwargs")
+_MOST = 400
+"""Calls of such a name that are looked at."""
+
+
+class Where(IntEnum):
+    """What kind of file a call stands in, the likeliest to be meant first."""
+
+    TRAINING = 0
+    CONFIG = 1
+    OTHER = 2
+    OWN_FILE = 3
+    PART = 4
+    """Of another model."""
+    NOTEBOOK = 5
+    TEST = 6
+    DOCUMENT = 7
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """One call."""
+
+    function: str
+    """Name of the class or function in the file that defines it."""
+    arguments: Mapping[str, object]
+    """Plain values, or records of `memlint.source.values`; positional arguments stand under digits."""
+    unseen: tuple[str, ...]
+    """Arguments of which the text does not say what they are."""
+    where: Where
+    is_default: bool
+    """Whether the conditions around it hold with the project's defaults, as far as anybody can see."""
+    path: str
+    line: int
+    source: Source | None = None
+    """The code it stands in; None in a config."""
+    inside: str = ""
+    """The function or class it stands in."""
+
+
+def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[CallSite, ...]:
+    """Calls of what the file `target` defines under `names`, those first that are likeliest to be meant."""
+    sites = [site for source in project.files.sources(names) for site in _in_source(source, names, target, project)]
+    sites += _in_configs(names, project.files)
+    # Where a command line chooses by name, as with models[args.arch](...), the name stands elsewhere.
+    return tuple(sorted(sites, key=lambda site: (not site.is_default, site.where, len(site.unseen))))
+
+
+def _in_source(source: Source, names: Collection[str], target: Path, project: Project) -> Iterator[CallSite]:
+    values = Values(source, project)
+    own = Path(source.path) == target
+    where = _where(source, project.files.root, own=own)
+    num_seen = 0
+    for scope in scopes(source):
+        for call in scope.calls:
+            name = function_name(call, values, scope)
+            if name not in names or num_seen > _MOST or _is_base_call(call):
+                continue
+            num_seen += 1
+            if not own and not _is_from(call, source, target, project.files.root):
+                continue
+            if own and (scope.in_module or scope.name == name):
+                continue  # a part of another model
+            arguments, unseen = values.arguments(call, scope)
+            default = values.runs(call, scope)
+            here = Where.OTHER if own and not scope.name else where
+            if scope.in_module and not _trains_itself(scope):
+                here = max(here, Where.PART)
+            inside = scope.owner.name if scope.owner is not None else scope.name
+            yield CallSite(name, arguments, unseen, here, default, source.path, call.lineno, source, inside)
+
+
+def _trains_itself(scope: Scope) -> bool:
+    """Whether the function belongs to a module of Lightning's kind, which holds the model and its training step."""
+    return scope.owner is not None and any(getattr(each, "name", "") == "training_step" for each in scope.owner.body)
+
+
+def _is_base_call(call: ast.Call) -> bool:
+    """Whether it is `Base.__init__(...)` or a method of something else that has the same name."""
+    return isinstance(call.func, ast.Attribute) and dotted_name(call.func.value).startswith(("self", "super"))
+
+
+def _where(source: Source, root: Path, *, own: bool) -> Where:
+    path = Path(source.path)
+    folders = path.relative_to(root).parts[:-1]
+    if path.suffix == ".ipynb":
+        return Where.NOTEBOOK
+    if path.suffix != ".py":
+        return Where.DOCUMENT
+    if _TESTS.fullmatch(path.stem) or not _TEST_FOLDERS.isdisjoint(folders) or is_test(source):
+        return Where.TEST
+    if own:
+        return Where.OWN_FILE
+    return Where.TRAINING if is_training(source) else Where.OTHER
+
+
+def is_training(source: Source) -> bool:
+    """Whether the file trains, or is named as if it did."""
+    trains = source.words & {"backward", "optim", "Trainer", "LightningModule"}
+    return bool(trains) or _TRAINS.fullmatch(Path(source.path).stem) is not None
+
+
+def _is_from(call: ast.Call, source: Source, target: Path, root: Path) -> bool:
+    """Whether what is called may be what `target` defines: no class of the same name that stands elsewhere."""
+    function = call.func
+    if isinstance(function, ast.Subscript | ast.Call):
+        return True
+    written = dotted_name(function)
+    first = written.partition(".")[0]
+    meaning = source.qualified_name(function)
+    if meaning is None:
+        defined = any(isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == first for n in source.tree.body)
+        return not defined and (Path(source.path).suffix != ".py" or "*" in source.imports or not written)
+    level = len(meaning) - len(meaning.lstrip("."))
+    parts = meaning.lstrip(".").split(".")[:-1]
+    folders = [Path(source.path).parent] if not level else [(Path(source.path).parents)[level - 1]]
+    folders += [root, *target.parents] if not level else []
+    for folder in folders:
+        for place in (folder.joinpath(*parts).with_suffix(".py"), folder.joinpath(*parts, "__init__.py")):
+            if not parts or not place.is_file():
+                continue
+            if place.resolve() == target:
+                return True
+            # A package may hand it on; a module that defines the name itself is another one.
+            return place.name == "__init__.py" and place.parent.resolve() in target.parents
+    known = {target.stem, *(each.name for each in target.parents)}
+    return not parts or parts[-1] in known
+
+
+def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:
+    """Mappings of YAML and JSON files that name a class with its arguments, as hydra's `_target_` does."""
+    for path, values in files.configs.items():
+        for each in _mappings(values):
+            key = next((k for k in _CLASS_KEYS if isinstance(each.get(k), str)), None)
+            name = str(each[key]).rpartition(".")[2] if key is not None else ""
+            if name not in names:
+                continue
+            inner = (value for k in _ARGUMENT_KEYS if isinstance(value := each.get(k), Mapping))
+            arguments = {str(k): v for k, v in next(inner, each).items() if k != key and not str(k).startswith("_")}
+            yield CallSite(name, arguments, (), Where.CONFIG, True, str(path), files.line_of(path, name))
+
+
+def _mappings(value: object) -> Iterator[Mapping[str, object]]:
+    if isinstance(value, Mapping):
+        yield value
+    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _mappings(each)
+
+
+__all__ = ["CallSite", "Unknown", "Where", "call_sites"]

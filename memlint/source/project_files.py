@@ -1,0 +1,144 @@
+"""The files of a project that say how it uses something: scripts, tests, code in READMEs and notebooks, configs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memlint.source.files import Unreadable, read_bytes
+from memlint.source.text import Source
+
+_MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
+"""Files that are looked at, files that are parsed, and the largest of them."""
+_MOST_CONFIGS = 24
+_ENDINGS = (".py", ".md", ".rst", ".ipynb", ".yaml", ".yml", ".json")
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "data", "datasets"})
+_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
+_PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
+
+
+@dataclass(frozen=True)
+class ProjectFiles:
+    """Files below one folder, of which only those are parsed that mention what is looked for."""
+
+    root: Path
+    near: Path
+    """A file; those named after training come first, and then the nearest to it."""
+    _texts: dict[Path, str] = field(default_factory=dict)
+
+    @cached_property
+    def paths(self) -> tuple[Path, ...]:
+        """Those that may say something, the nearest first."""
+        paths = []
+        for folder, folders, names in os.walk(self.root):
+            folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
+            paths += [Path(folder, name) for name in sorted(names) if name.endswith(_ENDINGS)]
+            if len(paths) > _MOST_FILES:
+                break
+        return tuple(sorted(paths[:_MOST_FILES], key=self._distance))
+
+    def _distance(self, path: Path) -> tuple[bool, int, str]:
+        common = os.path.commonpath((path, self.near))
+        steps = len(path.parts) + len(self.near.parts) - 2 * len(Path(common).parts)
+        return "train" not in path.stem, steps, str(path)
+
+    def sources(self, words: Collection[str]) -> Iterator[Source]:
+        """Code in which one of `words` stands: of Python files, of blocks in documents, of notebooks."""
+        wanted = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
+        num_read = 0
+        for path in self.paths:
+            if path.suffix in (".yaml", ".yml", ".json") or num_read >= _MOST_READ:
+                continue
+            text = self._text(path)
+            if wanted.search(text):
+                num_read += 1
+                with suppress(Unreadable):
+                    yield from _code(path, text)
+
+    @cached_property
+    def configs(self) -> Mapping[Path, Mapping[str, Any]]:
+        """Mappings that YAML and JSON files hold, the nearest first."""
+        configs: dict[Path, Mapping[str, Any]] = {}
+        for path in self.paths:
+            if path.suffix in (".yaml", ".yml", ".json") and len(configs) < _MOST_CONFIGS:
+                value = _config(path, self._text(path))
+                if isinstance(value, Mapping) and value:
+                    configs[path] = value
+        return configs
+
+    def line_of(self, path: Path, word: str) -> int:
+        """The first line that mentions `word`, or the first of all."""
+        lines = self._text(path).splitlines()
+        return next((number for number, line in enumerate(lines, 1) if word in line), 1)
+
+    def _text(self, path: Path) -> str:
+        if path not in self._texts:
+            self._texts[path] = ""
+            with suppress(OSError, Unreadable):
+                if path.stat().st_size <= _MOST_NBYTES:
+                    self._texts[path] = read_bytes(path).decode(errors="replace")
+        return self._texts[path]
+
+
+def _config(path: Path, text: str) -> object:
+    try:
+        if path.suffix == ".json":
+            return json.loads(text)
+        # A project that has such files has the package.
+        return importlib.import_module("yaml").safe_load(text)
+    except Exception:
+        return None
+
+
+def _code(path: Path, text: str) -> Iterator[Source]:
+    """Python code of a file, each line where it stands in it."""
+    if path.suffix == ".py":
+        yield Source.from_text(text, str(path))
+    elif path.suffix == ".ipynb":
+        yield Source.from_text("\n".join(_cells(text)), str(path))
+    else:
+        for first, lines in _blocks(text):
+            with suppress(Unreadable):
+                yield Source.from_text("\n" * first + "\n".join(lines), str(path))
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Code blocks of a document, with the number of lines before each."""
+    fence, first, block = "", 0, list[str]()
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _FENCE.match(line)
+        if not fence and match is not None:
+            fence, first, block = match[1] if match[2].lower() in _PYTHON else "-", number, []
+        elif fence and match is not None and (fence == "-" or line.strip() == fence):
+            if fence != "-":
+                indent = min((len(each) - len(each.lstrip()) for each in block if each.strip()), default=0)
+                yield first, [each[indent:] for each in block]
+            fence = ""
+        elif fence:
+            prompt = re.match(r"\s*(?:>>>|\.\.\.) ?", line)
+            block.append(line if prompt is None else line[prompt.end() :])
+
+
+def _cells(text: str) -> Iterator[str]:
+    """Lines of a notebook: those of its code as they are, all others empty."""
+    is_code = in_source = False
+    for line in text.splitlines():
+        entry = line.strip()
+        if entry.startswith('"cell_type"'):
+            is_code = '"code"' in entry
+        if in_source and not entry.startswith('"'):
+            in_source = False
+        shown = ""
+        if in_source and is_code:
+            with suppress(ValueError):
+                shown = str(json.loads(entry.rstrip(","))).rstrip("\n")
+        yield re.sub(r"^(\s*)[%!].*", r"\1pass", shown)
+        in_source = in_source or entry == '"source": ['

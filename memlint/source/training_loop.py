@@ -1,0 +1,136 @@
+"""What a project's own training loop says of a step: batch size, sizes of images and texts, optimizer, precision."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from memlint.source.call_sites import CallSite, is_training
+from memlint.source.calls import argument, called
+from memlint.source.scopes import Scope, scopes
+from memlint.source.text import Source, dotted_name
+from memlint.source.values import Project, Unknown, Values
+
+_OPTIMIZERS = {
+    "SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Adamax": "adamax", "NAdam": "nadam", "RAdam": "radam",
+    "Adagrad": "adagrad", "Adadelta": "adadelta", "Adafactor": "adafactor", "RMSprop": "rmsprop", "Rprop": "rprop",
+    "ASGD": "asgd", "SparseAdam": "sparse-adam", "Muon": "muon",
+}  # fmt: skip
+_RESIZES = frozenset(
+    {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
+)
+_DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
+"""Sizes of the images of torchvision's data sets whose images are all alike."""
+_BATCH = re.compile(r"(train_|training_|per_gpu_|per_device_)?(batch_?size|bs|bsz)", re.IGNORECASE)
+_IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
+_LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
+_SIZES = range(8, 4097)
+
+
+class Found(NamedTuple):
+    """A setting of the loop, as memlint names it, with the text that says so and its place."""
+
+    key: str
+    """`batch`, `optimizer`, `dtype`, `image_size` or `length`."""
+    value: object
+    text: str
+    path: str
+    line: int
+
+
+def training_loop(site: CallSite, project: Project) -> dict[str, Found]:
+    """What the code around a call says of the training step, by key, and what the code that uses that says else."""
+    found: dict[str, Found] = {}
+    if site.source is not None:
+        found |= _in_source(site.source, project)
+        callers = (values.source for values, _scope, _call in project.calls_of(site.inside)) if site.inside else ()
+        for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
+            found = {**_in_source(source, project), **found}
+    return found
+
+
+def _in_source(source: Source, project: Project) -> dict[str, Found]:
+    """What one file says; the first that applies by default counts."""
+    values = Values(source, project)
+    found: dict[str, Found] = {}
+    for scope in scopes(source):
+        if scope.evaluates:
+            continue
+        for call in scope.calls:
+            for each in _said(call, scope, values):
+                if each.key not in found and values.runs(call, scope):
+                    found[each.key] = each
+    for each in _options(source, project):
+        found.setdefault(each.key, each)
+    return found
+
+
+def _said(call: ast.Call, scope: Scope, values: Values) -> Iterator[Found]:
+    text = " ".join(ast.unparse(call).split())
+    for key, value in _settings(call, scope, values):
+        yield Found(key, value, text if len(text) <= 60 else f"{text[:57]}...", values.source.path, call.lineno)
+
+
+def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, object]]:
+    name = called(call)
+    if name in _OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
+        kind = _OPTIMIZERS[name]
+        if kind == "sgd" and _value(argument(call, "momentum", 2), scope, values) not in (None, 0, 0.0):
+            kind = "sgd-momentum"
+        yield "optimizer", kind
+    elif name == "DataLoader" and not _is_evaluation(call, scope):
+        size = _value(argument(call, "batch_size", 1), scope, values)
+        if type(size) is int and size > 0:
+            yield "batch", size
+    elif name in _RESIZES and call.args:
+        if (size := _square(_value(call.args[0], scope, values))) is not None:
+            yield "image_size", size
+    elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
+        yield "image_size", _DATASETS[name]
+    elif name == "autocast" and _value(argument(call, "enabled"), scope, values) in (None, True):
+        dtype = argument(call, "dtype", 1)
+        yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
+
+
+def _value(node: ast.expr | None, scope: Scope, values: Values) -> object:
+    try:
+        return None if node is None else values.of(node, scope)
+    except Unknown:
+        return None
+
+
+def _is_evaluation(call: ast.Call, scope: Scope) -> bool:
+    """Whether a loader is bound to a name of an evaluation, or is not shuffled beside one that is."""
+    parent = scope.parents.get(call)
+    targets = parent.targets if isinstance(parent, ast.Assign) else ()
+    return any(re.search(r"val|test|eval|dev", dotted_name(target), re.IGNORECASE) for target in targets)
+
+
+def _square(value: object) -> int | None:
+    if isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]:
+        value = value[0]
+    return value if type(value) is int and value in _SIZES else None
+
+
+def _options(source: Source, project: Project) -> Iterable[Found]:
+    """Sizes among the settings that the code itself reads, as `args.batch_size`."""
+    for node in source.index.of(ast.Attribute, ast.Subscript):
+        key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+        if not isinstance(key, str):
+            continue
+        kinds = (("batch", _BATCH), ("image_size", _IMAGE), ("length", _LENGTH))
+        kind = next((kind for kind, pattern in kinds if pattern.fullmatch(key)), None)
+        if kind is None:
+            continue
+        try:
+            values = Values(source, project)
+            value = values.of(node, None)
+        except Unknown:
+            continue
+        if type(value) is int and (value in _SIZES or (kind == "batch" and value > 0)):
+            yield Found(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
+
+
+__all__ = ["Found", "training_loop"]

@@ -1,0 +1,199 @@
+"""Ways to build the models of a file: as the project's own files do, with defaults, with sizes that are made up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memlint.source.call_sites import CallSite, Where, call_sites
+from memlint.source.project_files import ProjectFiles
+from memlint.source.training_loop import training_loop
+from memlint.source.values import Project, shown_arguments
+from memlint.tracing.records import Assumption, Frame
+from memlint.workloads.guess.plain_values import parameters, plain_value
+from memlint.workloads.spec import Workload
+
+_MOST = 4
+"""Call sites tried of one class or function."""
+_LONGEST = 160
+"""Letters of a call that is shown."""
+_SIZES = ("image_size", "length")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One way to call a class or function of the file."""
+
+    maker: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    site: CallSite | None = None
+    """The call in the project that does so."""
+    assumed: Mapping[str, object] = field(default_factory=dict)
+    """Those of the arguments that nobody says."""
+
+    @property
+    def trains(self) -> bool:
+        """Whether the project's training or inference scripts do so, and not only its tests and documents."""
+        return self.site is not None and self.site.where <= Where.OTHER
+
+
+class Recipes:
+    """Recipes for what one file defines, with what the project says of training it."""
+
+    def __init__(self, path: Path, root: Path, names: Collection[str]) -> None:
+        """`names` are the classes and functions of the file `path` that give models."""
+        self._project = Project(ProjectFiles(root, path))
+        self._path, self._names = path, names
+
+    @cached_property
+    def _sites(self) -> tuple[CallSite, ...]:
+        return call_sites(self._names, self._path, self._project) if self._names else ()
+
+    def of(self, maker: str, function: Callable[..., Any]) -> Iterator[Recipe]:
+        """Ways to call `function`, the likeliest first: as scripts do, without arguments, as tests and documents do."""
+        recipes = list(self._from_sites(maker, function))
+        yield from (recipe for recipe in recipes if recipe.trains)
+        yield Recipe(
+            maker, {k: False for k, p in parameters(function).items() if "pretrained" in k and p.default is True}
+        )
+        yield from (recipe for recipe in recipes if not recipe.trains)
+
+    def _from_sites(self, maker: str, function: Callable[..., Any]) -> Iterator[Recipe]:
+        tried: list[Mapping[str, object]] = []
+        taken = parameters(function)
+        for site in self._sites:
+            if site.function != maker or len(tried) >= _MOST:
+                continue
+            arguments, assumed = _filled(site, taken)
+            if arguments is None or arguments in tried:
+                continue
+            tried.append(arguments)
+            yield Recipe(maker, arguments, site, assumed)
+
+    def applied(self, workload: Workload, recipe: Recipe) -> Workload:
+        """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
+        site = recipe.site
+        if site is None:
+            return replace(workload, arguments={**recipe.arguments, **workload.arguments}, guessed=recipe.assumed)
+        call = shown_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
+        unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
+        text = f"built as {Path(site.path).name}:{site.line} does: {call}"
+        text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
+        found = [Assumption(text, Frame(site.path, site.line, ""), found=True)]
+        settings: dict[str, Any] = {}
+        sizes: dict[str, Any] = {}
+        for each in (training_loop(site, self._project) if recipe.trains else {}).values():
+            if each.key in _SIZES:
+                sizes[each.key] = each.value
+            elif each.key not in workload.assumed or (each.key == "optimizer" and workload.mode != "train"):
+                continue
+            else:
+                settings[each.key] = each.value
+            named = each.key.replace("_", " ")
+            found.append(Assumption(f"{named} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True))
+        return replace(
+            workload,
+            **settings,
+            arguments={**recipe.arguments, **workload.arguments},
+            guessed=recipe.assumed,
+            found=tuple(found),
+            sizes=sizes,
+            assumed=workload.assumed - settings.keys(),
+        )
+
+
+def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object] | None, dict[str, object]]:
+    """Arguments of the call, with numbers for those nobody can see and that have no default; None where that fails."""
+    names = list(taken)
+    arguments: dict[str, object] = {}
+    assumed: dict[str, object] = {}
+    for key, value in site.arguments.items():
+        if key.isdigit() and int(key) < len(names):
+            key = names[int(key)]  # noqa: PLW2901
+        if key.isdigit():
+            return None, {}
+        if key in taken or not site.path.endswith((".yaml", ".yml", ".json")):
+            arguments[key] = value
+    for name, parameter in taken.items():
+        if "pretrained" in name and arguments.get(name, parameter.default) is True:
+            arguments[name] = False  # weights change no size
+        if name in arguments or parameter.default is not parameter.empty:
+            continue
+        if (value := plain_value(parameter)) is None:
+            return None, {}
+        arguments[name] = assumed[name] = value
+    return arguments, assumed
+
+
+def shown_call(maker: str, arguments: Mapping[str, object]) -> str:
+    """The call as somebody would type it, cut where it is very long."""
+    text = f"{maker}({shown_arguments(arguments)})"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...)"
+
+
+def sized(maker: str, function: Callable[..., Any]) -> Recipe | None:
+    """The call with a number for each argument that it needs; None where one of them takes something else."""
+    values = {
+        name: plain_value(parameter)
+        for name, parameter in parameters(function).items()
+        if parameter.default is parameter.empty
+    }
+    return None if not values or None in values.values() else Recipe(maker, values, assumed=values)
+
+
+def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:
+    """Classes that another class of the file uses or is called with, with its name."""
+    users: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name in names:
+            bases = {each for base in node.bases for each in ast.walk(base)}
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name) and each.id in names and each.id != node.name and each not in bases:
+                    users.setdefault(each.id, node.name)
+    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        if isinstance(call.func, ast.Name) and call.func.id in names:
+            for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+                if isinstance(value, ast.Name) and value.id in names and value.id != call.func.id:
+                    users.setdefault(value.id, call.func.id)
+    return users
+
+
+def makers(tree: ast.Module, classes: Collection[str]) -> dict[str, str]:
+    """Functions of the file that call one of its classes, or another of these, with that class."""
+    made: dict[str, str] = {}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    for _ in functions:
+        before = len(made)
+        for node in functions:
+            returned = {
+                each.id
+                for statement in ast.walk(node)
+                if isinstance(statement, ast.Return) and statement.value is not None
+                for each in ast.walk(statement.value)
+                if isinstance(each, ast.Name)
+            }
+            called = [
+                (each.func.id, each)
+                for each in ast.walk(node)
+                if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)
+            ]
+            for name, call in called:
+                kind = name if name in classes else made.get(name)
+                if kind and node.name not in made and (name in returned or _is_bound(node, call, returned)):
+                    made[node.name] = kind
+        if len(made) == before:
+            break
+    return made
+
+
+def _is_bound(function: ast.FunctionDef, call: ast.Call, names: Collection[str]) -> bool:
+    """Whether what `call` gives is assigned to one of `names`."""
+    return any(
+        isinstance(node, ast.Assign) and node.value is call and isinstance(target, ast.Name) and target.id in names
+        for node in ast.walk(function)
+        for target in getattr(node, "targets", ())
+    )

@@ -1,0 +1,135 @@
+"""From what a call in a project's text says to the objects themselves."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from memlint.base.errors import MemlintError, WorkloadError
+from memlint.source.files import Unreadable
+from memlint.source.scripts import training_at_import
+from memlint.source.text import Source
+from memlint.source.values import Call, Name, Settings
+from memlint.workloads.guess.plain_values import parameters, plain_value
+from memlint.workloads.loading import load_file
+
+_KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
+_NAMESPACE = "Namespace"
+
+
+class _Settings(argparse.Namespace):
+    """Settings as attributes, and as the items of a mapping."""
+
+    def __getitem__(self, name: str) -> object:
+        return vars(self)[name]
+
+    def keys(self) -> Iterator[str]:
+        return iter(vars(self))
+
+    def get(self, name: str, default: object = None) -> object:
+        return vars(self).get(name, default)
+
+
+def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> object:
+    """The object that `value` stands for where the model is defined, whose globals are `namespace`.
+
+    Sizes that are made up for a call are added to `assumed`, as text. Raises WorkloadError for a name that is nowhere,
+    and what a call raises.
+    """
+    match value:
+        case Name():
+            return _named(value, namespace)
+        case Call():
+            arguments = {name: made(each, namespace, assumed) for name, each in value.arguments.items()}
+            if value.function.text == _NAMESPACE:
+                return _Settings(**arguments)
+            return _called(_named(value.function, namespace), arguments, assumed)
+        case Settings():
+            return _settings({name: made(each, namespace, assumed) for name, each in value.values.items()})
+        case list() | tuple():
+            return type(value)(made(each, namespace, assumed) for each in value)
+        case dict():
+            return {name: made(each, namespace, assumed) for name, each in value.items()}
+    return value
+
+
+def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
+    """What the call gives; an argument that it needs and that nobody sees is a size that is made up."""
+    taken = parameters(function)
+    names = list(taken)
+    named = {names[int(key)] if key.isdigit() and int(key) < len(names) else key: v for key, v in arguments.items()}
+    for name, parameter in taken.items():
+        if name not in named and parameter.default is parameter.empty and (size := plain_value(parameter)) is not None:
+            named[name] = size
+            assumed.append(f"{getattr(function, '__name__', 'it')} is built with {name}={size!r}, as nothing says")
+    if any(name.isdigit() for name in named) or any(each.kind is each.POSITIONAL_ONLY for each in taken.values()):
+        positional = [value for name, value in arguments.items() if name.isdigit()]
+        return function(*positional, **{name: each for name, each in arguments.items() if not name.isdigit()})
+    return function(**named)
+
+
+def _settings(values: Mapping[str, object]) -> _Settings:
+    nested = {str(k): _settings(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    return _Settings(**nested)
+
+
+def _named(name: Name, namespace: Mapping[str, object]) -> object:
+    text = name.text.lstrip(".")
+    for dotted in dict.fromkeys((text, text.rpartition(".")[2])):
+        found, value = _member(namespace, dotted)
+        if found:
+            return value
+    module, _, last = text.rpartition(".")
+    if module.partition(".")[0] in _KNOWN:
+        place: object = importlib.import_module(module.partition(".")[0])
+        for part in text.split(".")[1:]:
+            place = getattr(place, part) if hasattr(place, part) else importlib.import_module(module)
+        return place
+    for path in _places(name, module) if module else filter(Path.is_file, map(Path, filter(None, [name.path]))):
+        if _is_harmless(path):
+            try:
+                loaded = load_file(path)
+            except MemlintError:
+                continue
+            if hasattr(loaded, last):
+                return getattr(loaded, last)
+    raise WorkloadError(f"{text} is nowhere in the file, and not in what {Path(name.path).name} imports")
+
+
+def _member(namespace: Mapping[str, object], dotted: str) -> tuple[bool, object]:
+    first, *rest = dotted.split(".")
+    if first not in namespace:
+        return False, None
+    value = namespace[first]
+    for part in rest:
+        if not hasattr(value, part):
+            return False, None
+        value = getattr(value, part)
+    return True, value
+
+
+def _places(name: Name, module: str) -> Iterator[Path]:
+    """Files of the project that may hold what `name` imports."""
+    if not name.path or not module:
+        return
+    level = len(name.text) - len(name.text.lstrip("."))
+    folders = Path(name.path).parents
+    for folder in (folders[level - 1],) if level else folders:
+        stem = folder.joinpath(*module.split("."))
+        for path in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if path.is_file():
+                yield path
+        if (folder / ".git").exists() or str(folder) in sys.path[:1]:
+            return
+
+
+def _is_harmless(path: Path) -> bool:
+    """Whether importing the file trains nothing."""
+    try:
+        return training_at_import(Source.read(path)) is None
+    except Unreadable:
+        return False
