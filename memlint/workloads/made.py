@@ -14,8 +14,8 @@ from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source
 from memlint.source.values import Call, Name, Settings
-from memlint.workloads.guess.plain_values import parameters, plain_value
 from memlint.workloads.loading import load_file
+from memlint.workloads.plain_values import parameters, plain_value
 
 _KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
 _NAMESPACE = "Namespace"

@@ -15,8 +15,8 @@ from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_f
 from memlint.workloads.guess.inputs import NoInputsError
 from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import guess_input
-from memlint.workloads.guess.plain_values import parameters, plain_value
 from memlint.workloads.loading import load_object
+from memlint.workloads.plain_values import parameters, plain_value
 from memlint.workloads.pyproject import render_declaration
 from memlint.workloads.spec import CONSTANT, InputSpec, Workload
 from memlint.workloads.target import parse_target

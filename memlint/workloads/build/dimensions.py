@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import UsageError
-from memlint.workloads.guess.plain_values import parameters
 from memlint.workloads.huggingface.configs import is_config
+from memlint.workloads.plain_values import parameters
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 

@@ -12,9 +12,9 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.guess.plain_values import parameters, plain_value
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
+from memlint.workloads.plain_values import parameters, plain_value
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe, reported

@@ -14,7 +14,7 @@ from memlint.source.project_files import ProjectFiles
 from memlint.source.training_loop import training_loop
 from memlint.source.values import Project, shown_arguments
 from memlint.tracing.records import Assumption, Frame
-from memlint.workloads.guess.plain_values import parameters, plain_value
+from memlint.workloads.plain_values import parameters, plain_value
 from memlint.workloads.spec import Workload
 
 _MOST = 4
