@@ -35,6 +35,8 @@ _MOST_STEPS_MORE = 10
 """How often as many steps as asked for are waited for optimizers that were made and have not stepped yet."""
 _COLLECTED_EVERY = 16
 """Evaluation calls between two searches for reference cycles."""
+_KEPT_EVERY = 2.0
+"""Seconds of steps that may be lost where nothing reaches a script any more."""
 _in_backward = torch._C._current_graph_task_id
 
 
@@ -45,6 +47,8 @@ class ScriptRecorder(Recorder):
         super().__init__(ledger, workspaces)
         self.script = script
         self.end = end
+        self.keep: Callable[[], None] = lambda: None
+        """Called at the end of a step now and then: what was seen until then is not to be lost."""
         self.num_steps = 0
         """Whole steps that were taken."""
         self.seconds: list[float] = []
@@ -71,11 +75,14 @@ class ScriptRecorder(Recorder):
         self._had_backward = False
         self._was_written = False
         self._is_full = False
+        self._kept = 0.0
 
     # --- kernels
 
     def started(self, kernel: Kernel) -> None:
         """A kernel begins."""
+        if not self.calls:
+            gc.freeze()  # what was imported before any tensor was made need not be searched after every step
         super().started(kernel)
         phase = self.calls[-1][1]
         if phase is Phase.BACKWARD:
@@ -89,7 +96,7 @@ class ScriptRecorder(Recorder):
         super().finished(inputs, outputs)
         if kernel.written and outputs:
             self.evaluations.note_write(outputs)
-            if self._had_backward and self._leader is None and not self._was_written:
+            if self._had_backward and self._leader is None and not (self._was_written or self.attribution.optimizing):
                 self._note_update(outputs)
 
     def _note_update(self, written: list[torch.Tensor]) -> None:
@@ -97,11 +104,12 @@ class ScriptRecorder(Recorder):
         if _in_backward() != -1:
             return
         categories = self.roles.categories
-        self.roles.note_gradients()
         self._was_written = any(
             is_virtual(t) and t.layout is torch.strided and categories.get(entry_of(t).number) is Category.PARAMETER
             for t in written
         )
+        if self._was_written:
+            self.roles.note_gradients()
 
     # --- models
 
@@ -142,6 +150,7 @@ class ScriptRecorder(Recorder):
             self._is_between = False
             if self.step < 0:
                 self.reruns.wait_here(self._program)
+                self._kept = time.perf_counter()
             self._began = time.perf_counter()
             self.begin_step()
         if not self.precision:
@@ -212,6 +221,9 @@ class ScriptRecorder(Recorder):
             if self._is_full and not self._followers:
                 self._end()
         gc.collect()
+        if time.perf_counter() - self._kept > _KEPT_EVERY:
+            self.keep()
+            self._kept = time.perf_counter()
 
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"

@@ -56,6 +56,23 @@ class ScriptProgram:
             group.update({name: new[name] for name in ("foreach", "fused") if name in new})
 
 
+def copied() -> bool:
+    """Make a copy of this process that is not its child, where the system can; whether this is the copy."""
+    if _fork is None:
+        return False
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # a script may have closed it, or put anything there
+            stream.flush()
+    between = _fork()
+    if between:
+        with suppress(ChildProcessError):  # the script may ask for its children itself
+            os.waitpid(between, 0)
+        return False
+    if _fork():
+        _exit(0)  # so that the copy is no child of the script, which may wait for all that it has
+    return True
+
+
 class Reruns:
     """Asks the copy that waits; before the first step there is none, and nothing can be asked."""
 
@@ -72,20 +89,12 @@ class Reruns:
         if _fork is None:
             return
         self._copy, theirs = Pipe()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # a script may have closed it, or put anything there
-                stream.flush()
         self._began = time.monotonic()
-        between = _fork()
-        if between:
-            with suppress(ChildProcessError):  # the script may ask for its children itself
-                os.waitpid(between, 0)
+        if not copied():
             theirs.close()
             with suppress(EOFError):
                 self._copy.recv()  # what the script has written is copied before it goes on
             return
-        if _fork():
-            _exit(0)  # so that the copy is no child of the script, which may wait for all that it has
         self._copy.close()
         self.apart()
         theirs.send(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import runpy
 import sys
 import traceback
@@ -25,6 +26,7 @@ from memlint.script.ending import End, exits, wait_for_threads
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.recorder import ScriptRecorder
+from memlint.script.reruns import copied
 from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from memlint.cuda.devices import Device
     from memlint.script.guard import Connection
     from memlint.script.reruns import Reruns
+
+_exit = os._exit
+"""Not what a script makes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +75,13 @@ def run_script(
     device: Device,
     allocator: AllocatorSettings,
     exchange: Path,
+    keep: Callable[[ScriptRun], None],
     answer: Callable[[ScriptRun], NoReturn],
     fail: Callable[[BaseException], NoReturn],
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
+    `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
     ends it. What the script writes goes into the folder `exchange`, where both may write too.
     """
@@ -87,31 +94,40 @@ def run_script(
         random_weights(),
     ):
 
-        def finished(ending: Ending) -> NoReturn:
+        def seen(ending: Ending) -> ScriptRun:
             ledger.freeze()
             recorder.roles.note_gradients()
-            trace = recorder.finish(device).trace
+            return ScriptRun(
+                script=script,
+                trace=recorder.finish(device).trace,
+                ending=ending,
+                num_steps=recorder.num_steps,
+                seconds=tuple(recorder.seconds),
+                batch=recorder.batch,
+                precision=recorder.precision,
+                optimizer=recorder.optimizer,
+                num_evaluations=recorder.evaluations.num_calls,
+                num_remembered=recorder.evaluations.num_remembered,
+                writes=writes.records(),
+                connections=writes.connections(),
+                reruns=recorder.reruns,
+            )
+
+        def finished(ending: Ending) -> NoReturn:
+            run = seen(ending)
             if recorder.reruns.send is not None:
-                recorder.reruns.send(None if ending.is_failure else trace)
+                recorder.reruns.send(None if ending.is_failure else run.trace)
             if ending.is_failure:
                 recorder.reruns.forget()
-            answer(
-                ScriptRun(
-                    script=script,
-                    trace=trace,
-                    ending=ending,
-                    num_steps=recorder.num_steps,
-                    seconds=tuple(recorder.seconds),
-                    batch=recorder.batch,
-                    precision=recorder.precision,
-                    optimizer=recorder.optimizer,
-                    num_evaluations=recorder.evaluations.num_calls,
-                    num_remembered=recorder.evaluations.num_remembered,
-                    writes=writes.records(),
-                    connections=writes.connections(),
-                    reruns=recorder.reruns,
-                )
-            )
+            answer(run)
+
+        def keep_in_copy() -> None:
+            if recorder.reruns.send is None and copied():
+                with suppress(BaseException):  # whatever it is, the script itself goes on
+                    end.undisturbed()
+                    recorder.reruns.forget()
+                    keep(seen(Ending(f"{recorder.num_steps} steps were seen", goes_on=True)))
+                _exit(0)
 
         def failed(error: BaseException) -> NoReturn:
             if recorder.reruns.send is not None:
@@ -125,6 +141,7 @@ def run_script(
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         recorder.reruns.apart = apart
+        recorder.keep = keep_in_copy
         ways_out = exits(end, exchange)
         with observed(recorder), patched([*processes.patches(), *_listening(recorder), *ways_out]):
             ending = _executed(script, end.undisturbed)

@@ -50,6 +50,13 @@ def write_partial(result: Result) -> None:
     _write(PARTIAL, result)
 
 
+def write_here() -> None:
+    """Let this copy of the child write into the exchange."""
+    global _exchange  # noqa: PLW0603 -- as in `run`
+    assert _exchange is not None, "only a child has one"
+    _exchange = (_exchange[0], os.getpid())
+
+
 def main(exchange: str, parent: str, memory_limit: str, analyse: str, bytecode: str) -> NoReturn:
     """Carry out the request in the directory `exchange` with the function `analyse`, named as `module:function`.
 

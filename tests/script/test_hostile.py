@@ -98,6 +98,28 @@ def test_what_no_signal_reaches_is_killed(tmp_path: Path) -> None:
     assert exit_status(checked.report) == 2
 
 
+KEPT = {
+    "an endless loop in C": ("import itertools; max(itertools.count())", 20.0, "no answer within 20 s"),
+    "a crash": ("import ctypes; time.sleep(5); ctypes.string_at(0)", 100.0, "the code crashed with a segmentation fault"),
+}
+
+
+@pytest.mark.slow  # waits for a time limit
+@pytest.mark.parametrize(("text", "seconds", "reason"), KEPT.values(), ids=KEPT)
+def test_steps_that_were_seen_are_told_though_nothing_reaches_the_script(
+    tmp_path: Path, text: str, seconds: float, reason: str
+) -> None:
+    steps = "import time\nstep()\ntime.sleep(2.5)\nstep()\n"
+    checked = run_hostile(tmp_path, f"{TRAINING}{steps}{text}", steps=9, settings={"timeout": seconds})
+    assert message_of(checked).startswith(reason)
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert workload.script.steps == 2
+    assert requested(checked) is not None
+    assert requested(checked) >= 2 * 512 * 512 * 4  # type: ignore[operator]  # a weight and its gradient
+    assert exit_status(checked.report) == 2
+
+
 PROCESSES_LEFT = """
 import os, subprocess, time
 subprocess.Popen(["sleep", "100000"], start_new_session=True)

@@ -94,7 +94,7 @@ def answers_of_workers(
     empty, declarations = [], []
     for (request, rules), answer in zip(requests, answers, strict=True):
         if answer.error is not None:
-            workloads.append(failure(request.target, answer.error, answer.traceback))
+            workloads += _failed(request, answer.error, answer)
             continue
         result = answer.result
         assert result is not None
@@ -124,6 +124,13 @@ def answers_of_workers(
         declarations=tuple(declarations),
         outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(own, answers, strict=True)),
     )
+
+
+def _failed(request: Request, error: MemlintError, answer: Answer) -> list[Workload]:
+    """The Workload that stands for a target without an answer, or those that were seen of it before."""
+    failed = failure(request.target, error, answer.traceback)
+    partial = answer.partial.workloads if answer.partial is not None else []
+    return [each.model_copy(update={"error": each.error or failed.error}) for each in partial] or [failed]
 
 
 def _with_output(workload: Workload, answer: Answer) -> Workload:

@@ -11,6 +11,7 @@ import torch
 from memlint.accelerator import lazy_imports
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import described_with_findings
+from memlint.commands.analyse.description import described
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
@@ -21,7 +22,7 @@ from memlint.report.from_trace import place_of
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.tracing.records import Category, Phase
-from memlint.worker.child import answer_now, exchange_folder, fail_now
+from memlint.worker.child import answer_now, exchange_folder, fail_now, write_here, write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from memlint.script.spec import Script
 
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+_FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
 
 
@@ -45,26 +47,44 @@ def analyse(request: Request) -> NoReturn:
     rules = project_rules(settings, Path(request.root)).chosen(settings)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 
-    def answer(run: ScriptRun) -> NoReturn:
+    def analysed(run: ScriptRun, *, thorough: bool) -> Analysis:
         workload = _workload(run, request, gpu)
         budget = settings.budget_of(workload.name)
-        analysis = Analysis.of_script(run, workload, budget.max if budget else None, thorough=request.thorough)
-        parts = described_with_findings(analysis, rules, request)
+        return Analysis.of_script(run, workload, budget.max if budget else None, thorough=thorough)
+
+    def workload_of(run: ScriptRun, analysis: Analysis, described: report.Workload) -> report.Workload:
         fields: dict[str, object] = {"optimizer": run.optimizer or None, "script": _record(run, analysis)}
         fields["error"] = _error(run)
         if not run.trace.events:
             fields |= {"estimate": None, "verdict": None, "budget": None}
+        return described.model_copy(update=fields)
+
+    def keep(run: ScriptRun, analysis: Analysis | None = None, error: report.Error | None = None) -> None:
+        analysis = analysis or analysed(run, thorough=False)
+        workload = workload_of(run, analysis, described(analysis, settings.budget_of(analysis.workload.name)))
+        workload = workload.model_copy(update={"error": workload.error or error})
+        write_partial(Result(torch=torch.__version__, workloads=[workload]))
+
+    def keep_in_copy(run: ScriptRun) -> None:
+        write_here()
+        keep(run)
+
+    def answer(run: ScriptRun) -> NoReturn:
+        analysis = analysed(run, thorough=request.thorough)
+        message = f"{run.ending.reason}, but the rules were not through when it was stopped"
+        keep(run, analysis, report.Error(kind="worker", message=message, hint=_FEWER_RULES))
+        parts = described_with_findings(analysis, rules, request)
         answer_now(
             Result(
                 torch=torch.__version__,
-                workloads=[parts.workload.model_copy(update=fields)],
+                workloads=[workload_of(run, analysis, parts.workload)],
                 findings=parts.findings,
                 traced_lines={path: sorted(lines) for path, lines in parts.lines.items()},
             )
         )
 
     allocator = AllocatorSettings.parse(_allocator(script))
-    run_script(script, device_named(gpu), allocator, exchange_folder(), answer, fail_now)
+    run_script(script, device_named(gpu), allocator, exchange_folder(), keep_in_copy, answer, fail_now)
 
 
 def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
