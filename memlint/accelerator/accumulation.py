@@ -11,6 +11,7 @@ import ctypes
 from typing import Any, NamedTuple
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, real_device_of
@@ -106,7 +107,7 @@ def measure_once() -> None:
     multithreading = torch.autograd.is_multithreading_enabled()
     torch.autograd.set_multithreading_enabled(False)
     try:
-        with state.installed(state.State()), torch.enable_grad():
+        with temporarily_clear_interpreter_stack(), state.installed(state.State()), torch.enable_grad():
             x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
             (x.mul(2) + x.mul(3)).sum().backward()
             engines = _Unshared.measuring.copy()

@@ -145,6 +145,16 @@ def is_virtual(value: Any) -> bool:
         return isinstance(value, torch.Tensor) and real_device_of(value).type == NAME
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor within the wrappers that torch.func puts around it."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
+_functorch: Any = torch._C._functorch
+
+
 def entry_of(tensor: torch.Tensor) -> Entry:
     """The ledger entry of a virtual tensor's storage."""
     storage: Any = tensor.untyped_storage()

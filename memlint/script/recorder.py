@@ -10,14 +10,14 @@ import gc
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.script.spec import Ending, Script
@@ -64,10 +64,10 @@ class ScriptRecorder(Recorder):
         self.reruns = Reruns()
         self.evaluations = Evaluations(self, repeat=script.repeat)
         self._roots: dict[str, weakref.ref[torch.nn.Module]] = {}
-        self._leader: int | None = None
-        self._stepped: set[int] = set()
+        self._leader: weakref.ref[Any] | None = None
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         """Optimizers other than the leader that have stepped since it did."""
-        self._followers: set[int] = set()
+        self._followers: weakref.WeakSet[Any] = weakref.WeakSet()
         """Those that did so after an earlier step of the leader."""
         self._began = 0.0
         self._is_between = True
@@ -83,6 +83,8 @@ class ScriptRecorder(Recorder):
         """A kernel begins."""
         if not self.calls:
             gc.freeze()  # what was imported before any tensor was made need not be searched after every step
+        if self._is_between and _in_backward() != -1:
+            self._begin()
         super().started(kernel)
         phase = self.calls[-1][1]
         if phase is Phase.BACKWARD:
@@ -94,10 +96,19 @@ class ScriptRecorder(Recorder):
         """The kernel begun last ends."""
         kernel = self.calls[self.open_calls[-1]][0]
         super().finished(inputs, outputs)
+        if not self._roots and torch.is_grad_enabled() and _in_backward() == -1:
+            self._note_leaves(inputs)
         if kernel.written and outputs:
             self.evaluations.note_write(outputs)
             if self._had_backward and self._leader is None and not (self._was_written or self.attribution.optimizing):
                 self._note_update(outputs)
+
+    def _note_leaves(self, inputs: list[torch.Tensor]) -> None:
+        """Without a model, parameters are what a forward begins with."""
+        trained = [t for t in inputs if t.requires_grad]
+        if trained and self._was_written and self._leader is None:
+            self._step_over()
+        self.roles.note_parameters([t for t in trained if t.is_leaf])
 
     def _note_update(self, written: list[torch.Tensor]) -> None:
         """Take parameters that are written after a backward, outside of it, for a step that is made by hand."""
@@ -117,13 +128,14 @@ class ScriptRecorder(Recorder):
         """A module is called while none runs: a part of a step, or an evaluation."""
         if _in_backward() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
-        if self._was_written and self._leader is None:
+        parameters = list(module.parameters())
+        if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
-        has_gradients = any(parameter.requires_grad for parameter in module.parameters())
+        has_gradients = any(parameter.requires_grad for parameter in parameters)
         self._meet(module)
         if torch.is_grad_enabled():
             if has_gradients:
-                self._begin(module, args, kwargs)
+                self._begin((args, kwargs), parameters)
             self._enter(Phase.FORWARD)
         elif has_gradients or self.step < 0:
             self._enter(Phase.EVALUATION)
@@ -134,15 +146,20 @@ class ScriptRecorder(Recorder):
             gc.collect()
         return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
 
+    def _is_functional(self, parameters: list[torch.Tensor]) -> bool:
+        """Whether a backward left nothing in any `grad`, as torch.func.grad: new parameters take the place of these."""
+        return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
+
     def _enter(self, phase: Phase) -> None:
         if self.attribution.section not in (Phase.GENERATION, Phase.SAVING):
             self.attribution.section = phase
 
-    def _begin(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> None:
-        """Begin a step with the first training call in it."""
+    def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:
+        """Begin a step with the first training call in it, or with the first backward where nothing was called."""
         inputs = [
             leaf
-            for leaf in tree_leaves((args, kwargs))
+            for argument in tree_leaves(arguments)
+            for leaf in ([unwrapped(argument)] if isinstance(argument, torch.Tensor) else ())
             if is_virtual(leaf) and leaf.layout is torch.strided and not leaf.requires_grad and not entry_of(leaf).host
         ]
         self.roles.note_inputs(inputs)
@@ -154,7 +171,7 @@ class ScriptRecorder(Recorder):
             self._began = time.perf_counter()
             self.begin_step()
         if not self.precision:
-            parameter = next((p for p in module.parameters() if p.is_floating_point()), None)
+            parameter = next((p for p in parameters if p.is_floating_point()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             self.batch = next((t.shape[0] for t in inputs if t.dim()), None)
 
@@ -179,7 +196,7 @@ class ScriptRecorder(Recorder):
         self, optimizer: torch.optim.Optimizer, args: Arguments, kwargs: Keywords
     ) -> tuple[Arguments, Keywords] | None:
         """An optimizer begins to step; forward and backward may be inside, in a closure."""
-        if self._is_full and id(optimizer) == self._leader:
+        if self._is_full and self._leader is not None and self._leader() is optimizer:
             self._end()
         super().before_optimizer(optimizer, args, kwargs)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
@@ -199,17 +216,26 @@ class ScriptRecorder(Recorder):
         """An optimizer has stepped."""
         super().after_optimizer(optimizer, args, kwargs)
         self.roles.note_optimizer(optimizer)
-        number = id(optimizer)
-        if self._leader is None:
-            self._leader, self.optimizer = number, type(optimizer).__name__
-        if number != self._leader:
-            self._stepped.add(number)
+        if self._leads(optimizer):
+            self._followers |= self._stepped
+            self._stepped.clear()
+            self._step_over()
+        else:
+            self._stepped.add(optimizer)
             if self._is_full and self._followers <= self._stepped:
                 self._end()
-            return
-        self._followers |= self._stepped
-        self._stepped = set()
-        self._step_over()
+
+    def _leads(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether it steps first of all that there are: another one may be made when the leader is gone."""
+        leader = self._leader and self._leader()
+        if leader is not None and leader is not optimizer and optimizer not in self._stepped | self._followers:
+            del leader
+            gc.collect()
+            assert self._leader is not None, "it was there"
+            leader = self._leader()
+        if leader is None:
+            self._leader, self.optimizer = weakref.ref(optimizer), type(optimizer).__name__
+        return leader is None or leader is optimizer
 
     def _step_over(self) -> None:
         self.num_steps += 1

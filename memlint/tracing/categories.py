@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from memlint.accelerator.device import entry_of, is_virtual
+from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.accelerator.sparse import parts_of
 from memlint.tracing.records import Buffer, Category, Node, Phase
 
@@ -38,6 +38,10 @@ class Roles:
             self._note(_carried(parameter, name), Category.PARAMETER)
         self._note(model.named_buffers(prefix=prefix), Category.BUFFER)
 
+    def note_parameters(self, tensors: Iterable[Tensor]) -> None:
+        """Parameters that belong to no model."""
+        self._note((("", tensor) for tensor in tensors), Category.PARAMETER)
+
     def note_inputs(self, inputs: Any) -> None:
         """What a model is called with: tensors in dictionaries and lists."""
         self._note(_named_tensors(inputs, ""), Category.INPUT)
@@ -68,7 +72,7 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            for part in parts_of(tensor) if is_virtual(tensor) else ():
+            for part in parts_of(unwrapped(tensor)) if is_virtual(tensor) else ():
                 number = entry_of(part).number
                 if number not in self.categories:
                     self.categories[number], self.names[number] = category, name

@@ -1,0 +1,326 @@
+"""What is a step of a script, in each way of training: where the second one ends, and what it was seen to be."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.script.isolated import needs
+from tests.script.running import run_text, stdout_of
+
+BEGIN = """
+import copy
+import itertools
+import torch
+from torch import nn
+def linear(): return nn.Linear(64, 64).cuda()
+def batch(): return torch.randn(8, 64, device="cuda")
+"""
+
+
+class Way(NamedTuple):
+    """A way of training."""
+
+    text: str
+    optimizer: str | None = "SGD"
+    steps: int = 2
+    iterations: int = 1
+    """Of its loop that were over when it ended."""
+    phase_peaks: tuple[str, ...] = ("forward", "backward", "optimizer")
+
+
+FAST = {
+    "steps that GradScaler skips": Way(
+        """
+        class Skipping(torch.amp.GradScaler):  # as where gradients are infinite at first
+            calls = 0
+            def _maybe_opt_step(self, *args, **options):
+                self.calls += 1
+                return super()._maybe_opt_step(*args, **options) if self.calls > 3 else None
+
+        model, scaler = linear(), Skipping("cuda")
+        optimizer = torch.optim.Adam(model.parameters())
+        for number in itertools.count():
+            with torch.autocast("cuda", torch.float16):
+                loss = model(batch()).float().mean()
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            print(number, flush=True)
+        """,
+        "Adam",
+        iterations=4,
+    ),
+    "a critic that steps five times as often": Way(
+        """
+        generator, critic = linear(), linear()
+        of_critic, of_generator = torch.optim.RMSprop(critic.parameters()), torch.optim.Adam(generator.parameters())
+        for number in itertools.count():
+            of_critic.zero_grad()
+            critic(generator(batch()).detach()).mean().backward()
+            of_critic.step()
+            if number % 5 == 4:
+                of_generator.zero_grad()
+                critic(generator(batch())).mean().backward()
+                of_generator.step()
+            print(number, flush=True)
+        """,
+        "RMSprop",
+        steps=6,
+        iterations=6,
+    ),
+    "an optimizer for each parameter, in the backward": Way(
+        """
+        model = nn.Sequential(linear(), linear())
+        optimizers = {p: torch.optim.AdamW([p]) for p in model.parameters()}
+        def step(parameter):
+            optimizers[parameter].step()
+            optimizers[parameter].zero_grad()
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(step)
+        for number in itertools.count():
+            model(batch()).mean().backward()
+            print(number, flush=True)
+        """,
+        "AdamW",
+        phase_peaks=("forward", "backward"),
+    ),
+    "by hand through data": Way(
+        """
+        model = linear()
+        for number in itertools.count():
+            model.zero_grad()
+            model(batch()).mean().backward()
+            for parameter in model.parameters():
+                parameter.data.add_(parameter.grad.data, alpha=-0.1)
+            print(number, flush=True)
+        """,
+        None,
+        iterations=2,
+        phase_peaks=("forward", "backward"),
+    ),
+    "by hand with accumulation": Way(
+        """
+        model = linear()
+        for number in itertools.count():
+            model(batch()).mean().backward()
+            if number % 3 == 2:
+                with torch.no_grad():
+                    torch._foreach_add_(list(model.parameters()), [p.grad for p in model.parameters()], alpha=-0.1)
+                    for parameter in model.parameters():
+                        parameter.grad = None
+            print(number, flush=True)
+        """,
+        None,
+        iterations=6,
+        phase_peaks=("forward", "backward"),
+    ),
+    "tensors without a module": Way(
+        """
+        weights = [torch.randn(64, 64, device="cuda", requires_grad=True) for _ in range(3)]
+        for number in itertools.count():
+            x = batch()
+            for weight in weights:
+                x = (x @ weight).relu()
+            x.mean().backward()
+            with torch.no_grad():
+                for weight in weights:
+                    weight -= 0.1 * weight.grad
+                    weight.grad = None
+            print(number, flush=True)
+        """,
+        None,
+        iterations=2,
+        phase_peaks=("backward",),
+    ),
+    "an image that is trained, and not the network": Way(
+        """
+        network = linear().requires_grad_(False)
+        image = batch().requires_grad_()
+        optimizer = torch.optim.Adam([image])
+        for number in itertools.count():
+            optimizer.zero_grad()
+            network(image).square().mean().backward()
+            optimizer.step()
+            print(number, flush=True)
+        """,
+        "Adam",
+    ),
+    "torch.func": Way(
+        """
+        from torch.func import functional_call, grad
+        model = linear()
+        parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+        def loss(parameters, x):
+            return functional_call(model, parameters, (x,)).square().mean()
+        for number in itertools.count():
+            gradients = grad(loss)(parameters, batch())
+            parameters = {name: parameters[name] - 0.1 * gradients[name] for name in parameters}
+            print(number, flush=True)
+        """,
+        None,
+        iterations=2,
+        phase_peaks=("forward", "backward"),
+    ),
+    "a model for each fold": Way(
+        """
+        for fold in range(5):
+            model = linear()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+            model(batch()).mean().backward()
+            optimizer.step()
+            schedule.step()
+            print(fold, flush=True)
+        """
+    ),
+}
+SLOW = {
+    "torch.autograd.grad": Way(
+        """
+        model = linear()
+        for number in itertools.count():
+            gradients = torch.autograd.grad(model(batch()).mean(), list(model.parameters()))
+            with torch.no_grad():
+                for parameter, gradient in zip(model.parameters(), gradients):
+                    parameter.sub_(gradient, alpha=0.1)
+            print(number, flush=True)
+        """,
+        None,
+        iterations=2,
+        phase_peaks=("forward", "backward"),
+    ),
+    "LBFGS": Way(
+        """
+        model, x = linear(), batch()
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+        for number in itertools.count():
+            optimizer.step(closure)
+            print(number, flush=True)
+        """,
+        "LBFGS",
+    ),
+    "several optimizers in a row": Way(
+        """
+        model = nn.Sequential(linear(), linear())
+        optimizers = [torch.optim.AdamW([p]) for p in model.parameters()]
+        for number in itertools.count():
+            model(batch()).mean().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+            print(number, flush=True)
+        """,
+        "AdamW",
+    ),
+    "a teacher, and an average of the student": Way(
+        """
+        student, teacher = linear(), linear().eval()
+        average = copy.deepcopy(student)
+        optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+        for number in itertools.count():
+            x = batch()
+            with torch.no_grad():
+                target = teacher(x)
+            (student(x) - target).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            with torch.no_grad():
+                for mean, parameter in zip(average.parameters(), student.parameters()):
+                    mean.mul_(0.9).add_(parameter, alpha=0.1)
+            print(number, flush=True)
+        """,
+        phase_peaks=("forward", "backward", "optimizer", "evaluation"),
+    ),
+    "an optimizer that is never used": Way(
+        """
+        model = linear()
+        unused = torch.optim.Adam(linear().parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in itertools.count():
+            model(batch()).mean().backward()
+            optimizer.step()
+            print(number, flush=True)
+        """,
+        steps=20,
+        iterations=19,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "way",
+    [*FAST.values(), *(pytest.param(way, marks=pytest.mark.slow) for way in SLOW.values())],
+    ids=[*FAST, *SLOW],
+)
+def test_a_step_ends_where_its_way_of_training_says(tmp_path: Path, way: Way) -> None:
+    checked = run_text(tmp_path, BEGIN + textwrap.dedent(way.text))
+    (workload,) = checked.report.workloads
+    assert workload.error is None, workload.error
+    assert workload.script is not None
+    assert workload.estimate is not None
+    assert (workload.script.steps, workload.optimizer) == (way.steps, way.optimizer)
+    assert len(stdout_of(checked).splitlines()) == way.iterations
+    assert set(way.phase_peaks) <= set(workload.estimate.phase_peaks)
+    assert {"parameter"} <= set(workload.estimate.categories)
+
+
+def test_a_wrapped_model_is_known_by_its_outermost_name(tmp_path: Path) -> None:
+    text = """
+        class Wrapper(nn.Module):
+            def __init__(self, module):
+                super().__init__()
+                self.module = module
+
+            def forward(self, x):
+                return self.module(x)
+
+        network = Wrapper(nn.DataParallel(Wrapper(linear())))
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        while True:
+            network(batch()).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    (workload,) = run_text(tmp_path, BEGIN + textwrap.dedent(text)).report.workloads
+    assert workload.estimate is not None, workload.error
+    names = {each.name for each in workload.estimate.at_peak if each.category == "parameter"}
+    assert names == {"network.module.module.module.weight", "network.module.module.module.bias"}
+
+
+@needs("lightning")
+@pytest.mark.slow
+def test_manual_optimization_of_lightning_is_steps(tmp_path: Path) -> None:
+    text = """
+        import lightning
+        class Both(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.automatic_optimization = False
+                self.generator, self.critic = nn.Linear(64, 64), nn.Linear(64, 64)
+
+            def configure_optimizers(self):
+                return [torch.optim.Adam(m.parameters()) for m in (self.critic, self.generator)]
+
+            def training_step(self, x, _number):
+                for optimizer in self.optimizers():
+                    optimizer.zero_grad()
+                    self.manual_backward(self.critic(self.generator(x)).mean())
+                    optimizer.step()
+
+        trainer = lightning.Trainer(max_epochs=50, logger=False, enable_progress_bar=False)
+        trainer.fit(Both(), torch.utils.data.DataLoader(torch.randn(64, 64), 8))
+    """
+    (workload,) = run_text(tmp_path, BEGIN + textwrap.dedent(text), settings={"timeout": 200.0}).report.workloads
+    assert workload.error is None, workload.error
+    assert workload.script is not None
+    assert (workload.script.steps, workload.optimizer) == (2, "Adam")
