@@ -4,8 +4,8 @@
     python benchmarks/run_overhead.py --only gpt2 --repeats 9
 
 Both take the same model, batch and AdamW for two steps, each in a process of its own, in turn; medians are printed, and
-the median of the ratios of neighbours. Counted is the time from the end of the program's setup, which imports, makes the
-model and the data, to the Trace. Neither counts what both do after that, such as the rules. Seconds are those of the
+the median of the ratios of neighbours. Counted is the time from the end of the program's setup, which imports and makes
+model and data, to the Trace. Neither counts what both do after that, such as the rules. Seconds are those of the
 processor, as far as the process itself uses it: a busy machine changes them little.
 """
 
@@ -88,11 +88,11 @@ while True:
 
 def of_script(folder: Path) -> None:
     """Run train.py of `folder`, and print the times at which its setup and its Trace are there."""
-    from memlint.cuda.allocator.settings import AllocatorSettings  # noqa: PLC0415 -- not where commands only wait
-    from memlint.cuda.devices import DEFAULT_DEVICE, device_named  # noqa: PLC0415
-    from memlint.script.run import ScriptRun, run_script  # noqa: PLC0415
-    from memlint.script.spec import Script  # noqa: PLC0415
-    from memlint.workloads import torchvision_schemas  # noqa: PLC0415
+    from memlint.cuda.allocator.settings import AllocatorSettings
+    from memlint.cuda.devices import DEFAULT_DEVICE, device_named
+    from memlint.script.run import ScriptRun, run_script
+    from memlint.script.spec import Script
+    from memlint.workloads import torchvision_schemas
 
     torchvision_schemas.install()
 
@@ -112,12 +112,12 @@ def of_script(folder: Path) -> None:
 
 def of_declaration() -> None:
     """Trace the program in the current folder; as `of_script`."""
-    from memlint.cuda.devices import DEFAULT_DEVICE, device_named  # noqa: PLC0415
-    from memlint.tracing.recorder import trace_program  # noqa: PLC0415
-    from memlint.workloads import torchvision_schemas  # noqa: PLC0415
+    from memlint.cuda.devices import DEFAULT_DEVICE, device_named
+    from memlint.tracing.recorder import trace_program
+    from memlint.workloads import torchvision_schemas
 
     torchvision_schemas.install()
-    import program  # type: ignore[import-not-found]  # noqa: PLC0415 -- written by main
+    import program  # type: ignore[import-not-found]
 
     declared = SimpleNamespace()
 

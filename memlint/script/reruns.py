@@ -142,6 +142,13 @@ class Reruns:
         self.forget()
         return None
 
+    def over(self, trace: Trace | None) -> None:
+        """The script is over, None: by a failure. A copy with Changes ends here; of a failure nothing more is asked."""
+        if self.send is not None:
+            self.send(trace)
+        if trace is None:
+            self.forget()
+
     def forget(self) -> None:
         """Ask no more."""
         self._copy = None

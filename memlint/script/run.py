@@ -115,10 +115,7 @@ def run_script(
 
         def finished(ending: Ending) -> NoReturn:
             run = seen(ending)
-            if recorder.reruns.send is not None:
-                recorder.reruns.send(None if ending.is_failure else run.trace)
-            if ending.is_failure:
-                recorder.reruns.forget()
+            recorder.reruns.over(None if ending.is_failure else run.trace)
             answer(run)
 
         def keep_in_copy() -> None:
@@ -130,8 +127,7 @@ def run_script(
                 _exit(0)
 
         def failed(error: BaseException) -> NoReturn:
-            if recorder.reruns.send is not None:
-                recorder.reruns.send(None)
+            recorder.reruns.over(None)
             fail(error)
 
         def apart() -> None:
