@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from memlint.base.errors import TargetError
+from memlint.base.errors import MemlintError, TargetError
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
