@@ -146,7 +146,7 @@ class ScriptRecorder(Recorder):
             gc.collect()
         return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
 
-    def _is_functional(self, parameters: list[torch.Tensor]) -> bool:
+    def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Whether a backward left nothing in any `grad`, as torch.func.grad: new parameters take the place of these."""
         return self._had_backward and not self.made and all(parameter.grad is None for parameter in parameters)
 
