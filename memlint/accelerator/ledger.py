@@ -1,7 +1,5 @@
 """The births and deaths of storages on the virtual accelerator, in order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,7 +42,7 @@ class Ledger:
 
     def open(
         self, nbytes: int, shape: tuple[int, ...], dtype: Any, *, host: bool, doubt: tuple[int, int] | None = None
-    ) -> Entry:
+    ) -> "Entry":
         """Record the birth of a storage of `nbytes` bytes, or, in `doubt`, of anything between two numbers of them."""
         number = len(self.births)
         self.births.append(Birth(nbytes, shape, dtype, self.node, len(self.events), host))

@@ -1,7 +1,5 @@
 """One Python file as text, syntax tree, names and suppression comments. No user code runs here."""
 
-from __future__ import annotations
-
 import ast
 import re
 import warnings
@@ -11,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
+from typing import Self
 
 from memlint.source.comments import Malformed, Suppression, marked_comments
 from memlint.source.files import Unreadable, decode, read_bytes
@@ -30,17 +29,17 @@ class Source:
     tree: ast.Module
 
     @classmethod
-    def read(cls, path: str | Path) -> Source:
+    def read(cls, path: str | Path) -> Self:
         """Read the file at `path`, decoded as Python would; raises Unreadable."""
         return cls.from_bytes(read_bytes(path), str(path))
 
     @classmethod
-    def from_bytes(cls, content: bytes, path: str) -> Source:
+    def from_bytes(cls, content: bytes, path: str) -> Self:
         """Decode `content` as Python would and parse it; `path` only names it. Raises Unreadable."""
         return cls.from_text(decode(content, path)[0], path)
 
     @classmethod
-    def from_text(cls, text: str, path: str) -> Source:
+    def from_text(cls, text: str, path: str) -> Self:
         """Parse `text`, which `path` only names; raises Unreadable."""
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         try:

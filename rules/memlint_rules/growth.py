@@ -2,9 +2,10 @@
 
 import ast
 from enum import StrEnum
+from typing import ClassVar
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity, place_of
+from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Severity, SourceRule, place_of
 from memlint.memory.retention import Growth, Keeper, growths, may_grow
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
@@ -48,13 +49,20 @@ def kind_of(growth: Growth) -> GrowsBy:
     )
 
 
-def findings(rule: Rule, context: Context, by: GrowsBy) -> Findings:
-    """Yield a Finding for each variable that keeps more with every step, in the way that `by` says."""
-    if not may_grow(context.timeline):
-        return
-    for growth in growths(context.long_run):
-        if kind_of(growth) is by:
-            yield _report(rule, context, growth)
+class _GrowthRule(SourceRule):
+    """A rule of loops that also says what each step of a traced Workload adds."""
+
+    grows_by: ClassVar[GrowsBy]
+    saving = """\
+In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each adds
+to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From source
+text alone nothing is computed."""
+
+    def check_steps(self, context: Context) -> Findings:
+        if may_grow(context.timeline):
+            for growth in growths(context.long_run):
+                if kind_of(growth) is self.grows_by:
+                    yield _report(self, context, growth)
 
 
 def _report(rule: Rule, context: Context, growth: Growth) -> Finding:

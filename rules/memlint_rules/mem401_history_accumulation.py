@@ -1,7 +1,7 @@
 import ast
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
     Scope,
@@ -14,12 +14,12 @@ from memlint.source.scopes import (
 )
 from memlint.source.taint import Kind, Values
 from memlint.source.text import Source, dotted_name
-from memlint_rules.growth import GrowsBy, findings
+from memlint_rules.growth import GrowsBy, _GrowthRule
 
 _CUTS = ("item", "float", "detach", "tolist")
 
 
-class HistoryAccumulation(SourceRule):
+class HistoryAccumulation(_GrowthRule):
     """A running sum of losses keeps the autograd graph of every batch.
 
     Looks for `total += loss`, `total = total + loss` and moving averages, `total = 0.9 * total + 0.1 * loss`, in loops
@@ -35,10 +35,7 @@ class HistoryAccumulation(SourceRule):
 
     ## How the saving is computed
 
-    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
-    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
-    source text alone nothing is computed; without a `backward`, what is at stake is then the activations of a batch
-    times the number of batches.
+    Without a `backward`, what is at stake is then the activations of a batch times the number of batches.
 
     ## Known limits
 
@@ -49,7 +46,7 @@ class HistoryAccumulation(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code, name, severity, saving = "MEM401", "history-accumulation", Severity.WARNING, ""
+    code, name, severity, grows_by = "MEM401", "history-accumulation", Severity.WARNING, GrowsBy.SUM
     example = """\
 import torch.nn.functional as F
 
@@ -128,9 +125,6 @@ def validate(model, loader, criterion):
         for scope in scopes(source):
             if not scope.in_module:
                 yield from self._check_scope(scope)
-
-    def check_steps(self, context: Context) -> Findings:
-        return findings(self, context, GrowsBy.SUM)
 
     def _check_scope(self, scope: Scope) -> Findings:
         sums = [

@@ -2,7 +2,7 @@ import ast
 import re
 
 from memlint.lint.edits import safe, unsafe, with_method
-from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.containers import Kept, joined, kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
 from memlint.source.scopes import (
@@ -16,12 +16,12 @@ from memlint.source.scopes import (
 )
 from memlint.source.taint import Kind
 from memlint.source.text import Source
-from memlint_rules.growth import GrowsBy, findings
+from memlint_rules.growth import GrowsBy, _GrowthRule
 
 _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 
 
-class AppendWithGraph(SourceRule):
+class AppendWithGraph(_GrowthRule):
     """A list of losses or outputs keeps the autograd graph of every batch.
 
     Looks for losses and model outputs that a loop over batches, or a loop that calls `backward`, puts into a list or
@@ -36,10 +36,8 @@ class AppendWithGraph(SourceRule):
 
     ## How the saving is computed
 
-    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
-    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
-    source text alone nothing is computed; without a `backward`, what is at stake is then the activations of a batch
-    times the number of batches; with one, the bytes of an output times the number of batches.
+    Without a `backward`, what is at stake is then the activations of a batch times the number of batches; with one,
+    the bytes of an output times the number of batches.
 
     ## Known limits
 
@@ -51,7 +49,7 @@ class AppendWithGraph(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
     """
 
-    code, name, severity, saving = "MEM402", "append-with-graph", Severity.WARNING, ""
+    code, name, severity, grows_by = "MEM402", "append-with-graph", Severity.WARNING, GrowsBy.LIST
     example = """\
 import torch
 
@@ -126,9 +124,6 @@ def fit(model, tasks, optimizer, criterion):
                 for kept in kept_values(scope):
                     if kept.value.graph and not read_before_backward(scope, kept.container):
                         yield from self._report(scope, kept)
-
-    def check_steps(self, context: Context) -> Findings:
-        return findings(self, context, GrowsBy.LIST)
 
     def _report(self, scope: Scope, kept: Kept) -> Findings:
         text = ast.unparse(kept.expression)[:60]

@@ -3,12 +3,12 @@ import re
 from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, without_argument
-from memlint.lint.rule import Case, Context, Edit, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Edit, Findings, Severity
 from memlint.source.calls import argument, called, is_literal
 from memlint.source.scopes import Loop, Scope, calls, over_batches, position, under_condition, uses_torch
 from memlint.source.taint import Values
 from memlint.source.text import Source, dotted_name
-from memlint_rules.growth import GrowsBy, findings
+from memlint_rules.growth import GrowsBy, _GrowthRule
 
 _WORDS = frozenset({"retain_graph", "create_graph"})
 _DIFFERENTIATES = frozenset(
@@ -17,7 +17,7 @@ _DIFFERENTIATES = frozenset(
 _RESETS = re.compile(r"zero_grad\((?!.*False)|\.grad *= *None")
 
 
-class RetainGraph(SourceRule):
+class RetainGraph(_GrowthRule):
     """`backward` keeps its graph although nothing uses it again.
 
     Looks for three things: `backward(retain_graph=True)` in a loop over batches that differentiates nothing afterwards;
@@ -33,9 +33,7 @@ class RetainGraph(SourceRule):
 
     ## How the saving is computed
 
-    In a traced workload whose own step makes gradients with a graph and never resets them it is exact: four steps run
-    in a row, and the finding says what each adds to the live bytes and when the GPU is full. From source text alone
-    nothing is computed; at stake are then the activations of one forward.
+    At stake are then the activations of one forward.
 
     ## Known limits
 
@@ -45,7 +43,7 @@ class RetainGraph(SourceRule):
     - https://docs.pytorch.org/docs/stable/generated/torch.Tensor.backward.html
     """
 
-    code, name, severity, saving = "MEM403", "retain-graph", Severity.WARNING, ""
+    code, name, severity, grows_by = "MEM403", "retain-graph", Severity.WARNING, GrowsBy.GRADIENT
     example = """\
 import torch
 
@@ -116,9 +114,6 @@ def penalty(model, x):
                 yield self.finding(
                     source, call, *remark, correction=unsafe(_without_flag(source, call)) if remark is _UNUSED else None
                 )
-
-    def check_steps(self, context: Context) -> Findings:
-        return findings(self, context, GrowsBy.GRADIENT)
 
 
 _UNUSED = (

@@ -2,15 +2,15 @@ import ast
 from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, with_method
-from memlint.lint.rule import Case, Context, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.containers import kept_values
 from memlint.source.scopes import Scope, goes_over_batches, lists_batches, over_batches, scopes, uses_torch
 from memlint.source.taint import Kind, Value, Values
 from memlint.source.text import Source
-from memlint_rules.growth import GrowsBy, findings
+from memlint_rules.growth import GrowsBy, _GrowthRule
 
 
-class PredictionsStayOnDevice(SourceRule):
+class PredictionsStayOnDevice(_GrowthRule):
     """The outputs for a whole data set are collected on the GPU.
 
     Looks for model outputs that a loop over batches puts, without their graph and without moving them, into a list or
@@ -23,10 +23,8 @@ class PredictionsStayOnDevice(SourceRule):
 
     ## How the saving is computed
 
-    In a traced workload whose own step does this it is exact: four steps run in a row, and the finding says what each
-    adds to the live bytes and when the GPU is full. The peak falls by what the first of two steps leaves behind. From
-    source text alone nothing is computed; at stake are then the bytes of an output times the number of batches, and
-    twice that where the list is concatenated.
+    At stake are then the bytes of an output times the number of batches, and twice that where the list is
+    concatenated.
 
     ## Known limits
 
@@ -37,7 +35,7 @@ class PredictionsStayOnDevice(SourceRule):
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-memory-management
     """
 
-    code, name, severity, saving = "MEM405", "predictions-stay-on-device", Severity.WARNING, ""
+    code, name, severity, grows_by = "MEM405", "predictions-stay-on-device", Severity.WARNING, GrowsBy.VALUES
     example = """\
 import torch
 
@@ -105,9 +103,6 @@ def evaluate(model, loader, device):
                     Severity.NOTE if value.indices else None,
                     unsafe(with_method(source, expression, "cpu()")),
                 )
-
-    def check_steps(self, context: Context) -> Findings:
-        return findings(self, context, GrowsBy.VALUES)
 
 
 def _collected(scope: Scope) -> Iterator[tuple[ast.expr | ast.stmt, str, ast.expr, Value]]:

@@ -90,4 +90,3 @@ def training(batch):
                     + (" BatchNorm then sees the statistics of a part." if norm else ""),
                 )
                 return
-

@@ -1,11 +1,9 @@
 """Calling a model with guessed inputs, and seeing how far it gets."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import nn
@@ -51,7 +49,7 @@ class Stage:
         self._running: list[tuple[nn.Module, tuple[int, ...]]] = []
 
     @contextmanager
-    def watched(self) -> Iterator[Stage]:
+    def watched(self) -> Iterator[Self]:
         """Record which of the model's layers are called for as long as this lasts."""
         hooks = []
         for module in self.model.modules():
