@@ -86,8 +86,17 @@ _row = _getter(aten.row_indices.default, DispatchKey.SparseCsrMeta)
 _compressed_values = _getter(aten.values.default, DispatchKey.SparseCsrMeta)
 
 
+_NO_DISPATCH = Tensor.__torch_dispatch__
+
+
 def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The strided tensors that `tensor` is made of, its values last; `tensor` itself if it is strided."""
+    """The strided tensors that `tensor` is made of, its values last; `tensor` itself if it is strided.
+
+    Those that a subclass wraps, such as quantized ones, are found as torch.compile finds them.
+    """
+    if type(tensor).__torch_dispatch__ is not _NO_DISPATCH and hasattr(tensor, "__tensor_flatten__"):
+        names = tensor.__tensor_flatten__()[0]
+        return tuple(part for name in names for part in parts_of(getattr(tensor, name)))
     layout = tensor.layout
     if layout is torch.strided:
         return (tensor,)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from memlint.libraries import bitsandbytes, custom_ops, flash_attn, flash_attn_3, transformers_attention, triton
+from memlint.libraries import (
+    bitsandbytes,
+    custom_ops,
+    flash_attn,
+    flash_attn_3,
+    torchao,
+    transformers_attention,
+    triton,
+)
 from memlint.libraries.finding import ExtensionFinder, Finder
 
 LIBRARIES = (flash_attn.library, flash_attn_3.library)
@@ -17,7 +25,7 @@ def install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes):
+    for module in (triton, bitsandbytes, torchao):
         module.install()
     custom_ops.install()
     transformers_attention.install(finder.use)

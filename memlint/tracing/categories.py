@@ -72,7 +72,8 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            for part in parts_of(unwrapped(tensor)) if is_virtual(tensor) else ():
+            parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
+            for part in filter(is_virtual, parts):
                 number = entry_of(part).number
                 if number not in self.categories:
                     self.categories[number], self.names[number] = category, name

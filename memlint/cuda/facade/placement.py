@@ -14,7 +14,7 @@ from torch.utils import _device as device_contexts
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, NAME, adopt, allocate, is_virtual, real, real_device_of
-from memlint.accelerator.sparse import is_host
+from memlint.accelerator.sparse import is_host, parts_of
 from memlint.cuda.devices import Device
 
 Tensor = torch.Tensor
@@ -88,7 +88,7 @@ def move(
     if kind == "cpu" and not now.cuda and tensor.layout is torch.strided:  # made before the host was simulated
         tensor, kind = to_host(tensor).requires_grad_(tensor.requires_grad), NAME
     if kind == NAME and tensor.layout is torch.strided:
-        adopt(_unwrapped(tensor).untyped_storage())
+        _adopt(_unwrapped(tensor))
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
     if crosses:
         rest["copy"] = True
@@ -99,6 +99,11 @@ def move(
     if crosses and tensor.requires_grad and torch.is_grad_enabled():
         return _Crossing.apply(tensor, on_host, rest)  # type: ignore[no-untyped-call]
     return _copied(tensor, on_host, rest)
+
+
+def _adopt(tensor: Tensor) -> None:
+    for part in filter(is_virtual, parts_of(tensor)):
+        adopt(part.untyped_storage())
 
 
 def _copied(tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
