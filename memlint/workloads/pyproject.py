@@ -17,7 +17,7 @@ from memlint.workloads.target import parse_target
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch"),
-    *("inputs", "loss", "arguments", "allocator"),
+    *("inputs", "loss", "arguments", "adapter", "allocator"),
 )
 """Keys of a table, in the order they are written."""
 
@@ -64,8 +64,19 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             close = get_close_matches(key, KEYS, 1)
             hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
             raise UsageError(f"{where}: unknown key {key}", hint)
-    for key in ("name", "target", "optimizer", "gpu", "torch", "loss", "allocator", "arguments", "dimensions"):
-        kind, noun = (Mapping, "table") if key in {"arguments", "dimensions"} else (str, "text")
+    for key in (
+        "name",
+        "target",
+        "optimizer",
+        "gpu",
+        "torch",
+        "loss",
+        "allocator",
+        "arguments",
+        "dimensions",
+        "adapter",
+    ):
+        kind, noun = (Mapping, "table") if key in {"arguments", "dimensions", "adapter"} else (str, "text")
         if key in table and not isinstance(table[key], kind):
             raise UsageError(f"{where}: {key} is {table[key]!r}", f"A {noun} is expected.")
     if "target" not in table:
@@ -87,6 +98,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         qualname=target.qualname,
         arguments=dict(table.get("arguments", {})),
         dimensions=dict(table.get("dimensions", {})),
+        adapter=dict(table.get("adapter", {})),
         origin=origin,
         **values,
     )

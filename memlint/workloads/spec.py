@@ -160,6 +160,8 @@ class Workload:
     """`file.py::callable`, called as `loss(output, inputs)`. None: the model's own, or the target's."""
     arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Arguments for the target by name, positional ones under digits; values of `memlint.source.values` are made."""
+    adapter: Mapping[str, object] = field(default_factory=dict, hash=False)
+    """Settings of peft's adapter, which is put on the model that the target gives; empty: none."""
     dimensions: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Sizes of named dimensions besides the batch; `complete` adds those that the target and the inputs have."""
     allocator: str = ""

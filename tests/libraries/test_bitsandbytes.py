@@ -95,7 +95,9 @@ with simulated() as seen:
 
 
 def run(code: str) -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", START + code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", START + code], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

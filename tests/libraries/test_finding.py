@@ -54,7 +54,9 @@ def test_who_asks_finds_nothing_until_the_program_imports_it(finder):
 def test_a_package_that_tries_to_import_it_does_without(finder, tmp_path, monkeypatch):
     folder = tmp_path / "site-packages"
     folder.mkdir()
-    (folder / "memlint_chooser.py").write_text("try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n")
+    (folder / "memlint_chooser.py").write_text(
+        "try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n"
+    )
     monkeypatch.syspath_prepend(str(folder))
     import memlint_chooser
 
@@ -77,7 +79,9 @@ def test_one_that_is_installed_is_itself_but_for_what_is_known(finder, tmp_path,
     package = tmp_path / "memlint_absent"
     package.mkdir()
     (package / "__init__.py").write_text("from memlint_absent.inner import known, other\n__version__ = '9'\n")
-    (package / "inner.py").write_text("import memlint_absent_cuda\ndef known():\n    return memlint_absent_cuda.run()\ndef other():\n    return known()\n")
+    (package / "inner.py").write_text(
+        "import memlint_absent_cuda\ndef known():\n    return memlint_absent_cuda.run()\ndef other():\n    return known()\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     import memlint_absent
 

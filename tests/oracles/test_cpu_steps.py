@@ -219,7 +219,9 @@ KERNELS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "backward of a softmax whose rows are moved": lambda x, w: (x * w).view(8, 64, -1).softmax(-1).transpose(0, 1),
     "logsigmoid keeps a buffer": lambda x, weight: F.logsigmoid((x * weight)[:, 1:].t()),
     "histogram of a view": lambda x, _weight: torch.histc(x[:, 1:].t(), 1000),
-    "bags that are averaged": lambda x, weight: F.embedding_bag(x.long().view(64, -1), (x * weight)[:, 1:].t(), mode="mean"),
+    "bags that are averaged": lambda x, weight: F.embedding_bag(
+        x.long().view(64, -1), (x * weight)[:, 1:].t(), mode="mean"
+    ),
     "bags that are summed": lambda x, weight: F.embedding_bag(x.long().view(64, -1), x * weight, mode="sum"),
     "covariance with weights": lambda x, weight: torch.cov(x * weight, aweights=x[0].abs(), fweights=x[0].long()),
 }

@@ -44,6 +44,7 @@ workloads = st.builds(
     optimizer=st.sampled_from(["adamw", "none"]),
     inputs=st.none() | st.lists(tensors | constants, max_size=3, unique_by=lambda spec: spec.name).map(tuple),
     arguments=st.dictionaries(names, st.integers() | st.booleans() | names | st.lists(names, max_size=2), max_size=3),
+    adapter=st.dictionaries(names, st.integers() | names | st.lists(names, max_size=2), max_size=2),
     dimensions=dimensions,
     origin=st.just("config"),
 )
@@ -111,6 +112,7 @@ gpu = "h100-80gb"
         ('inputs = { x = { shape = ["seq"] } }', "'seq' is not a size"),
         ('inputs = { x = { shape = ["no name"] } }', "'no name' is not a size"),
         ("dimensions = 3", "dimensions is 3"),
+        ("adapter = 3", "adapter is 3"),
         ("dimensions = { seq = 0 }", "dimension seq is 0"),
         ("dimensions = { seq = 2147483648 }", "dimension seq is 2147483648"),
         ("dimensions = { seq = true }", "dimension seq is True"),

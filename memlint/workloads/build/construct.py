@@ -22,6 +22,7 @@ from memlint.workloads.build.program import Construction, Program
 from memlint.workloads.declare import Declaration
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
+from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
@@ -51,6 +52,8 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
         built = _of_result(config, workload.name)
     else:
         built = build_object(load_object(target, root), workload)
+    if workload.adapter:
+        built = replace(built, model=with_adapter(built.model, workload.adapter))
     config = getattr(built.model, "config", None)
     if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
         # As transformers' own Trainer does.

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH
-from memlint.workloads.huggingface.configs import main_input, number
+from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH
+from memlint.workloads.huggingface.configs import image_size, main_input, number
 from memlint.workloads.spec import BATCH, InputSpec
 
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "encoder_hidden_dim", "dim")
 _OTHER_WIDTHS = ("encoder_hidden_size", "cross_attention_hidden_size", "cross_hidden_size", "kv_dim", "vision_dim")
 _PATCHES = 256
 """Hidden states of an image, where one comes from another tower."""
+_QUESTION = 32
+"""Tokens of a question to a Q-Former."""
 _STEPS = 20
 """Of a trajectory: the context of the Decision Transformer's paper."""
 _CODES = 100
@@ -32,6 +34,13 @@ def by_name(model: Any) -> tuple[InputSpec, ...]:
     return tuple(_specs(config, dict.fromkeys((*main, *required, *companions))))
 
 
+def required_besides(model: Any, names: Iterable[str]) -> tuple[InputSpec, ...]:
+    """Inputs that `forward` cannot do without, besides those of `names`."""
+    parameters = inspect.signature(model.forward).parameters
+    required = [name for name, each in parameters.items() if each.default is each.empty and name not in {*names}]
+    return tuple(_specs(model.config, dict.fromkeys(required)))
+
+
 def mentioned(model: Any, message: str, specs: tuple[InputSpec, ...]) -> InputSpec | None:
     """An optional input of `forward` that an error's message names and `specs` lack."""
     lacking = inspect.signature(model.forward).parameters.keys() & _MAKERS.keys() - {spec.name for spec in specs}
@@ -46,7 +55,19 @@ def _specs(config: Any, names: Mapping[str, None]) -> Iterator[InputSpec]:
 
 
 def _width(config: Any, names: tuple[str, ...] = _WIDTHS) -> int:
-    return next((value for name in names if (value := number(config, name)) is not None), 0) or 1
+    return _first(config, names) or 1
+
+
+def _first(config: Any, names: tuple[str, ...]) -> int | None:
+    return next((value for name in names if (value := number(config, name)) is not None), None)
+
+
+def _vocabulary_of_qformer(config: Any) -> int:
+    return int(getattr(getattr(config, "qformer_config", None), "vocab_size", 1000))
+
+
+def _picture(config: Any) -> tuple[Any, ...]:
+    return ((BATCH, 3, *(image_size(config) or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))),)
 
 
 def _hidden(config: Any) -> tuple[Any, ...]:
@@ -83,6 +104,11 @@ def _codes(config: Any) -> tuple[Any, ...]:
 
 _MAKERS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
     "hidden_states": _hidden,
+    "qformer_input_ids": lambda config: ((BATCH, _QUESTION), "int64", None, _vocabulary_of_qformer(config)),
+    "prompt_pixel_values": _picture,
+    "prompt_masks": _picture,
+    "state": lambda config: ((BATCH, number(config, "max_state_dim") or 32),),
+    "spectrogram": lambda config: ((BATCH, DEFAULT_LENGTH, _first(config, ("model_in_dim", "num_mel_bins")) or 80),),
     "inputs_embeds": _hidden,
     "query_embeds": lambda config: ((BATCH, number(config, "num_query_tokens") or 32, _width(config)),),
     "encoder_hidden_states": _of_other_tower,

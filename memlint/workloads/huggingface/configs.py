@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,15 @@ def is_config(value: object) -> bool:
 
 
 def is_model(value: object) -> bool:
-    """Whether `value` is a Hugging Face model."""
+    """Whether `value` is a Hugging Face model, with an adapter of peft or without."""
     transformers = sys.modules.get("transformers")
-    return transformers is not None and isinstance(value, transformers.PreTrainedModel)
+    return transformers is not None and isinstance(without_adapter(value), transformers.PreTrainedModel)
+
+
+def without_adapter(value: Any) -> Any:
+    """The model that peft's adapter is on, which takes the same inputs; `value` itself where there is none."""
+    peft = sys.modules.get("peft")
+    return value.get_base_model() if peft is not None and isinstance(value, peft.PeftModel) else value
 
 
 def main_input(model: Any) -> str:
@@ -80,3 +86,16 @@ def parts(config: Any) -> Iterator[Any]:
     yield config
     for each in inner:
         yield from parts(each)
+
+
+def image_size(config: Any) -> tuple[int, int] | None:
+    """Height and width of the images that a config is for; None where it takes any."""
+    for part in parts(config):
+        size = getattr(part, "image_size", None) or getattr(part, "input_size", None)
+        if isinstance(size, Mapping):
+            size = (size.get("height"), size.get("width"))
+        if isinstance(size, int) and size > 1:
+            return size, size
+        if isinstance(size, Sequence) and len(size) == 2 and all(isinstance(each, int) and each > 1 for each in size):
+            return size[0], size[1]
+    return None

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE
 from memlint.workloads.huggingface import features, processors
-from memlint.workloads.huggingface.configs import main_input
+from memlint.workloads.huggingface.by_name import required_besides
+from memlint.workloads.huggingface.configs import main_input, number, without_adapter
 from memlint.workloads.huggingface.labels import TRANSCRIPT, labels
 from memlint.workloads.huggingface.processors import Prepared
 from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
@@ -21,7 +22,9 @@ SAMPLES = 160_000
 FRAMES = 3000
 """Spectrograms: thirty seconds at 100 frames a second."""
 
-_MAKERS: Mapping[str, tuple[str, Callable[[Any], Prepared | None]]] = {
+_MELS = ("num_mel_bins", "input_feat_per_channel", "input_dim", "feature_size")
+
+_MAKERS: Mapping[str, tuple[str, Callable[..., Prepared | None]]] = {
     "image": ("pixel_values", processors.images),
     "video": ("pixel_values_videos", processors.films),
     "audio": ("input_features", processors.recordings),
@@ -61,11 +64,13 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
 
     Each with the length of its text, where it has one: that is the dimension `seq`, of the `length` asked for if any.
     """
+    model = without_adapter(model)
     names = frozenset(inspect.signature(model.forward).parameters)
     seen = set()
     for media in _media(model, names):
         for tokens in (length,) if length is not None else lengths(model.config, media.runs):
             main = (*media.specs, *_texts(model, names, media))
+            main += required_besides(model, [spec.name for spec in main])
             if (main, tokens) in seen or not main:
                 continue
             seen.add((main, tokens))
@@ -100,6 +105,8 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
     yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
     yield from prepared if len(prepared) > 1 else ()
+    if "image" in kinds and (own := _prepared(model, names, "image", sized=False)) is not None:
+        yield own
     if "input_ids" in names and kinds:
         yield _Media(())
 
@@ -121,10 +128,11 @@ def _takes(model: Any, names: frozenset[str], kind: str) -> bool:
     )
 
 
-def _prepared(model: Any, names: frozenset[str], kind: str) -> _Media | None:
+def _prepared(model: Any, names: frozenset[str], kind: str, **options: bool) -> _Media | None:
     """What the processor of a kind makes, under the names that `model` has for it."""
-    masked = kind == "audio" and not names.isdisjoint(_RENAMED["attention_mask"])
-    made = processors.recordings(model.config, masked=masked) if masked else _MAKERS[kind][1](model.config)
+    if kind == "audio":
+        options["masked"] = not names.isdisjoint(_RENAMED["attention_mask"])
+    made = _MAKERS[kind][1](model.config, **options)
     if made is None:
         return None
     specs = []
@@ -158,7 +166,7 @@ def _by_config(model: Any, names: frozenset[str]) -> Specs:
     if "pixel_values" in names:
         specs.append(_pixels(model))
     if main == "input_features" and main in names:
-        mels = getattr(config, "num_mel_bins", None) or getattr(config, "input_feat_per_channel", None) or 80
+        mels = next((value for name in _MELS if (value := number(config, name)) is not None), 80)
         frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
         shape = (BATCH, mels, frames) if config.model_type == "whisper" else (BATCH, frames, mels)
         specs.append(InputSpec(main, shape))

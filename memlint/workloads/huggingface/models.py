@@ -58,16 +58,30 @@ def model_class(config: Any, transformers: Any) -> Any:
     auto = transformers.models.auto.modeling_auto
     for head in _HEADS:
         classes = getattr(auto, f"MODEL_FOR_{head}_MAPPING" if head else "MODEL_MAPPING", {})
-        if type(config) in classes:
-            kind = classes[type(config)]
+        # A class that was renamed is still there under its old name, as a child of the new one.
+        for kind in (classes[each] for each in type(config).__mro__ if each in classes):
             return kind[0] if isinstance(kind, tuple) else kind
     for config_class in type(config).__mro__:
         for kind in _own_classes(config_class, transformers.PreTrainedModel):
             return kind
-    raise WorkloadError(
-        f"transformers has no model for {type(config).__name__}",
-        "Name the class: a function that returns the model, as file.py::function.",
-    )
+    raise _no_model(type(config), transformers.PreTrainedConfig)
+
+
+def _no_model(config_class: type, base: Any) -> WorkloadError:
+    """An error that names the configs which have one of this class within them."""
+    module = importlib.import_module(config_class.__module__)
+    wholes = [
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and config_class in vars(value).get("sub_configs", {}).values()
+    ]
+    message = f"transformers has no model for {config_class.__name__}"
+    if wholes:
+        kind = module.__name__ if not hasattr(importlib.import_module("transformers"), wholes[0]) else "transformers"
+        return WorkloadError(f"{message}: it is a part of {wholes[0]}", f"Type memlint check {kind}::{wholes[0]}")
+    return WorkloadError(message, "Name the class: a function that returns the model, as file.py::function.")
 
 
 def _with_placeholders(config: Any) -> tuple[Any, tuple[str, ...]]:

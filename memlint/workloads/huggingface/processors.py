@@ -7,7 +7,7 @@ file: its settings are its defaults, and what the config says under the same or 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE
-from memlint.workloads.huggingface.configs import number, parts
+from memlint.workloads.huggingface.configs import image_size, number, parts
 from memlint.workloads.spec import BATCH, InputSpec
 
 SECONDS = 10
@@ -48,13 +48,16 @@ class Prepared:
     """What they were made of, and by which class."""
 
 
-def images(config: Any) -> Prepared | None:
-    """Inputs for one image per text. None where transformers has no processor for the config, or it does not run."""
+def images(config: Any, *, sized: bool = True) -> Prepared | None:
+    """Inputs for one image per text. None where transformers has no processor for the config, or it does not run.
+
+    The image is brought to the size in the config; if it is not to be `sized`, to the processor's own.
+    """
     height, width = image_size(config) or (LEAST_IMAGE, LEAST_IMAGE)
     picture = np.zeros((height, width, 3), dtype=np.uint8)
     for kind in _classes(config, "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES", "ImageProcessor"):
-        processor = _made(kind, config, _sizes(kind, config))
-        for item in ([picture], picture):
+        processor = _made(kind, config, _sizes(kind, config) if sized else {})
+        for item in ([picture], picture, [picture, picture]):  # the last for models that match one with another
             if specs := _prepared(processor, item):
                 return Prepared(specs, f"an image of {height}x{width} through {type(processor).__name__}")
     return None
@@ -84,19 +87,6 @@ def recordings(config: Any, *, masked: bool = False) -> Prepared | None:
         options = {"sampling_rate": rate, **({"return_attention_mask": True} if masked else {})}
         if specs := _prepared(processor, np.zeros(SECONDS * rate, dtype=np.float32), **options):
             return Prepared(specs, f"a recording of {SECONDS} s at {rate} Hz through {type(processor).__name__}")
-    return None
-
-
-def image_size(config: Any) -> tuple[int, int] | None:
-    """Height and width of the images that a config is for; None where it takes any."""
-    for part in parts(config):
-        size = getattr(part, "image_size", None) or getattr(part, "input_size", None)
-        if isinstance(size, Mapping):
-            size = (size.get("height"), size.get("width"))
-        if isinstance(size, int) and size > 1:
-            return size, size
-        if isinstance(size, Sequence) and len(size) == 2 and all(isinstance(each, int) and each > 1 for each in size):
-            return size[0], size[1]
     return None
 
 

@@ -1,0 +1,52 @@
+"""Adapters of peft on a model whose own weights are frozen: LoRA and its kin, on quantized weights with QLoRA."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from torch import nn
+
+from memlint.base.errors import WorkloadError
+from memlint.workloads.user_errors import reported
+
+QUANTIZE = "quantize"
+"""The setting that is not peft's: `nf4` or `fp4` for linear layers of 4 bits, as in QLoRA."""
+_TYPES = ("nf4", "fp4")
+
+
+def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
+    """`model` with the adapter that peft makes of `settings`: the fields of its config, LoRA's unless they say which.
+
+    Raises WorkloadError where peft, or bitsandbytes for quantized weights, is missing or refuses the settings.
+    """
+    fields = {"peft_type": "LORA", **settings}
+    quantize = fields.pop(QUANTIZE, None)
+    with reported("the adapter needs peft", "Type: pip install peft"):
+        import peft  # noqa: PLC0415 - slow, and only needed here
+    if quantize is not None:
+        model = _quantized(model, quantize)
+    with reported("peft does not take the workload's adapter"):
+        adapted: nn.Module = peft.get_peft_model(model, peft.get_peft_config(fields))
+    return adapted
+
+
+def _quantized(model: nn.Module, kind: object) -> nn.Module:
+    """`model` with the linear layers of its blocks in 4 bits; the head that gives the output stays as it was."""
+    if kind not in _TYPES:
+        raise WorkloadError(f"the adapter's {QUANTIZE} is {kind!r}", f"Write one of {', '.join(_TYPES)}.")
+    with reported("the adapter's quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
+        layers = import_module("bitsandbytes.nn")
+    whole: Any = model
+    head = whole.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    for parent in list(model.modules()):
+        for name, layer in list(parent.named_children()):
+            if type(layer) is nn.Linear and layer is not head:
+                small = layers.Linear4bit(
+                    layer.in_features, layer.out_features, layer.bias is not None, quant_type=kind, device="meta"
+                )
+                small.weight = layers.Params4bit(layer.weight.data, requires_grad=False, quant_type=kind, module=small)
+                small.bias = layer.bias
+                setattr(parent, name, small)
+    return model
