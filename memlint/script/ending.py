@@ -30,6 +30,8 @@ _SYSTEM = tuple(module for name in ("os", "posix") if (module := sys.modules.get
 _set_mask: Callable[[int, Iterable[int]], Any] = getattr(signal, "pthread_sigmask", lambda _how, _numbers: None)
 
 
+Handler = Callable[[int, FrameType | None], Any]
+
 _exit = os._exit
 """Not what a script makes of it."""
 
@@ -108,8 +110,11 @@ class End:
             self._failed(error)
 
 
-def exits(end: End, exchange: Path) -> list[Patch]:
-    """What turns the ways to end a process into calls of `end`; the reason for `END_SIGNAL` is a file in `exchange`."""
+def exits(end: End, exchange: Path, postponing: Callable[[Handler], Handler]) -> list[Patch]:
+    """What turns the ways to end a process into calls of `end`; the reason for `END_SIGNAL` is a file in `exchange`.
+
+    The script's own handlers of signals become what `postponing` makes of them.
+    """
     kill, handle = os.kill, signal.signal
 
     def ending(name: str, *, is_failure: Callable[[Any], bool] = lambda _status: True) -> Callable[..., Any]:
@@ -130,7 +135,7 @@ def exits(end: End, exchange: Path) -> list[Patch]:
         kill(pid, number)
 
     def handling(number: int, handler: Any) -> Any:
-        return None if number in _OURS else handle(number, handler)
+        return None if number in _OURS else handle(number, postponing(handler) if callable(handler) else handler)
 
     def asked_to_end(_number: int, frame: FrameType | None) -> None:
         stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))

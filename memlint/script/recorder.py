@@ -6,6 +6,7 @@ it ends when parameters were written after a backward and a model is called agai
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import time
@@ -18,6 +19,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
+from memlint.base.ownership import is_memlint, is_users
+from memlint.script.ending import Handler
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.script.spec import Ending, Script
@@ -76,6 +79,7 @@ class ScriptRecorder(Recorder):
         self._was_written = False
         self._is_full = False
         self._kept = 0.0
+        self._postponed: list[Callable[[], object]] = []
 
     # --- kernels
 
@@ -103,6 +107,21 @@ class ScriptRecorder(Recorder):
             if self._had_backward and self._leader is None and not (self._was_written or self.attribution.optimizing):
                 self._note_update(outputs)
 
+    def postponing(self, handler: Handler) -> Handler:
+        """A handler of signals that interrupts no kernel and no backward, as those of PyTorch are: it waits."""
+
+        @functools.wraps(handler)
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._postponed.append(lambda: handler(number, frame))
+            if not (self.open_calls or _in_backward() != -1 or _is_ours(frame)):
+                self._handle_signals()
+
+        return handle
+
+    def _handle_signals(self) -> None:
+        while self._postponed:
+            self._postponed.pop(0)()
+
     def _note_leaves(self, inputs: list[torch.Tensor]) -> None:
         """Without a model, parameters are what a forward begins with."""
         trained = [t for t in inputs if t.requires_grad]
@@ -128,6 +147,7 @@ class ScriptRecorder(Recorder):
         """A module is called while none runs: a part of a step, or an evaluation."""
         if _in_backward() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
+        self._handle_signals()
         parameters = list(module.parameters())
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
@@ -198,6 +218,8 @@ class ScriptRecorder(Recorder):
         """An optimizer begins to step; forward and backward may be inside, in a closure."""
         if self._is_full and self._leader is not None and self._leader() is optimizer:
             self._end()
+        if _in_backward() == -1:
+            self._handle_signals()
         super().before_optimizer(optimizer, args, kwargs)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
@@ -254,6 +276,15 @@ class ScriptRecorder(Recorder):
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"
         self.end(Ending(f"{self.num_steps} {were} taken", goes_on=True))
+
+
+def _is_ours(frame: FrameType | None) -> bool:
+    """Whether code of memlint runs, with what it calls."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        if is_memlint(frame.f_code.co_filename):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _variable_name(module: torch.nn.Module) -> str:

@@ -138,7 +138,7 @@ def run_script(
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         recorder.reruns.apart = apart
         recorder.keep = keep_in_copy
-        ways_out = exits(end, exchange)
+        ways_out = exits(end, exchange, recorder.postponing)
         with observed(recorder), patched([*processes.patches(), *_listening(recorder), *ways_out]):
             ending = _executed(script, end.undisturbed)
             if not ending.is_failure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from math import prod
 from typing import ClassVar, TypeVar
 
@@ -46,6 +47,8 @@ class Flow:
             for users, geometries in ((self._readers, node.inputs), (self._writers, node.outputs)):
                 for buffer in dict.fromkeys(geometry.buffer for geometry in geometries if geometry.buffer >= 0):
                     users[buffer].append(node.index)
+        pairs = pairwise(trace.nodes)
+        self._ends = [b.index for a, b in pairs if a.phase is Phase.BACKWARD and b.phase is not Phase.BACKWARD]
 
     @classmethod
     def of(cls, trace: Trace) -> Flow:
@@ -57,6 +60,10 @@ class Flow:
     def forward(self, *ops: str) -> Iterator[Node]:
         """The Nodes of forward that run one of these kernels, in order."""
         return (node for node in self.trace.nodes if node.op in ops and node.phase is Phase.FORWARD)
+
+    def forwards_before(self, node: Node) -> int:
+        """How many forwards had their backward before this Node: under accumulation a step has several."""
+        return bisect_right(self._ends, node.index)
 
     def writer(self, buffer: int, before: int) -> Node | None:
         """The last Node before that index which wrote the Buffer."""

@@ -72,6 +72,22 @@ from torch.utils.checkpoint import checkpoint
             title="With a cast of the logits",
             dtype="bf16-amp",
         ),
+        example.but(
+            {
+                "import checkpoint\n": "import checkpoint\n\nfrom memlint.workloads.declare import Declaration\n",
+                "def memlint_workload():\n    return ": (
+                    "def step(model, inputs, optimizer):\n"
+                    "    for _ in range(2):\n"
+                    "        model(**inputs).backward()\n"
+                    "    optimizer.step()\n"
+                    "    optimizer.zero_grad()\n\n\n"
+                    "def memlint_workload():\n    return Declaration("
+                ),
+                "dtype=torch.int64)}": "dtype=torch.int64)}, step=step)",
+            },
+            title="With accumulation",
+            line=17,
+        ),
     )
     good = (
         example.but(
@@ -99,7 +115,7 @@ from torch.utils.checkpoint import checkpoint
         candidates = ((node.frame, _match(flow, node)) for node in flow.forward("aten._log_softmax.default"))
         lines = grouped((frame, match) for frame, match in candidates if match)
         for frame, matches in lines.items():
-            if _is_chunked(matches):
+            if _is_chunked(flow, matches):
                 continue
             sizes = _sizes(context.trace, matches)
             nbytes = most_alive(timeline, sizes)
@@ -160,10 +176,10 @@ def _casts_after(flow: Flow, node: Node) -> tuple[Node, ...]:
     return tuple(n for n in readers if n.op == "aten._to_copy.default" and n.phase is Phase.FORWARD)
 
 
-def _is_chunked(matches: list[_Match]) -> bool:
-    """Whether the same line makes the logits in several pieces already."""
-    steps = [match.product.step for match in matches]
-    return max(map(steps.count, steps)) > 1
+def _is_chunked(flow: Flow, matches: list[_Match]) -> bool:
+    """Whether the same line makes the logits of one forward in several pieces already."""
+    forwards = [flow.forwards_before(match.product) for match in matches]
+    return max(map(forwards.count, forwards)) > 1
 
 
 def _sizes(trace: Trace, matches: list[_Match]) -> dict[int, int]:

@@ -216,6 +216,13 @@ TRAINS = {
         "step()\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)\n"
         "while True:\n    try: step()\n    except ValueError: pass"
     ),
+    "with a signal in the backward": (
+        "import signal\ndef fail(*_):\n    signal.signal(signal.SIGALRM, signal.SIG_IGN)\n    raise ValueError\n"
+        "signal.signal(signal.SIGALRM, fail)\n"
+        "model.weight.register_hook(lambda _: signal.raise_signal(signal.SIGALRM))\n"
+        "try: step()\nexcept ValueError: print('raised')\nelse: raise AssertionError\n"
+        "while True: step()"
+    ),
     "with patched classes": (
         "call, took = torch.nn.Module.__call__, torch.optim.SGD.step\n"
         "torch.nn.Module.__call__ = lambda self, *args: call(self, *args)\n"
