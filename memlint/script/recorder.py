@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.base.ownership import is_memlint, is_users
-from memlint.script.ending import Handler
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.script.spec import Ending, Script
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from memlint.accelerator.kernel import Kernel
     from memlint.accelerator.ledger import Ledger
     from memlint.cuda.workspaces import Workspaces
+    from memlint.script.ending import Handler
 
 _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj"))
 """Variables of libraries that say nothing about a model."""
