@@ -6,6 +6,7 @@ Results that depend on values are exact where these are known, else the upper bo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -229,8 +230,33 @@ def _zeros_without_memory(size: list[int], dtype: torch.dtype | None = None, **_
 
 @kernel("histogram.bin_ct", "histogram.bins_tensor")
 def _histogram(x: Tensor, bins: int | Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    _refuse_gpu("histogram", x)
     edges = bins.numel() if isinstance(bins, Tensor) else bins + 1
     return contiguous((edges - 1,), x.dtype), contiguous((edges,), x.dtype)
+
+
+@kernel("_histogramdd_bin_edges")
+def _bin_edges(x: Tensor, bins: Sequence[int], **_: Any) -> list[Tensor]:
+    _refuse_gpu("_histogramdd_bin_edges", x)
+    return [contiguous((n + 1,), x.dtype) for n in bins]
+
+
+@kernel("_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors")
+def _histogram_of_rows(x: Tensor, bins: Sequence[Any], **_: Any) -> Tensor:
+    """Beside the result a thread's counts, and edges of bins: twice where they are computed (Histogram.cpp; measured)."""
+    _refuse_gpu("_histogramdd_from_bin_cts", x)
+    sizes = [n.numel() - 1 if isinstance(n, Tensor) else n for n in bins]
+    out = contiguous(sizes, x.dtype)
+    edges = sum(n + 1 for n in sizes) * (1 if isinstance(bins[0], Tensor) else 2)
+    meanwhile = contiguous((out.numel() + edges,), x.dtype)
+    del meanwhile
+    return out
+
+
+def _refuse_gpu(packet: str, x: Tensor) -> None:
+    """Fail as PyTorch does where CUDA has no kernel."""
+    if state.current.cuda and not entry_of(x).host:
+        raise NotImplementedError(f"Could not run 'aten::{packet}' with arguments from the 'CUDA' backend.")
 
 
 @kernel("linalg_lstsq")

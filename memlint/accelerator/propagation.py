@@ -95,6 +95,15 @@ def follow(  # noqa: C901, PLR0912  (one case after another, in the order of the
                 forget(t)
         if kernel.packet == "all":  # programs ask this to stop where it is false
             entry_of(made[0]).likely = True
+        elif not made[0].dim() and _is_of_norms(kernel.packet, inputs):  # and divide by these
+            entry_of(made[0]).likely = 1.0
+
+
+def _is_of_norms(packet: str, inputs: list[Tensor]) -> bool:
+    """Whether a kernel gives a norm, or what is computed of norms alone, which are taken as 1."""
+    return packet == "linalg_vector_norm" or (
+        packet in ("mul", "div", "sqrt") and all(is_known_kind(t) and entry_of(t).likely == 1.0 for t in inputs)
+    )
 
 
 def _spell_out(tensor: Tensor) -> None:

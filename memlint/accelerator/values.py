@@ -118,7 +118,8 @@ def read_scalar(tensor: Tensor) -> Any:
     if shared is not None:
         return shared
     if entry.likely is not None:
-        state.assume("all() of values that are not known is taken as true")
+        summary = "all() of values that are not known is taken as true"
+        state.assume(summary if entry.likely is True else "the norm of values that are not known is taken as 1")
         return entry.likely
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")

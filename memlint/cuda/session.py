@@ -22,7 +22,7 @@ from memlint.cuda.facade import (
     reading,
     serialization,
 )
-from memlint.cuda.kernels import attention, composites, convolution, encoder, host, recurrent
+from memlint.cuda.kernels import attention, composites, convolution, encoder, host, quantized, recurrent
 from memlint.cuda.simulated import Simulated
 from memlint.cuda.workspaces import Workspaces
 
@@ -75,7 +75,7 @@ def _patches(running: Simulated) -> list[Patch]:
 
 
 _REGISTER = (
-    *(attention, backend, composites, convolution, encoder, hidden, recurrent),
+    *(attention, backend, composites, convolution, encoder, hidden, quantized, recurrent),
     *(sparse_kernels, sparse_products),
 )
 """Modules that are imported for the kernels they register."""

@@ -2,21 +2,37 @@
 
 PyTorch traces branches and bodies with fake tensors of CUDA to differentiate them, which ends the process where PyTorch
 is built without CUDA. Here autograd looks into what is run, and keeps what it keeps of any code, where PyTorch would
-compute part of it again in the backward.
+compute part of it again in the backward. `torch.lobpcg` stops by what nobody knows, so after three iterations that are
+alike.
 """
 
 from typing import Any
 
+from torch import _lobpcg as lobpcg
 from torch._C import DispatchKey
 from torch._higher_order_ops.cond import cond_op
 from torch._higher_order_ops.map import map_impl
 from torch._higher_order_ops.scan import scan_op
 from torch._higher_order_ops.while_loop import while_loop_op
 
+from memlint.accelerator import state
+
+NUM_ITERATIONS = 3
+_stops = lobpcg.LOBPCG.stop_iteration
+
+
+def _stop_iteration(solver: Any) -> bool:
+    if solver.ivars["istep"] < NUM_ITERATIONS:
+        return bool(_stops(solver))
+    state.assume(f"lobpcg() is taken to need no more memory after {NUM_ITERATIONS} iterations")
+    return True
+
 
 def patches() -> list[tuple[Any, str, Any]]:
     """Everything replaced while a device is simulated: owner, name, replacement."""
+    key, plain = DispatchKey.AutogradPrivateUse1, DispatchKey.CompositeExplicitAutograd
+    ops = (cond_op, map_impl, scan_op, while_loop_op)
     return [
-        (op, "_dispatch_cache", {DispatchKey.AutogradPrivateUse1: op.py_kernels[DispatchKey.CompositeExplicitAutograd]})
-        for op in (cond_op, map_impl, scan_op, while_loop_op)
+        *((op, "_dispatch_cache", {key: op.py_kernels[plain]}) for op in ops),
+        (lobpcg.LOBPCG, "stop_iteration", _stop_iteration),
     ]
