@@ -162,3 +162,19 @@ def test_shorter_sequences_keep_less_for_backward(gpu: Ledger) -> None:
         return max(nbytes for nbytes, dtype in taken if dtype == "torch.uint8")
 
     assert reserve([7, 5, 5, 2]) * 28 == reserve([7, 7, 7, 7]) * 19
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_autocast_copies_the_weights_to_float16_whatever_its_dtype(dtype: torch.dtype) -> None:
+    with virtual_device(device_named("a100-80gb")) as ledger:
+        lstm = torch.nn.LSTM(64, 128, device="cuda")
+        x = torch.zeros(5, 3, 64, device="cuda")
+        before = len(ledger.births)
+        with torch.autocast("cuda", dtype=dtype):
+            out, (h, c) = lstm(x)
+        weights = sum(w.numel() for w in lstm.parameters())
+        copies = [birth.nbytes for birth in ledger.births[before:] if birth.nbytes == 2 * weights]
+        (out.float().sum() + h.float().sum() + c.float().sum()).backward()
+    assert {out.dtype, h.dtype, c.dtype} == {torch.float16}
+    assert copies == [2 * weights]
+    assert {w.grad.dtype for w in lstm.parameters() if w.grad is not None} == {torch.float32}

@@ -16,6 +16,7 @@ from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtua
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
 from memlint.cuda.facade.placement import to_host
+from memlint.cuda.kernels import host_lstm
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -37,7 +38,11 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
     per_layer = len(params) // (num_layers * (2 if bidirectional else 1))
     projected = hidden if per_layer in (3, 5) else 0
     cell = c.shape[2] if projected and c is not None else hidden
-    weights = x, list(params), per_layer, None
+    buffer = None
+    if torch.is_autocast_enabled("cuda"):
+        x, h, c = (t if t is None or t.dtype is torch.float64 else t.half() for t in (x, h, c))
+        params, buffer = _flattened_as_half(params)
+    weights = x, list(params), per_layer, buffer
     sizes = _CUDNN_MODES[mode], cell, projected, num_layers
     out, hy, cy, _, _ = aten._cudnn_rnn(
         *weights, h, c, *sizes, batch_first, dropout, train, bidirectional, batch_sizes, None
@@ -45,13 +50,27 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
     return (out, hy, cy) if mode == "lstm" else (out, hy)
 
 
+def _flattened_as_half(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
+    """What autocast makes of weights at each call, whatever its dtype: float16 copies in one chunk (AutocastRNN.cpp)."""
+    if params[0].dtype in (torch.float16, torch.float64):
+        return params, None
+    buffer = torch.zeros(sum(w.numel() for w in params), dtype=torch.float16, device=params[0].device)
+    offsets = accumulate((w.numel() for w in params), initial=0)
+    copies = []
+    for weight, offset in zip(params, offsets, strict=False):
+        copy = torch.empty(0, dtype=torch.float16, device=weight.device)
+        copy.set_(buffer.untyped_storage(), offset, weight.shape, strides(weight.shape))
+        copies.append(copy.copy_(weight))
+    return copies, buffer
+
+
 def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_biases: bool, *rest: Any) -> Any:
     if state.current.cuda:
         if not torch.backends.cudnn.enabled:
             state.assume("recurrent layers are taken to run on cuDNN although torch.backends.cudnn.enabled is off")
         return _cudnn(mode, x, [], hx, params, *rest)
-    if mode == "lstm":
-        state.assume("the workspace in which oneDNN runs an LSTM is not counted: it may be most of the step")
+    if mode == "lstm" and len(params) == rest[0] * (4 if has_biases else 2) * (2 if rest[3] else 1):
+        return host_lstm.lstm(x, hx, params, has_biases, *rest)  # projections are left to cells
     return overload(f"{mode}.input").decompose(x, hx, params, has_biases, *rest)
 
 
