@@ -243,7 +243,7 @@ def _bin_edges(x: Tensor, bins: Sequence[int], **_: Any) -> list[Tensor]:
 
 @kernel("_histogramdd_from_bin_cts", "_histogramdd_from_bin_tensors")
 def _histogram_of_rows(x: Tensor, bins: Sequence[Any], **_: Any) -> Tensor:
-    """Beside the result a thread's counts, and edges of bins: twice where they are computed (Histogram.cpp; measured)."""
+    """Meanwhile a thread's counts, and edges of bins: twice where they are computed (Histogram.cpp; measured)."""
     _refuse_gpu("_histogramdd_from_bin_cts", x)
     sizes = [n.numel() - 1 if isinstance(n, Tensor) else n for n in bins]
     out = contiguous(sizes, x.dtype)

@@ -23,7 +23,7 @@ _stops = lobpcg.LOBPCG.stop_iteration
 
 def _stop_iteration(solver: Any) -> bool:
     if solver.ivars["istep"] < NUM_ITERATIONS:
-        return bool(_stops(solver))
+        return bool(_stops(solver))  # type: ignore[no-untyped-call]
     state.assume(f"lobpcg() is taken to need no more memory after {NUM_ITERATIONS} iterations")
     return True
 

@@ -18,7 +18,8 @@ BIG = 1 << 20
 """Host tensors of at least this many bytes are virtual too; smaller ones compute for real."""
 
 _FACTORIES = """
-    _empty_affine_quantized arange bartlett_window blackman_window empty empty_permuted empty_strided eye full hamming_window hann_window
+    _empty_affine_quantized arange bartlett_window blackman_window empty empty_permuted
+    empty_strided eye full hamming_window hann_window
     kaiser_window linspace logspace ones rand randint randn randperm range scalar_tensor tril_indices triu_indices zeros
 """
 _LIKE = "empty_like full_like ones_like rand_like randint_like randn_like zeros_like"

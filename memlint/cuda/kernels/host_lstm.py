@@ -43,9 +43,10 @@ def lstm(
             index = len(ends)
             weights = list(params[index * per_layer : (index + 1) * per_layer])
             weights += [torch.zeros_like(w) for w in weights[: 4 - per_layer]]
-            states = h[index], c[index], direction > 0, [], LSTM, h.shape[-1]
+            states = h[index], c[index], direction > 0
+            sizes = LSTM, h.shape[-1], num_layers
             out, *end, _workspace = aten.mkldnn_rnn_layer(
-                layer_input, *weights, *states, num_layers, has_biases, bidirectional, batch_first, train
+                layer_input, *weights, *states, [], *sizes, has_biases, bidirectional, batch_first, train
             )
             outputs.append(out)
             ends.append((end[0], end[1]))

@@ -35,7 +35,7 @@ def _quantize(x: Tensor, *rest: Any) -> Tensor:
 
 @kernel("quantize_per_channel")
 def _quantize_channels(x: Tensor, scales: Tensor, zero_points: Tensor, _axis: int, dtype: torch.dtype) -> Tensor:
-    """It keeps the scales in float64 and the zero points in int64 (Quantizer.cpp: make_per_channel_affine_quantizer)."""
+    """It keeps scales in float64 and zero points in int64 (Quantizer.cpp: make_per_channel_affine_quantizer)."""
     out = _in_layout_of(x, WHOLE[dtype])
     storage: Any = out.untyped_storage()
     storage.quantizer = scales.to(torch.float64), zero_points.to(torch.int64)

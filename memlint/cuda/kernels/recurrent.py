@@ -40,7 +40,8 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
     cell = c.shape[2] if projected and c is not None else hidden
     buffer = None
     if torch.is_autocast_enabled("cuda"):
-        x, h, c = (t if t is None or t.dtype is torch.float64 else t.half() for t in (x, h, c))
+        x, h = _as_half(x), _as_half(h)
+        c = None if c is None else _as_half(c)
         params, buffer = _flattened_as_half(params)
     weights = x, list(params), per_layer, buffer
     sizes = _CUDNN_MODES[mode], cell, projected, num_layers
@@ -50,8 +51,12 @@ def _cudnn(mode: str, x: Tensor, batch_sizes: Sequence[int], hx: Any, params: Se
     return (out, hy, cy) if mode == "lstm" else (out, hy)
 
 
+def _as_half(x: Tensor) -> Tensor:
+    return x if x.dtype is torch.float64 else x.half()
+
+
 def _flattened_as_half(params: Sequence[Tensor]) -> tuple[Sequence[Tensor], Tensor | None]:
-    """What autocast makes of weights at each call, whatever its dtype: float16 copies in one chunk (AutocastRNN.cpp)."""
+    """What autocast makes of weights at each call, whatever its dtype: float16 in one chunk (AutocastRNN.cpp)."""
     if params[0].dtype in (torch.float16, torch.float64):
         return params, None
     buffer = torch.zeros(sum(w.numel() for w in params), dtype=torch.float16, device=params[0].device)
