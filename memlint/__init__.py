@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.version import __version__
 from memlint.workloads.declare import Declaration, workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
     from torch.fx import GraphModule
 
-__all__ = ["Declaration", "__version__", "trace", "workload"]
+__all__ = ["Declaration", "__version__", "op", "trace", "workload"]
 
 
 def trace(
@@ -56,3 +57,35 @@ def trace(
 
     options = {"batch": batch, "dtype": dtype, "mode": mode, "optimizer": optimizer, "gpu": gpu}
     return step_module(target, {**options, "dimensions": dimensions})
+
+
+def op(
+    name: str,
+    *,
+    shapes: Callable[..., Any],
+    saves: Sequence[str] = (),
+    workspace: int | Callable[..., int] = 0,
+    backward_workspace: int | Callable[..., int] = 0,
+) -> None:
+    """Say what an op of a compiled extension takes, which does not load where there is no GPU.
+
+    `name` is `"mylib::fused"` for `torch.ops.mylib.fused`, or the dotted name of a function, such as
+    `"mylib_cuda.fused"`. `shapes` takes the op's arguments and gives the shape of its output, whose dtype is that of
+    the first tensor, or a tensor like it, or a list of these. `saves` names the arguments that backward needs, and
+    `"output"`. `workspace` and `backward_workspace` are bytes that its kernels need while they run, or functions of the
+    arguments. Backward gives a gradient for each argument that wants one.
+
+    >>> memlint.op(
+    ...     "mylib::fused",
+    ...     shapes=lambda x, weight: (*x.shape[:-1], weight.shape[0]),
+    ...     saves=["x", "weight"],
+    ...     workspace=lambda x, weight: 4 * x.numel(),
+    ... )
+
+    Write it before the extension is imported. Outside of `memlint check` and `memlint run` it does nothing. Raises
+    UsageError where `saves` names no argument.
+    """
+    if "torch" in sys.modules:
+        from memlint.libraries.own_ops import declare  # noqa: PLC0415 -- it imports torch
+
+        declare(name, shapes, saves, workspace, backward_workspace)

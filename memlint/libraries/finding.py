@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
+from memlint.libraries.library import Library
 
 if TYPE_CHECKING:
     import os
     from pathlib import Path
 
-    from memlint.libraries.library import Library
 
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
@@ -65,6 +65,8 @@ class Finder(MetaPathFinder, Loader):
     def __init__(self, libraries: Iterable[Library]) -> None:
         self._libraries = {library.name: library for library in libraries}
         self._used: set[str] = set()
+        self.has_own_ops = False
+        """Whether the program has declared ops of a namespace of `torch.ops`."""
 
     def install(self) -> None:
         """Find them from now on, and replace what is known in those that are installed."""
@@ -77,6 +79,14 @@ class Finder(MetaPathFinder, Loader):
         """Let everybody find the library, as the program wants it."""
         if find_spec(name) is None:
             self._used.add(name)
+
+    def declare(self, name: str, function: Any) -> None:
+        """Let a function be known by its dotted name, in a library or in a module that is found nowhere else."""
+        module, _, function_name = name.rpartition(".")
+        top = module.partition(".")[0]
+        library = self._libraries.setdefault(top, Library(top, distribution=top, version="declared"))
+        library.modules.setdefault(module, {})[function_name] = function
+        after_import(module, lambda found: setattr(found, function_name, function))
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         """Find a module of a library that is not installed, or the compiled part of one that is."""

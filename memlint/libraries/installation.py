@@ -9,6 +9,7 @@ from memlint.libraries import (
     custom_ops,
     flash_attn,
     flash_attn_3,
+    own_ops,
     torchao,
     transformers_attention,
     triton,
@@ -28,4 +29,5 @@ def install() -> None:
     for module in (triton, bitsandbytes, torchao):
         module.install()
     custom_ops.install()
+    own_ops.install(finder)
     transformers_attention.install(finder.use)

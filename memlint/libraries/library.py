@@ -27,9 +27,11 @@ from memlint.base.errors import TraceError
 if TYPE_CHECKING:
     from memlint.accelerator.ledger import Ledger
 
-__all__ = ["Library", "assume_once", "contiguous", "launch", "like", "temporary"]
+__all__ = ["SKELETON", "Library", "assume_once", "contiguous", "launch", "like", "temporary"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+SKELETON = 'memlint.op("{name}", shapes=lambda x: x.shape, saves=["x"], workspace=0, backward_workspace=0)'
+"""What to write where a function is not known."""
 temporary = scratch
 """Takes bytes of the GPU that a kernel needs while it runs; dropping the result gives them back."""
 
@@ -75,7 +77,7 @@ class Library:
         """What is known, by module and name."""
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
         self._assumption = assumption or says
-        self._ops = torch.library.Library(f"memlint_{name}", "DEF")
+        self._ops = torch.library.Library(f"memlint_{name}", "FRAGMENT")
 
     def provides(self, *modules: str) -> Callable[[F], F]:
         """Let the decorated function or class stand in these modules of the library, by its name."""
@@ -125,5 +127,5 @@ class _Unknown(type):
         name = f"{cls.__module__}.{cls.__qualname__}{more}"
         raise TraceError(
             f"{name} of {cls._library.distribution} is used, and it is not known what its kernels take",
-            f"Say what it gives, saves and takes: memlint.op({name!r}, ...), see docs/libraries.md.",
+            f"Say what it gives, saves and takes: {SKELETON.format(name=name)}; see docs/libraries.md.",
         )

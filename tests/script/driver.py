@@ -13,6 +13,7 @@ from pathlib import Path
 from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.libraries import installation
 from memlint.script.data import loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
@@ -40,6 +41,7 @@ def main() -> None:
     sys.path[0] = str(Path(options["script"]).parent)
     os.environ.update(dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"), "1"))
     torchvision_schemas.install()
+    installation.install()
     with contextlib.ExitStack() as exits:
         exits.enter_context(virtual_device(device_named("a100-80gb")))
         state.current.assume = lambda text: assumptions.append([text, line_in(options["script"])])

@@ -1,0 +1,124 @@
+"""Ops of the program's own compiled extensions, which do not load here: they take what `memlint.op` says."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.base.errors import TraceError, UsageError
+from memlint.libraries.library import SKELETON, assume_once, launch, temporary
+
+if TYPE_CHECKING:
+    from memlint.libraries.finding import Finder
+
+Tensor = torch.Tensor
+_load_library: Callable[[Any], None] = torch.ops.load_library
+_finder: Finder | None = None
+
+
+def install(finder: Finder) -> None:
+    """Let declarations count in this process, and libraries of ops that do not load here be left out."""
+    global _finder  # noqa: PLW0603 -- of the process, which simulates; elsewhere declarations do nothing
+    _finder = finder
+    torch.ops.load_library = _loaded  # type: ignore[method-assign]
+
+
+def _loaded(path: Any) -> None:
+    try:
+        _load_library(path)
+    except OSError as error:
+        if _finder is None or not _finder.has_own_ops:
+            raise TraceError(
+                f"the library of ops {path} does not load here: {error}",
+                f"Say what its ops take, before it is loaded: {SKELETON.format(name='namespace::name')}; "
+                "see docs/libraries.md.",
+            ) from error
+        assume_once(f"the library of ops {path} does not load here: its ops take what memlint.op says")
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """What was declared."""
+
+    name: str
+    shapes: Callable[..., Any]
+    saves: Sequence[str]
+    workspace: int | Callable[..., int]
+    backward_workspace: int | Callable[..., int]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        bound = inspect.signature(self.shapes).bind(*args, **kwargs)
+        bound.apply_defaults()
+        assume_once(f"kernels of {self.name} are not run: they take what memlint.op says")
+        outputs = _Function.apply(self, *bound.args)  # type: ignore[no-untyped-call]
+        return outputs[0] if len(outputs) == 1 else outputs
+
+
+class _Function(torch.autograd.Function):
+    """Reads its operands, takes and drops its workspace, and saves what it is said to save."""
+
+    @staticmethod
+    def forward(ctx: Any, op: _Op, *args: Any) -> tuple[Tensor, ...]:
+        tensors = [value for value in args if isinstance(value, Tensor)]
+        launch(tensors)
+        workspace = temporary(_bytes(op.workspace, args))
+        outputs = tuple(_made(each, tensors) for each in _listed(op.shapes(*args)))
+        del workspace
+        named = dict(zip(inspect.signature(op.shapes).parameters, args, strict=False), output=outputs[0])
+        ctx.save_for_backward(*(named[name] for name in op.saves))
+        ctx.operands = [(v.shape, v.dtype, v.device) if isinstance(v, Tensor) else None for v in args]
+        ctx.workspace = _bytes(op.backward_workspace, args)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        launch((*ctx.saved_tensors, *grads))
+        workspace = temporary(ctx.workspace)
+        needed = zip(ctx.operands, ctx.needs_input_grad[1:], strict=True)
+        results = [torch.empty(o[0], dtype=o[1], device=o[2]) if o and needs else None for o, needs in needed]
+        del workspace
+        return None, *results
+
+
+def _bytes(workspace: int | Callable[..., int], args: Sequence[Any]) -> int:
+    return workspace(*args) if callable(workspace) else workspace
+
+
+def _listed(shapes: Any) -> Iterable[Any]:
+    """Shapes and tensors, of which a single one may stand alone."""
+    is_one = isinstance(shapes, Tensor) or all(isinstance(n, int) for n in shapes)
+    return (shapes,) if is_one else shapes
+
+
+def _made(shape: Any, tensors: Sequence[Tensor]) -> Tensor:
+    return shape if isinstance(shape, Tensor) else torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+
+
+def declare(
+    name: str,
+    shapes: Callable[..., Any],
+    saves: Sequence[str],
+    workspace: int | Callable[..., int],
+    backward_workspace: int | Callable[..., int],
+) -> None:
+    """What `memlint.op` does."""
+    known = (*inspect.signature(shapes).parameters, "output")
+    unknown = [each for each in saves if each not in known]
+    if unknown:
+        raise UsageError(
+            f"memlint.op({name!r}) saves {unknown[0]!r}, which is no argument of `shapes`",
+            f"Name some of: {', '.join(known)}.",
+        )
+    if _finder is None:
+        return
+    op = _Op(name, shapes, tuple(saves), workspace, backward_workspace)
+    namespace, _, function = name.partition("::")
+    if function:
+        _finder.has_own_ops = True
+        setattr(getattr(torch.ops, namespace), function, op)
+    else:
+        _finder.declare(name, op)

@@ -1,0 +1,72 @@
+"""Ops of compiled extensions that do not load take what the program says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import memlint
+from memlint.base.errors import UsageError
+from tests.script.isolated import run
+
+FUSED = """\
+import memlint, torch
+memlint.op(
+    "{name}",
+    shapes=lambda x, weight, scale=1.0: (*x.shape[:-1], weight.shape[0]),
+    saves=["x", "weight"],
+    workspace=lambda x, weight, scale: 4 * x.numel(),
+    backward_workspace=1 << 20,
+)
+{load}
+x = torch.zeros(256, 512, device="cuda", requires_grad=True)
+weight = torch.zeros(1024, 512, device="cuda", requires_grad=True)
+torch.cuda.reset_peak_memory_stats()
+before = torch.cuda.memory_allocated()
+y = {call}(x, weight=weight)
+print(tuple(y.shape), torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() - before)
+grad = torch.empty_like(y)
+torch.cuda.reset_peak_memory_stats()
+before = torch.cuda.memory_allocated()
+y.backward(grad)
+print(torch.cuda.max_memory_allocated() - before, tuple(weight.grad.shape))
+"""
+TEXT = "kernels of {name} are not run: they take what memlint.op says"
+
+
+@pytest.mark.parametrize(
+    ("name", "load", "call"),
+    [
+        ("mylib::fused", 'torch.ops.load_library("build/mylib.so")', "torch.ops.mylib.fused"),
+        ("mylib_cuda.fused", "import mylib_cuda", "mylib_cuda.fused"),
+    ],
+)
+def test_an_op_takes_what_is_declared(tmp_path, name, load, call):
+    ran = run(tmp_path / "p", FUSED.format(name=name, load=load, call=call))
+    assert ran.error is None, ran.stderr
+    output, operand, gradients = 4 * 256 * 1024, 4 * 256 * 512, 4 * 512 * (256 + 1024)
+    assert ran.stdout.splitlines() == [
+        f"(256, 1024) {output} {output + operand}",
+        f"{gradients + (1 << 20)} (1024, 512)",
+    ]
+    assert TEXT.format(name=name) in ran.assumptions
+
+
+def test_a_library_of_ops_that_does_not_load_says_what_to_write(tmp_path):
+    ran = run(tmp_path / "p", 'import torch\ntorch.ops.load_library("build/mylib.so")\n')
+    assert "the library of ops build/mylib.so does not load here" in (ran.error or "")
+    hint = run(tmp_path / "q", 'import torch\ntry: torch.ops.load_library("a.so")\nexcept Exception as e: print(e.hint)\n')
+    assert 'memlint.op("namespace::name", shapes=' in hint.stdout
+
+
+def test_what_is_saved_is_an_argument():
+    with pytest.raises(UsageError, match="saves 'y'"):
+        memlint.op("mylib::fused", shapes=lambda x: x.shape, saves=["y"])
+
+
+def test_the_example_of_the_documentation_runs(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "libraries.md").read_text(encoding="utf-8")
+    ran = run(tmp_path / "p", page.split("```python\n")[1].split("```")[0])
+    assert ran.error is None, ran.stderr
+    assert TEXT.format(name="mylib_cuda.gelu_linear") in ran.assumptions
