@@ -35,6 +35,12 @@ def text_of(error: BaseException) -> str:
         return f"its message raises {type(raised).__name__}"
 
 
+def line_of(error: BaseException) -> str:
+    """The text of the user's innermost line that an exception went through; empty without one."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    return (frames[-1].line or "") if frames else ""
+
+
 def chain(error: BaseException) -> Iterator[BaseException]:
     """The exception, what it was raised from, and so on."""
     link: BaseException | None = error

@@ -156,3 +156,63 @@ def test_declared_inputs_are_not_guessed_again(write):
     path = write("def memlint_workload(batch):\n    return nn.Linear(3, 2), torch.zeros(batch, 5, 3)\n")
     workload = find_workloads(str(path), path.parent).workloads[0]
     assert complete(workload) == (workload, ())
+
+
+def test_layers_that_take_the_batch_second_get_it_there(write):
+    body = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(40, 8)
+        self.layers = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16), 1)
+    def forward(self, src): return self.layers(self.words(src))
+"""
+    assert inputs(write(body)) == ["src [512, batch] int64 below 40"]
+    turned = body.replace("self.words(src))", "self.words(src).transpose(0, 1))")
+    assert inputs(write(turned, "turned.py")) == ["src [batch, seq=512] int64 below 40"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines", "expected"),
+    [
+        ("x, low=None", "self.c(x + low)", ["x", "low"]),
+        ("x, **more", "self.c(x) if self.need(**more) else 0", ["x", "timesteps"]),
+    ],
+)
+def test_what_an_error_says_is_missing_is_tried(write, arguments, lines, expected):
+    code = f"""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Conv2d(6, 4, 3)
+    def need(self, timesteps): return timesteps is not None
+    def forward(self, {arguments}): return {lines}
+"""
+    given = inputs(write(code))
+    assert [text.split()[0] for text in given] == expected
+
+
+def test_a_series_has_the_steps_and_variables_it_was_built_for(write):
+    code = """
+class Net(nn.Module):
+    def __init__(self, seq_len=96, enc_in=7):
+        super().__init__()
+        self.value = nn.Conv1d(enc_in, 8, 3, padding=1)
+        self.mark = nn.Linear(4, 8)
+    def forward(self, x_enc, x_mark_enc): return self.value(x_enc.permute(0, 2, 1)).transpose(1, 2) + self.mark(x_mark_enc)
+def memlint_workload(): return Net()
+"""
+    assert inputs(write(code)) == ["x_enc [batch, 96, 7] float32", "x_mark_enc [batch, 96, 4] float32"]
+
+
+def test_a_length_that_an_assertion_names_is_taken(write):
+    code = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.c = nn.Conv1d(32, 4, 3)
+    def forward(self, img):
+        assert img.shape[-1] == 128, "seq length must be 128"
+        return self.c(img)
+"""
+    assert inputs(write(code)) == ["img [batch, 32, 128] float32"]

@@ -14,7 +14,7 @@ from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.cuda.devices import Device
-from memlint.source.values import shown_arguments
+from memlint.source.values import Settings, shown_arguments
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
@@ -124,12 +124,21 @@ def settings_of(workload: Workload) -> Iterator[Assumption]:
         yield Assumption(f"{', '.join(settings)}: nothing in the project says otherwise", None)
 
 
+def _stated(workload: Workload) -> dict[str, object]:
+    """Sizes that the model is built with, and those of its training loop."""
+    stated: dict[str, object] = dict(workload.sizes)
+    for value in workload.arguments.values():
+        if isinstance(value, Settings | Mapping):
+            stated |= value.values if isinstance(value, Settings) else value
+    return stated | {name: value for name, value in workload.arguments.items() if not name.isdigit()}
+
+
 def _inferred(workload: Workload, built: Construction, place: str, dimensions: Mapping[str, int] | None) -> Inferred:
     with reported(f"{workload.name}: the model cannot be moved to the device"):
         # The tracer casts as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=workload.sizes)
+    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=_stated(workload))
 
 
 def build_program(

@@ -8,6 +8,7 @@ are followed first.
 from __future__ import annotations
 
 import heapq
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,7 +35,7 @@ from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
 
-MOST_TRIALS = 48
+MOST_TRIALS, MOST_SECONDS = 48, 30
 
 DECLARE = (
     "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), or in "
@@ -67,11 +68,11 @@ def infer_inputs(
     train: bool,
     device: str,
     dimensions: Mapping[str, int] | None = None,
-    stated: Mapping[str, int] | None = None,
+    stated: Mapping[str, object] | None = None,
 ) -> Inferred:
     """Find inputs for `model`, which stands on `device` in the mode it will run in.
 
-    `stated` are sizes of images and texts that others say, for a model that says none: `image_size` and `length`.
+    `stated` are sizes by name that the model was built with, or that its training loop has.
     In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
     the dimension `seq`, of the size it has in `dimensions` if that names it; where that is None it stays a number.
     Raises WorkloadError with what was tried.
@@ -149,7 +150,8 @@ def _search(stage: Stage, first: Specs, sizes: ModelSizes) -> Trial:
     waiting = [(0, 0, first)]
     seen: set[Specs] = {first}
     trials: list[Trial] = []
-    while waiting and len(trials) < MOST_TRIALS:
+    end = time.monotonic() + MOST_SECONDS
+    while waiting and len(trials) < MOST_TRIALS and (time.monotonic() < end or not trials):
         _, _, specs = heapq.heappop(waiting)
         trial = stage.attempt(specs)
         if trial.error is None:

@@ -16,12 +16,24 @@ CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "op
 _LENGTHS = (
     *("block_size", "max_seq_len", "max_seq_length", "max_sequence_length", "max_seq", "seq_len", "seq_length"),
     *("sequence_length", "context_length", "context_len", "context_size", "ctx_len", "n_ctx", "n_positions"),
-    *("max_position_embeddings", "max_len", "max_length", "window_len"),
+    *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "num_points", "npoints"),
+    "length",
 )
 _IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
 )
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
+_CHANNELS = (
+    "enc_in",
+    "c_in",
+    "n_vars",
+    "num_features",
+    "in_channels",
+    "input_dim",
+    "input_size",
+    "in_features",
+    "nfeat",
+)
 _CLASSES = ("num_classes", "n_classes", "num_labels", "n_class", "num_class", "out_dim")
 
 DEFAULT_LENGTH = 512
@@ -31,21 +43,19 @@ DEFAULT_IMAGE_SIZE = 224
 
 
 class ModelSizes:
-    """Named values found on `model`, nearest first: its attributes, its configs, its submodules', its constructor's."""
+    """Named values found on `model`, nearest first: its own, what it is built with, its submodules'."""
 
-    def __init__(self, model: nn.Module, stated: Mapping[str, int] | None = None) -> None:
-        """`stated` is what others say where the model says nothing: `image_size`, `length`."""
+    def __init__(self, model: nn.Module, stated: Mapping[str, object] | None = None) -> None:
+        """`stated` is what it was built with, and what others say where the model says nothing."""
         self.model = model
-        self._stated = stated or {}
-        self._sources = list(_sources(model))
+        parts = (size for module in list(model.modules())[1:] for size in _sizes_in(module))
+        self._sources = [*_sizes_in(model), stated or {}, *parts, *_defaults(model)]
 
     @property
     def length(self) -> int | None:
         """Longest sequence the model takes, capped at `LONGEST`; None where nothing says so."""
         length = self._first_int(_LENGTHS, 2)
-        if length is None:
-            length = _table_length(self.model) or self._stated.get("length")
-        return None if length is None else min(length, LONGEST)
+        return _table_length(self.model) if length is None else min(length, LONGEST)
 
     @property
     def image_size(self) -> tuple[int, int] | None:
@@ -56,13 +66,23 @@ class ModelSizes:
                 return value, value
             if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
                 return int(value[-2]), int(value[-1])
-        size = self._stated.get("image_size")
-        return None if size is None else (size, size)
+        return None
 
     @property
     def width(self) -> int | None:
         """Features of hidden states."""
         return self._first_int(_WIDTHS)
+
+    @property
+    def channels(self) -> int | None:
+        """Features or channels of what goes in."""
+        return self._first_int(_CHANNELS)
+
+    @property
+    def series(self) -> tuple[int, int] | None:
+        """Steps and variables of a time series, where both have the names that such models give them."""
+        steps, variables = self._first_int(("seq_len",), 2), self._first_int(("enc_in", "c_in", "n_vars"))
+        return (steps, variables) if steps is not None and variables is not None else None
 
     @property
     def num_classes(self) -> int | None:
@@ -71,7 +91,8 @@ class ModelSizes:
 
     def _first_int(self, names: Iterable[str], least: int = 1) -> int | None:
         """The first of these values that is a whole number from `least`."""
-        return next((value for name in names if isinstance(value := self._find(name), int) and value >= least), None)
+        values = (source.get(name) for source in self._sources for name in names)
+        return next((each for each in values if type(each) is int and each >= least), None)
 
     def _find(self, name: str) -> object:
         values = (source.get(name) for source in self._sources)
@@ -88,13 +109,15 @@ def values_of(config: object) -> Mapping[str, object]:
     return own | dict(getattr(config, "__dict__", {}))
 
 
-def _sources(model: nn.Module) -> Iterator[Mapping[str, object]]:
-    for module in model.modules():
-        attributes = vars(module)
-        yield {name: value for name, value in attributes.items() if isinstance(value, int | tuple | list)}
-        for name, value in attributes.items():
-            if name.lstrip("_").endswith(CONFIG_NAMES) and _is_config(value):
-                yield values_of(value)
+def _sizes_in(module: nn.Module) -> Iterator[Mapping[str, object]]:
+    attributes = vars(module)
+    yield {name: value for name, value in attributes.items() if isinstance(value, int | tuple | list)}
+    for name, value in attributes.items():
+        if name.lstrip("_").endswith(CONFIG_NAMES) and _is_config(value):
+            yield values_of(value)
+
+
+def _defaults(model: nn.Module) -> Iterator[Mapping[str, object]]:
     signature = inspect.signature(type(model).__init__)
     yield {name: parameter.default for name, parameter in signature.parameters.items()}
     for name in signature.parameters:

@@ -1,6 +1,7 @@
 """What the name of a `forward` parameter says about the tensor it takes."""
 
 import inspect
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ _TOKENS = frozenset(
 )
 _SEQUENCES = frozenset({"src", "tgt", "trg", "source", "query", "memory", "decoder_input", "encoder_input"})
 _IMAGES = frozenset({"pixel_values", "image", "images", "img", "imgs", "pixels", "picture", "pictures", "rgb"})
+_SERIES = frozenset({"x", "x_enc", "x_dec", "batch_x", "dec_inp", "z", "past_values"})
 _AUDIO = frozenset({"waveform", "waveforms", "audio", "wav", "input_values", "speech"})
 _TIMES = frozenset(
     {"t", "time", "times", "timestep", "timesteps", "time_steps", "step", "noise_levels", "sigma", "sigmas"}
@@ -61,35 +63,68 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     is_text = "LongTensor" in str(parameter.annotation) or key in _TOKENS
     is_text |= key in _SEQUENCES and embedding is not None
     if key in _IMAGES and not is_text:
-        return spatial_input(name, (conv.in_channels if conv is not None else 0) or 3, 2, sizes)
+        rank = len(conv.kernel_size) if conv is not None else 2
+        return spatial_input(name, (conv.in_channels if conv is not None else 0) or 3, rank, sizes)
+    if key in _SERIES and sizes.series is not None:
+        return InputSpec(name, (BATCH, *sizes.series))
+    if "mark" in key and sizes.series is not None:  # hour, day, weekday, month
+        return InputSpec(name, (BATCH, sizes.series[0], 4))
+    if conv is not None and not _TIMES.isdisjoint(others) and key in {"x", "noise", "sample", "x_t", "xt", "z_t"}:
+        return spatial_input(name, conv.in_channels or 3, len(conv.kernel_size), sizes)
     length, vocabulary = (
         sizes.length or DEFAULT_LENGTH,
         TRAINING_STEPS if embedding is None else embedding.num_embeddings,
     )
-    of_node = entry is not None and not others.isdisjoint(_ADJACENCIES | {"edge_index"})
+    text_shape = (length, BATCH) if embedding is not None and _is_sequence_first(model) else (BATCH, length)
+    of_node = not others.isdisjoint(_ADJACENCIES | {"edge_index"})
     # A model for language takes a label for each position, any other a class for each item.
     is_label, is_class = (len(others) > 1 and key in names for names in (LABELS, LABELS | _CLASS_IDS))
+    is_class &= others.isdisjoint({f"{name}_hat", f"{name}_lengths", f"{name}_pred"})  # then it is what x is
+    is_length = key in _LENGTHS or key.endswith(("_lengths", "_lens"))
     is_hidden = key in _HIDDEN and sizes.width and (entry is None or entry.dtype == "int64")
     of_names: tuple[tuple[object, tuple[Any, ...], dict[str, Any]], ...] = (
-        (is_text, (BATCH, length), {"dtype": "int64", "high": vocabulary}),
+        (is_text, text_shape, {"dtype": "int64", "high": vocabulary}),
         (key in _AUDIO, (BATCH, AUDIO_LENGTH), {}),
         (key in _TIMES, (BATCH,), {"dtype": "int64", "high": TRAINING_STEPS}),
         (key == "edge_index", (2, EDGES), {"dtype": "int64", "high": NODES}),
         (key == "edge_weight", (EDGES,), {}),
         (key == "edge_attr", (EDGES, 1), {}),
         (key in _ADJACENCIES, (NODES, NODES), {"low": 0.0, "high": 1.0}),
-        (of_node, (NODES, entry.shape[-1] if entry is not None else 0), {}),
+        (of_node, (NODES, entry.shape[-1] if entry is not None else sizes.channels or sizes.width or 16), {}),
         (key in _TYPES, (BATCH, length), {"dtype": "int64", "high": 2}),
         (key in _POSITIONS, (BATCH, length), {"dtype": "int64", "high": length}),
-        (key in _LENGTHS, (BATCH,), {"dtype": "int64", "low": length, "high": length + 1}),
+        (
+            is_length,
+            (BATCH,),
+            {"dtype": "int64", "low": length, "high": length + 1},
+        ),
         (key in _MASKS or key.endswith("_mask"), (BATCH, length), {"dtype": "bool", "low": 1, "high": 2}),
         (is_label and embedding is not None, (BATCH, length), {"dtype": "int64", "high": vocabulary}),
         (is_class, (BATCH,), {"dtype": "int64", "high": sizes.num_classes or 10}),
         (is_hidden, (BATCH, length, sizes.width), {}),
     )
     by_name = next((InputSpec(name, shape, **rest) for applies, shape, rest in of_names if applies), None)
-    by_layer = InputSpec(name, (BATCH, sizes.width or 16)) if entry is None else replace(entry, name=name)
+    by_layer = (
+        InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else replace(entry, name=name)
+    )
     return by_name or by_layer
+
+
+_WITH_ORDER = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Transformer, nn.MultiheadAttention, nn.RNNBase)
+_REORDERS = re.compile(r"permute|transpose|rearrange|\.t\(\)|\.T\b|swapaxes|movedim")
+
+
+def _is_sequence_first(model: nn.Module) -> bool:
+    """Whether its layers take the batch second, and nothing in the code of its own modules changes the order."""
+    layers = [each for each in model.modules() if isinstance(each, _WITH_ORDER)]
+    orders = [getattr(each, "batch_first", True) for each in layers if hasattr(each, "batch_first")]
+    if not orders or any(orders):
+        return False
+    own = {type(each) for each in model.modules() if not type(each).__module__.startswith("torch.")}
+    try:
+        return not any(_REORDERS.search(inspect.getsource(kind)) for kind in own)
+    except (OSError, TypeError):
+        return False
 
 
 def first_entry(model: nn.Module, sizes: ModelSizes) -> InputSpec | None:

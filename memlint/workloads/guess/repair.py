@@ -1,15 +1,18 @@
 """Better guesses at a model's inputs, from how a Trial failed."""
 
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
 
-from memlint.base.frames import text_of
-from memlint.workloads.guess.layers import input_of
+from memlint.base.frames import line_of, text_of
+from memlint.workloads.guess.layers import AUDIO_LENGTH, input_of
 from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.guess.parameter_names import guess_input
 from memlint.workloads.guess.trial import Trial
+from memlint.workloads.plain_values import parameters
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 Specs = tuple[InputSpec, ...]
@@ -19,6 +22,7 @@ _LENGTHS = (512, 256, 128, 64, 32, 16)
 _UNPACK = re.compile(r"values to unpack \(expected (\d+)")
 _MISMATCH = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 _PRODUCT = re.compile(r"\((\d+)x(\d+) and (\d+)x(\d+)\)|\[(\d+), (\d+)\] X \[(\d+), (\d+)\]")
+_REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
     r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
@@ -32,7 +36,9 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     """Guesses worth trying after `trial`, the likeliest first. They may repeat what was tried before."""
     assert trial.error is not None
     message = text_of(trial.error)
+    yield from _missing(trial, message, sizes)
     yield from _as_the_layers_say(trial, sizes)
+    yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
     yield from _of_named_sizes(trial, message)
@@ -48,8 +54,36 @@ def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
         entries.setdefault(tensors[0].name, trial.first)
     for index, spec in enumerate(trial.specs):
         expected = input_of(spec.name, entries[spec.name], sizes) if spec.name in entries else None
+        if expected is not None and isinstance(entries[spec.name], nn.Linear) and len(spec.shape) == 3:
+            expected = replace(expected, shape=(*spec.shape[:2], *expected.shape[1:]))
         if expected is not None and not _agree(spec, expected):
             yield _with(trial.specs, index, expected)
+
+
+def _transposed(trial: Trial) -> Iterator[Specs]:
+    """Features last where a convolution got the channels there: the model turns its input round."""
+    for index, spec in enumerate(trial.specs):
+        turned = (spec.shape[0], *spec.shape[:0:-1])
+        is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
+        if is_turned and spec.dtype == "float32":
+            yield _with(trial.specs, index, replace(spec, shape=turned))
+
+
+def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
+    """Add what the error says is missing: by name, or an optional input where None is used."""
+    taken = parameters(sizes.model.forward)
+    given = {spec.name for spec in trial.specs}
+    names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
+    optional = [name for name, each in taken.items() if each.default is None and name not in given]
+    line = "" if trial.error is None else line_of(trial.error)
+    names |= {name for name in optional if re.search(rf"\b{name}\b", f"{message} {line}")}
+    if "NoneType" in message or "None" in line:
+        names |= {*optional[: 1 if not names else 0]}
+    every = frozenset(taken) | names
+    for name in sorted(names - given, key=[*taken, *sorted(names)].index):
+        parameter = taken.get(name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+        yield (*trial.specs, guess_input(parameter, sizes.model, every, sizes))
+        yield from ((*trial.specs, replace(spec, name=name)) for spec in trial.specs[:1])
 
 
 def _agree(spec: InputSpec, expected: InputSpec) -> bool:
@@ -75,6 +109,8 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
     """Give an input as many dimensions as the model unpacks."""
     if match := _UNPACK.search(message):
         rank = int(match[1])
+        if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs):
+            yield tuple(replace(spec, shape=(*spec.shape[:2], AUDIO_LENGTH)) for spec in trial.specs)
         for index, spec in enumerate(trial.specs):
             if spec.dtype != CONSTANT and len(spec.shape) != rank:
                 yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
@@ -88,7 +124,7 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
     if rank == 2:
         yield replace(spec, shape=(BATCH, last if last != BATCH else length))
     if rank == 3:
-        yield replace(spec, shape=(BATCH, length, last if last != BATCH else sizes.width or 16))
+        yield replace(spec, shape=(BATCH, length, last if last != BATCH else sizes.channels or sizes.width or 16))
     if rank == 4:
         height, width = sizes.image_size or (32, 32)
         yield replace(spec, shape=(BATCH, 3, height, width))
@@ -99,13 +135,16 @@ def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec
 
 def _of_named_sizes(trial: Trial, message: str) -> Iterator[Specs]:
     """Put one size the message names in the place of another it names."""
-    pairs = [(int(a), int(b)) for a, b in _MISMATCH.findall(message)]
+    # The larger size is the likelier one: the other was made up.
+    pairs = [(min(int(a), int(b)), max(int(a), int(b))) for a, b in _MISMATCH.findall(message)]
     for product in _PRODUCT.findall(message):
         rows, columns, features = (int(number) for number in (product[:3] if product[0] else product[4:7]))
         pairs += [(columns, features), (rows, features)]
     if isinstance(trial.layer, nn.Linear) and trial.received:
         pairs.append((trial.received[-1], trial.layer.in_features))
     numbers = [int(number) for number in _NUMBER.findall(message)][:6]
+    if len(numbers) == 1 and numbers[0] > 1:  # "length must be 128"
+        yield from _of_size(trial, numbers[0])
     pairs += [(a, b) for a in numbers for b in numbers if a != b and b > 1]
     for old, new in dict.fromkeys(pairs + [(b, a) for a, b in pairs]):
         for index, spec in enumerate(trial.specs):
@@ -128,6 +167,15 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
         )
         if changed != trial.specs:
             yield changed
+
+
+def _of_size(trial: Trial, size: int) -> Iterator[Specs]:
+    """Images, sounds and texts of this size."""
+    for index, spec in enumerate(trial.specs):
+        if spec.dtype != CONSTANT and len(spec.shape) > 1 and spec.shape[-1] != size:
+            kept = 1 if spec.dtype == "int64" else min(2, len(spec.shape) - 1)
+            shape = (*spec.shape[:kept], *(size for _ in spec.shape[kept:]))
+            yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
 def _is_longer_text(spec: InputSpec, length: int) -> bool:
