@@ -18,6 +18,12 @@ Its bounds are three quarters of that, and `EVERYTHING` times that: all modules 
 pytorch/pytorch pull request 86509; and on an A100 up to 1.73 GiB were seen beside PyTorch's memory, 3.5 times as well.
 Where a GPU's own was not seen, it is that of another of its generation.
 
+Numbers of multiprocessors are printed with the properties, or NVIDIA's: CUDA cores by 128 (by 64 on an A30). Linux
+keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282 MiB,
+5060 8,151, 5070 12,227, 5070 Ti 16,303), or nothing (GB300, RTX 4060 Ti 16 GB). AMD's GPUs are left out although their
+sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two dies), and the caching allocator is the same
+source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
+
 What libraries beside these three hold is not in it: plans of cuFFT, NCCL's buffers, other frameworks.
 """
 
@@ -92,10 +98,26 @@ _DEVICES = (
     Device("rtx3090", "NVIDIA GeForce RTX 3090", _gib("23.56"), (8, 6), 82, 1536, *_context(300)),
     # Out-of-memory messages: 23.52 GiB (driver 595); older 23.64.
     Device("rtx4090", "NVIDIA GeForce RTX 4090", _gib("23.52"), (8, 9), 128, 1536, *_context(430)),
+    # Messages: 23.50 GiB (LHRLAB/ChatKBQA issue 2), 23.53 (google/RB-Modulation issue 5); with torch 2.8 24164 MiB.
+    Device("a30", "NVIDIA A30", _gib("23.50"), (8, 0), 56, 2048, *_context(510)),
+    # Printed by YOLO on Linux with torch 2.5: 7807 MiB.
+    Device("rtx4060", "NVIDIA GeForce RTX 4060", 7_807 * _MIB, (8, 9), 24, 1536, *_context(270)),
+    # The same with torch 2.12, CUDA 13.0: 7806 MiB.
+    Device("rtx4060-ti-8gb", "NVIDIA GeForce RTX 4060 Ti 8 GB", 7_806 * _MIB, (8, 9), 34, 1536, *_context(270)),
+    # The same with torch 2.5, CUDA 12.4: 12002 MiB.
+    Device("rtx4070", "NVIDIA GeForce RTX 4070", 12_002 * _MIB, (8, 9), 46, 1536, *_context(430)),
+    # The same with torch 2.1: 12007 MiB.
+    Device("rtx4070-ti", "NVIDIA GeForce RTX 4070 Ti", 12_007 * _MIB, (8, 9), 60, 1536, *_context(430)),
     # Printed properties, driver 560: 15974 MiB, in 2026 15934.
     Device("rtx4070-ti-super", "NVIDIA GeForce RTX 4070 Ti SUPER", 15_934 * _MIB, (8, 9), 66, 1536, *_context(430)),
     # Printed properties: 16049 MiB.
     Device("rtx4080", "NVIDIA GeForce RTX 4080", 16_049 * _MIB, (8, 9), 76, 1536, *_context(430)),
+    # Printed by YOLO on Linux with torch 2.12, CUDA 13.0: 15944 MiB.
+    Device("rtx4080-super", "NVIDIA GeForce RTX 4080 SUPER", 15_944 * _MIB, (8, 9), 80, 1536, *_context(430)),
+    # The same: 15848 MiB, with CUDA 12.8 15850.
+    Device("rtx5060-ti-16gb", "NVIDIA GeForce RTX 5060 Ti 16 GB", 15_848 * _MIB, (12, 0), 36, 1536, *_context(610)),
+    # Out-of-memory messages: 15.48 GiB (Tencent-Hunyuan/Hunyuan3D-2 issue 238); on Windows 16302 MiB are printed.
+    Device("rtx5080", "NVIDIA GeForce RTX 5080", _gib("15.48"), (12, 0), 84, 1536, *_context(610)),
     # Printed properties, RTX PRO 6000 Blackwell Server Edition with torch 2.7, CUDA 12.8: 97250 MiB.
     Device("rtx-pro-6000", "NVIDIA RTX PRO 6000 Blackwell", 97_250 * _MIB, (12, 0), 188, 1536, *_context(610)),
     # Printed properties: 48676 MiB.
@@ -112,6 +134,10 @@ _DEVICES = (
     Device("h100-80gb", "NVIDIA H100 80 GB", 81_089 * _MIB, (9, 0), 132, 2048, *_context(600)),
     # Printed properties: 143156 MiB; messages: 139.80 GiB.
     Device("h200", "NVIDIA H200", 143_156 * _MIB, (9, 0), 132, 2048, *_context(600)),
+    # The card of 96 GB; messages: 94.50 GiB, 101.5 * 10**9 bytes on Lambda's machines; 132 as on H100 and H200.
+    Device("gh200", "NVIDIA GH200 96 GB", _gib("94.50"), (9, 0), 132, 2048, *_context(600)),
+    # Out-of-memory messages: 184.31 GiB; 152 multiprocessors (hao-ai-lab/FastVideo, tests of its kernels).
+    Device("gb200", "NVIDIA GB200", _gib("184.31"), (10, 0), 152, 2048, *_context(600)),
     # Printed properties: 182631 MiB, another 182642; messages: 178.35 GiB.
     Device("b200", "NVIDIA B200", 182_631 * _MIB, (10, 0), 148, 2048, *_context(600)),
     Device("cpu", "the host", 0, (0, 0), 0, 0, 0, 0, 0),
@@ -127,7 +153,10 @@ _ALIASES = {
     "h100": "h100-80gb",
     "v100": "v100-16gb",
     "3090": "rtx3090",
+    "4060": "rtx4060",
+    "4070": "rtx4070",
     "4080": "rtx4080",
+    "5080": "rtx5080",
     "a6000": "rtx-a6000",
     "4090": "rtx4090",
     "5090": "rtx5090",

@@ -19,11 +19,14 @@ class Largest(NamedTuple):
     is_limit: bool
 
 
-def largest_within(limit: int, value: Callable[[int], int | None], low: int, high: int | None, most: int) -> Largest:
+def largest_within(
+    limit: int, value: Callable[[int], int | None], low: int, high: int | None, most: int, *, neighbours: int = 0
+) -> Largest:
     """Search between `low`, which is within the limit, and `high`, which is not; None: up to `most`, unless one is not.
 
     `value` is None for a number that cannot be. Where values do not always grow, the number that is found is within the
-    limit, and the next is not.
+    limit, and the next is not. So many `neighbours` below it, but no more than an eighth of it, are within as well, or
+    else the number is one below the first that is not.
     """
     known: dict[int, int] = {}
 
@@ -52,6 +55,11 @@ def largest_within(limit: int, value: Callable[[int], int | None], low: int, hig
         looks += 1
         if high is not None and (width is None or 2 * (high - low) <= width):
             looks, width = 0, high - low
+    number = low - 1
+    while number >= 1 and number >= low - min(neighbours, low // 8):
+        if not within(number):
+            low, high = number - 1, number
+        number -= 1
     return Largest(low, is_limit=high is not None)
 
 

@@ -1,5 +1,6 @@
 """Peaks of one Workload at many sizes, from traces at a few."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -23,6 +24,8 @@ BATCHES = range(2, 5)
 """Sizes that say how everything grows with the batch. A batch of one may take other kernels: it is always traced."""
 _CHECK = 5
 """Against which they are checked where no larger batch is asked for."""
+_NEIGHBOURS = 32
+"""Sizes below the largest that have to fit too: where blocks are placed otherwise, a smaller one may take more."""
 
 
 class FixedInputsError(WorkloadError):
@@ -98,7 +101,7 @@ class Sizes:
         return self._peaks[point]
 
     def largest(self, batches: Sequence[int], rest: Point = ()) -> tuple[SizePeaks | None, bool]:
-        """The largest batch that surely fits, traced, and whether the next is known not to.
+        """The largest batch up to which all surely fit, traced, and whether the next is known not to.
 
         `rest` are the sizes of the dimensions. Where nothing can be computed, larger ones than the largest of `batches`
         are not tried.
@@ -132,9 +135,10 @@ class Sizes:
         if self.scaled is not None or below is not None:
             batches_traced = (batch for batch, *sizes in self.lives if tuple(sizes) == rest)
             known = sorted((batch for batch in batches_traced if below is None or batch < below), reverse=True)
-        low = max(filter(is_within, batches), default=0) or next(filter(is_within, known), 1)
+        low = max(itertools.takewhile(is_within, sorted(batches)), default=0) or next(filter(is_within, known), 1)
         high = min((batch for batch in batches if batch > low), default=below)
-        return largest_within(limit, most, low, high, LARGEST_SIZE if self.scaled is not None else low)
+        at_most, neighbours = (low, 0) if self.scaled is None else (LARGEST_SIZE, _NEIGHBOURS)
+        return largest_within(limit, most, low, high, at_most, neighbours=neighbours)
 
     def _refuse_fixed_inputs(self, points: Sequence[Point]) -> None:
         first = points[0]

@@ -13,13 +13,14 @@ GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
 MESSAGES = {
     "t4": 14.74, "v100-32gb": 31.73, "a100-40gb": 39.49, "a100-80gb": 79.25, "l4": 22.03, "rtx3090": 23.56,
     "rtx4090": 23.52, "rtx5090": 31.36, "h100-80gb": 79.19, "h200": 139.80, "b200": 178.35,
-    "l20": 44.53,
+    "l20": 44.53, "a30": 23.50, "rtx5080": 15.48, "gh200": 94.50, "gb200": 184.31,
 }  # fmt: skip
 
 # MiB and multiprocessors as `torch.cuda.get_device_properties` prints them.
 PROPERTIES = {
     "rtx4070-ti-super": (15_934, 66), "rtx4080": (16_049, 76), "rtx-pro-6000": (97_250, 188), "rtx-a6000": (48_676, 84),
-    "a40": (45_416, 84), "h20": (97_285, 78),
+    "a40": (45_416, 84), "h20": (97_285, 78), "rtx4060": (7_807, 24), "rtx4060-ti-8gb": (7_806, 34),
+    "rtx4070": (12_002, 46), "rtx4070-ti": (12_007, 60), "rtx4080-super": (15_944, 80), "rtx5060-ti-16gb": (15_848, 36),
 }  # fmt: skip
 
 THREADS_PER_SM = {(7, 0): 2048, (7, 5): 1024, (8, 0): 2048, (8, 6): 1536, (8, 9): 1536, (9, 0): 2048, (10, 0): 2048, (12, 0): 1536}  # fmt: skip
@@ -40,14 +41,14 @@ def test_a_gpu_prints_its_properties(name: str, printed: tuple[int, int]) -> Non
 def test_gpu_is_consistent(device) -> None:
     assert device.threads_per_sm == THREADS_PER_SM[device.capability]
     assert device.num_sms > 0
-    assert 0 < device.context_low <= device.context_nbytes <= device.context_high < device.total_nbytes // 10
+    assert 0 < device.context_low <= device.context_nbytes <= device.context_high < device.total_nbytes // 6
 
 
 def test_driver_keeps_a_little_of_the_advertised_memory() -> None:
     for device in GPUS:
         if device.name.endswith("gb"):
-            advertised = int(device.name.split("-")[1].removesuffix("gb")) * 2**30
-            assert 0.96 * advertised < device.total_nbytes < advertised, device.name
+            advertised = int(device.name.split("-")[-1].removesuffix("gb")) * 2**30
+            assert 0.95 * advertised < device.total_nbytes < advertised, device.name
 
 
 def test_catalogue_is_keyed_by_name_and_has_the_default() -> None:

@@ -68,3 +68,12 @@ def test_where_all_is_within_the_most_is_found_and_called_no_limit() -> None:
 def test_between_two_known_numbers() -> None:
     assert largest_within(50, lambda number: number, 8, 64, MOST) == (50, True)
     assert largest_within(5, lambda number: number, 8, 64, MOST) == (0, False)
+
+
+def test_all_neighbours_below_the_largest_are_within_too() -> None:
+    def value(number: int) -> int:
+        return number + (20 if number in (93, 97) else 0)
+
+    assert largest_within(100, value, 1, None, MOST) == (100, True)
+    assert largest_within(100, value, 1, None, MOST, neighbours=32) == (92, True)
+    assert largest_within(100, value, 1, None, MOST, neighbours=2) == (100, True)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.workloads.build.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
 from memlint.workloads.loss import mean_of, own_loss
 from memlint.workloads.spec import InputSpec
@@ -158,3 +159,39 @@ def test_muon_trains_matrices_and_says_what_it_does_not_take(write):
     assert {tensor.shape for state in made.optimizer.state.values() for tensor in state.values()} == {(2, 4)}
     with pytest.raises(WorkloadError, match="Muon only supports 2D parameters"):
         program(write(NET, "biased.py"), optimizer="muon")
+
+
+def tensors_of(state):
+    return {
+        name: [tensor.shape for tensor in (value if isinstance(value, list) else [value]) if hasattr(tensor, "shape")]
+        for name, value in state.items()
+    }
+
+
+def test_lbfgs_begins_as_pytorch_s_is_with_a_full_history():
+    def after(optimizer_class, num_steps):
+        torch.manual_seed(0)
+        weights = torch.nn.Parameter(torch.randn(6))
+        optimizer = optimizer_class([weights], history_size=3, max_iter=4)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (torch.arange(1, 7) * (weights - 1) ** 4).sum()
+            loss.backward()
+            return loss
+
+        for _ in range(num_steps):
+            optimizer.step(closure)
+        return tensors_of(optimizer.state[weights])
+
+    assert after(OPTIMIZERS["lbfgs"], 1) == after(torch.optim.LBFGS, 3)
+
+
+def test_lbfgs_evaluates_the_model_itself(write):
+    made = program(write(NET), optimizer="lbfgs", batch=2)
+    made.step()
+    (state,) = made.optimizer.state.values()
+    assert len(state["old_dirs"]) == len(state["old_stps"]) == 100
+    assert {vector.shape for vector in state["old_dirs"]} == {(10,)}
+    with pytest.raises(WorkloadError, match="GradScaler takes no closure"):
+        program(write(NET), optimizer="lbfgs", dtype="fp16-amp").step()

@@ -11,6 +11,38 @@ from memlint.base.errors import UsageError
 
 OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], optim.Optimizer]
 
+class LBFGS(optim.LBFGS):
+    """PyTorch's, with the history full from the first step on, as it is after `history_size` iterations.
+
+    State: that many differences of gradients and of parameters, each as large as all parameters, and their products.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+        """Take one step; `closure` computes the gradients anew, as often as it is called, and gives the loss."""
+        first, group = self._params[0], self.param_groups[0]
+        if not self.state[first]:
+            size = group["history_size"]
+
+            def flat() -> torch.Tensor:
+                return first.new_zeros(self._numel())
+
+            self.state[first].update(
+                func_evals=size,
+                n_iter=size,
+                d=flat(),
+                t=group["lr"],
+                old_dirs=[flat() for _ in range(size)],
+                old_stps=[flat() for _ in range(size)],
+                ro=[first.new_ones(()) for _ in range(size)],
+                H_diag=first.new_ones(()),
+                prev_flat_grad=flat(),
+                prev_loss=0.0,
+                al=[first.new_ones(()) for _ in range(size)],
+            )
+        return super().step(closure)
+
+
 NONE = "none"
 """The name for taking no optimizer step: forward and backward only."""
 
@@ -30,6 +62,7 @@ OPTIMIZERS: Mapping[str, OptimizerFactory] = {
     "asgd": optim.ASGD,
     "sparse-adam": optim.SparseAdam,
     "muon": optim.Muon,
+    "lbfgs": LBFGS,
 }
 """PyTorch's own with their default arguments; the learning rate costs no bytes."""
 

@@ -113,6 +113,9 @@ class Program:
     def _train_step(self) -> None:
         # As in an ordinary loop, `output` and `loss` stay referenced until the step is over.
         assert self.model is not None
+        if isinstance(self.optimizer, torch.optim.LBFGS):
+            self._step_with_closure(self.optimizer)
+            return
         positional, named = positional_and_named(self.inputs)
         for _ in range(self.accumulation_steps):
             with self._autocast():
@@ -133,6 +136,22 @@ class Program:
         else:
             self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def _step_with_closure(self, optimizer: torch.optim.LBFGS) -> None:
+        """The optimizer asks for the gradients itself, several times a step."""
+        if self.scaler is not None:
+            raise WorkloadError(f"{self.name}: GradScaler takes no closure", "Choose bf16-amp, or another optimizer.")
+        positional, named = positional_and_named(self.inputs)
+
+        def closure() -> torch.Tensor:
+            assert self.model is not None
+            optimizer.zero_grad()
+            with self._autocast():
+                loss = self._loss(self.model(*positional, **named))
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
 
     def _inference_step(self) -> None:
         assert self.model is not None
