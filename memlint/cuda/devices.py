@@ -19,10 +19,10 @@ pytorch/pytorch pull request 86509; and on an A100 up to 1.73 GiB were seen besi
 Where a GPU's own was not seen, it is that of another of its generation.
 
 Numbers of multiprocessors are printed with the properties, or NVIDIA's: CUDA cores by 128 (by 64 on an A30). Linux
-keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282 MiB,
-5060 8,151, 5070 12,227, 5070 Ti 16,303), or nothing (GB300, RTX 4060 Ti 16 GB). AMD's GPUs are left out although their
-sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two dies), and the caching allocator is the same
-source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
+keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282
+MiB, 5060 8,151, 5070 12,227, 5070 Ti 16,303), or nothing (GB300, RTX 4060 Ti 16 GB). AMD's GPUs are left out although
+their sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two dies), and the caching allocator is the
+same source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
 
 What libraries beside these three hold is not in it: plans of cuFFT, NCCL's buffers, other frameworks.
 """

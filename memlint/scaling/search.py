@@ -55,12 +55,18 @@ def largest_within(
         looks += 1
         if high is not None and (width is None or 2 * (high - low) <= width):
             looks, width = 0, high - low
+    lower = _below_exceptions(within, low, neighbours)
+    return Largest(lower, is_limit=high is not None or lower < low)
+
+
+def _below_exceptions(within: Callable[[int], bool], low: int, neighbours: int) -> int:
+    """`low`, or the number below the first of its neighbours that is not within the limit, and so on."""
     number = low - 1
     while number >= 1 and number >= low - min(neighbours, low // 8):
         if not within(number):
-            low, high = number - 1, number
+            low = number - 1
         number -= 1
-    return Largest(low, is_limit=high is not None)
+    return low
 
 
 def _guess(limit: int, known: dict[int, int], low: int, high: int | None) -> int:
