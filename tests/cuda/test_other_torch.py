@@ -117,3 +117,68 @@ def test_fit_takes_it(model: str) -> None:
     fits = [answer("fit", model, "--gpu", "t4", *more)["fits"][0] for more in ((), ("--torch", "2.10"))]
     here, there = (fit["ways"][0]["largest"]["batch"] for fit in fits)
     assert there < here
+
+
+def kept_by_rms_norm(version: tuple[int, int], dtype: torch.dtype) -> list[int]:
+    """Bytes that the forward of RMSNorm leaves for backward, the largest first."""
+
+    class Norm:
+        def setup(self) -> None:
+            self.norm = torch.nn.RMSNorm(256, eps=1e-6, device="cuda", dtype=dtype)
+            self.x = torch.zeros(64, 256, device="cuda", dtype=dtype, requires_grad=True)
+
+        def step(self) -> None:
+            self.y = self.norm(self.x)
+
+    trace = trace_program(Norm(), replace(A100, torch=version), num_steps=1).trace
+    return sorted((buffer.nbytes for buffer in trace.buffers if buffer.died is None), reverse=True)
+
+
+HALF, WHOLE, ROWS = 64 * 256 * 2, 64 * 256 * 4, 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("version", "dtype", "kept"),
+    [
+        # the input, the output, and the root of each row
+        ((2, 9), torch.float32, [WHOLE, WHOLE, 1024, ROWS]),
+        # the products before and after the weight as well
+        ((2, 4), torch.float32, [WHOLE, WHOLE, WHOLE, 1024, ROWS]),
+        # all of it in halves; since 2.5 what comes before the rounding in float32; since 2.7 the product with the weight too
+        ((2, 4), torch.bfloat16, [HALF, HALF, HALF, 512, ROWS // 2]),
+        ((2, 6), torch.bfloat16, [WHOLE, HALF, HALF, HALF, 512, ROWS]),
+        ((2, 8), torch.bfloat16, [WHOLE, WHOLE, HALF, HALF, 512, ROWS]),
+        ((2, 13), torch.bfloat16, [HALF, HALF, 512, ROWS]),
+    ],
+)
+def test_rms_norm_is_one_kernel_since_2_9(version: tuple[int, int], dtype: torch.dtype, kept: list[int]) -> None:
+    assert kept_by_rms_norm(version, dtype) == kept
+
+
+@pytest.mark.parametrize(
+    ("version", "strides"), [((2, 8), (512, 1, 16)), ((2, 9), (512, 32, 1))], ids=["2.8", "2.9"]
+)
+def test_einsum_multiplies_in_the_order_of_its_operands_before_2_9(
+    version: tuple[int, int], strides: tuple[int, ...]
+) -> None:
+    with virtual_device(replace(A100, torch=version)):
+        left, right = torch.zeros(4, 32, 64, device="cuda"), torch.zeros(4, 16, 64, device="cuda")
+        result = torch.einsum("bij,bkj->bki", left, right)
+        assert (tuple(result.shape), result.stride()) == ((4, 16, 32), strides)
+        assert torch.einsum("bij,bkj->bik", left, right).stride() == (512, 16, 1)
+        assert torch.einsum("...ij,...kj->...ik", left, right).shape == (4, 32, 16)
+
+
+@pytest.mark.parametrize("version", [(2, 4), (2, 13)])
+def test_where_makes_a_tensor_on_the_gpu_of_each_scalar(version: tuple[int, int]) -> None:
+    class Where:
+        def setup(self) -> None:
+            self.x = torch.zeros(64, 64, device="cuda")
+            self.positive = self.x > 0
+
+        def step(self) -> None:
+            torch.where(self.positive, self.x, 0.0)
+            torch.where(self.positive, 1.0, 0.0)
+
+    trace = trace_program(Where(), replace(A100, torch=version), num_steps=1).trace
+    assert [buffer.nbytes for buffer in trace.buffers if buffer.died is not None] == [4, 64 * 64 * 4, 4, 4, 64 * 64 * 4]

@@ -17,6 +17,7 @@ from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
 from memlint.accelerator.values import content, uniform_value
+from memlint.cuda.versions import torch_version
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -93,8 +94,8 @@ def _dropout(x: Tensor, p: float, train: bool) -> Any:
 def _rms_norm(
     x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
 ) -> Any:
-    if not hasattr(aten, "_fused_rms_norm"):
-        return overload("rms_norm").decompose(x, normalized_shape, weight, eps)
+    if torch_version() < (2, 9):
+        return _rms_norm_by_ops(x, normalized_shape, weight, eps)
     fused = (
         state.current.cuda
         and not x.is_complex()
@@ -103,6 +104,39 @@ def _rms_norm(
     )
     carry_out = aten._fused_rms_norm if fused else overload("_fused_rms_norm").decompose
     return carry_out(x, normalized_shape, weight, eps)[0]
+
+
+def _rms_norm_by_ops(x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None, eps: float | None) -> Tensor:
+    """Before 2.9: aten/src/ATen/native/layer_norm.cpp of torch 2.4.
+
+    Halves are computed in float32 since 2.5 (pytorch/pytorch pull request 134106), and rounded last since 2.7 (147203).
+    """
+    version, dims = torch_version(), tuple(range(-len(normalized_shape), 0))
+    is_widened = version >= (2, 5) and x.dtype in (torch.float16, torch.bfloat16)
+    wide = x.float() if is_widened else x
+    result = wide.mul(wide.pow(2).mean(dims, keepdim=True).add_(eps or 0.0).rsqrt())
+    if version < (2, 7):
+        result = result.to(x.dtype)
+    if weight is not None:
+        result = result.mul(weight)
+    return result.to(x.dtype) if is_widened else result
+
+
+@composite("einsum")
+def _einsum(equation: str, operands: Sequence[Tensor], *, path: Sequence[int] | None = None) -> Any:
+    """Before 2.9 the operand that is named first gives the rows of the product, whatever the order asked for.
+
+    That is pytorch/pytorch issue 161729, mended by pull request 161755 in August 2025: a result whose dimensions stand
+    in another order than left to right is a view with strides of its own, which some layers copy.
+    """
+    carry_out = overload("einsum").decompose
+    text = equation.replace(" ", "")
+    inputs, arrow, output = text.partition("->")
+    if torch_version() >= (2, 9) or len(operands) != 2 or not arrow or "." in text:
+        return carry_out(equation, operands, path=path)
+    left, right = inputs.split(",")
+    made = sorted(output, key=lambda label: (label not in left or label not in right, label not in left))
+    return carry_out(f"{inputs}->{''.join(made)}", operands).permute([made.index(label) for label in output])
 
 
 @composite("group_norm")

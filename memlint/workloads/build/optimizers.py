@@ -23,9 +23,10 @@ class LBFGS(optim.LBFGS):
         first, group = self._params[0], self.param_groups[0]
         if not self.state[first]:
             size = group["history_size"]
+            num_values: int = self._numel()  # type: ignore[no-untyped-call]
 
             def flat() -> torch.Tensor:
-                return first.new_zeros(self._numel())
+                return torch.zeros(num_values, dtype=first.dtype, device=first.device)
 
             self.state[first].update(
                 func_evals=size,
@@ -40,7 +41,8 @@ class LBFGS(optim.LBFGS):
                 prev_loss=0.0,
                 al=[first.new_ones(()) for _ in range(size)],
             )
-        return super().step(closure)
+        loss: torch.Tensor = super().step(closure)  # type: ignore[no-untyped-call]
+        return loss
 
 
 NONE = "none"
