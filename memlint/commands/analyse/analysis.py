@@ -65,7 +65,7 @@ class Analysis:
             running = ".".join(map(str, torch_version()))
             text = (
                 f"torch {workload.torch}: its workspaces, its kernels' own memory, its autocast, RMSNorm and einsum; "
-                f"which other operators run and what they keep for backward is as in torch {running}, which is installed"
+                f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
             )
             program.assumptions.append(Assumption(text, None))
         if lazy_imports.Compilation.asked:
