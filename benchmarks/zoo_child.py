@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 import warnings
@@ -36,10 +37,11 @@ def analyse(request: Request) -> Result:
     if library == "timm":
         target = replace(target, target="timm::create_model", qualname="create_model", arguments={"model_name": name})
     start = time.perf_counter()
-    if library == "transformers" and request.detail["shallow"]:
-        config = getattr(import_module("transformers"), name)
+    if library != "timm" and request.detail["shallow"]:
+        kind = getattr(import_module(library), name)
         with suppress(Exception):
-            answer = _answer(replace(target, arguments=_few_layers(config())), request, start)
+            arguments = _few_layers(kind()) if library == "transformers" else _few_of_defaults(kind)
+            answer = _answer(replace(target, arguments=arguments), request, start)
             if "left out: with" not in str(answer.detail["text"]):  # else it may be for want of layers
                 return answer
     return _answer(target, request, start)
@@ -56,6 +58,12 @@ def _answer(workload: Workload, request: Request, start: float) -> Result:
         peak = format_nbytes(analysis.estimate.reserved.estimate)
         text = f"reserved {peak}, {len(analysis.trace.nodes)} kernels; {texts}"
     return Result(detail={"text": text, "seconds": time.perf_counter() - start})
+
+
+def _few_of_defaults(kind: type) -> dict[str, Any]:
+    """Arguments with which a model class has `FEW` layers."""
+    defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
+    return {key: FEW for key, value in defaults.items() if LAYERS.fullmatch(key) and type(value) is int and value > FEW}
 
 
 def _few_layers(config: Any) -> dict[str, Any]:

@@ -100,7 +100,11 @@ def test_what_no_signal_reaches_is_killed(tmp_path: Path) -> None:
 
 KEPT = {
     "an endless loop in C": ("import itertools; max(itertools.count())", 20.0, "no answer within 20 s"),
-    "a crash": ("import ctypes; time.sleep(5); ctypes.string_at(0)", 100.0, "the code crashed with a segmentation fault"),
+    "a crash": (
+        "import ctypes; time.sleep(5); ctypes.string_at(0)",
+        100.0,
+        "the code crashed with a segmentation fault",
+    ),
 }
 
 

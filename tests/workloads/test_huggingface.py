@@ -131,6 +131,7 @@ def test_tables_for_a_config_class_or_file_are_used(tmp_path):
 
 VISION = {**TEXT, "image_size": 32, "patch_size": 8, "projection_dim": 32}
 LLAMA = {"model_type": "llama", **TEXT, "num_key_value_heads": 2}
+WITHOUT_WORDS = {key: value for key, value in TEXT.items() if key != "vocab_size"}
 PATCHES = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "patch_size": 14}
 
 
@@ -210,6 +211,11 @@ def test_a_recording_goes_through_the_feature_extractor(tmp_path):
             {**TEXT, "encoder_hidden_size": 24},
             ["query_embeds [batch, 32, 32] float32", "encoder_hidden_states [batch, 256, 24] float32"],
         ),
+        (
+            "XCLIPVisionConfig",
+            {**WITHOUT_WORDS, "image_size": 32, "patch_size": 8, "num_frames": 4, "mit_hidden_size": 32},
+            ["pixel_values [4*batch, 3, 32, 32] float32"],
+        ),
         ("Qwen2VLVisionConfig", PATCHES, ["hidden_states [1024*batch, 1176] float32", "grid_thw [batch, 3] int64"]),
     ],
 )
@@ -221,6 +227,13 @@ def test_a_part_of_a_model_stands_on_its_own(name, arguments, inputs, tmp_path):
     program = build_program(workload, device="cpu")
     program.setup()
     program.step()
+
+
+def test_a_part_without_a_model_names_the_whole(tmp_path):
+    (workload,) = find_workloads("transformers::SamMaskDecoderConfig", tmp_path).workloads
+    with pytest.raises(WorkloadError, match="it is a part of SamConfig") as caught:
+        complete(workload)
+    assert "transformers::SamConfig" in caught.value.hint
 
 
 def test_a_text_shorter_than_its_image_says_so(tmp_path):

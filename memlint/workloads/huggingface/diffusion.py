@@ -62,7 +62,7 @@ def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterat
     image, film = (channels, height, width), (channels, frames, height, width)
     tokens = (frames * height * width if "num_frames" in parameters else height * width, channels)
     by_layer = {
-        nn.Conv3d: (film,),
+        nn.Conv3d: (film, (frames, channels, height, width)),
         nn.Conv2d: (image, (frames, channels, height, width), film),
         nn.Conv1d: ((channels, SAMPLES), (channels, height)),
         nn.Linear: (tokens, film, image),

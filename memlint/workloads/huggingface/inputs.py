@@ -32,6 +32,8 @@ _MAKERS: Mapping[str, tuple[str, Callable[..., Prepared | None]]] = {
 _RENAMED = {
     "pixel_values": ("hidden_states", "pixel_values_images", "image_pixel_values", "flattened_patches"),
     "image_grid_thw": ("grid_thw",),
+    "image_position_ids": ("pixel_position_ids",),
+    "image_merge_sizes": ("merge_sizes",),
     "input_features": ("audio_input_features", "input_values"),
     "attention_mask": ("feature_attention_mask", "input_features_mask", "audio_attention_mask"),
     "padding_mask": ("input_features_mask",),
@@ -105,6 +107,9 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
     yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
     yield from prepared if len(prepared) > 1 else ()
+    if said and len(said[0].shape) == 5:  # the tower of a model of films gets its images one by one
+        _, frames, *image = said[0].shape
+        yield _Media((replace(said[0], shape=(f"{frames}*{BATCH}", *image)), *said[1:]))
     if "image" in kinds and (own := _prepared(model, names, "image", sized=False)) is not None:
         yield own
     if "input_ids" in names and kinds:

@@ -75,7 +75,7 @@ def _no_model(config_class: type, base: Any) -> WorkloadError:
         for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, base)
-        and config_class in vars(value).get("sub_configs", {}).values()
+        and config_class in getattr(value, "sub_configs", {}).values()
     ]
     message = f"transformers has no model for {config_class.__name__}"
     if wholes:

@@ -105,7 +105,8 @@ def _classes(config: Any, module: str, table: str, ending: str) -> Iterator[Any]
     types = [getattr(part, "model_type", "") for part in some]
     whole = wholes.get(types[0]) or ""
     patches = ("qwen2_vl",) if number(config, "temporal_patch_size") and number(config, "spatial_merge_size") else ()
-    own = (types[0], packages[0], packages[0].replace("_", "-"), whole)
+    module_of = import_module("transformers.models.auto.configuration_auto").model_type_to_module_name
+    own = (types[0], *(name for name in mapping if module_of(name) == packages[0]), whole)
     for name in dict.fromkeys((*own, *types[1:], *packages[1:], *patches)):
         entry = mapping.get(name) or (name.replace("Processor", ending) if name == whole else None)
         names = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple) else (entry,)
