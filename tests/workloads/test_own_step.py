@@ -95,3 +95,12 @@ def test_an_optimizer_that_never_steps_is_not_named(tmp_path: Path) -> None:
     file.write_text(SOURCE.format(parts=2, settings="", step="step").replace("optimizer.step()", "pass"))
     (workload,) = find_workloads(str(file), tmp_path).workloads
     assert described(Analysis.of(workload, tmp_path), None).optimizer is None
+
+
+def test_an_optimizer_that_is_declared_is_the_one_that_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "declared.py"
+    text = SOURCE.format(parts=2, settings="", step="step")
+    assert "step=step)" in text
+    file.write_text(text.replace("step=step)", "step=step, optimizer=lambda p: torch.optim.SGD(p, lr=0.1))"))
+    (workload,) = find_workloads(str(file), tmp_path).workloads
+    assert described(Analysis.of(workload, tmp_path), None).optimizer == "sgd"

@@ -38,6 +38,8 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
     program = analysis.program
     if program is not None and program.own_step is not None and not analysis.steps_an_optimizer:
         fields["optimizer"] = None
+    elif program is not None and program.declares_optimizer and program.optimizer is not None:
+        fields["optimizer"] = type(program.optimizer).__name__.lower()
     return report.Workload(
         **fields,
         guessed=shown_arguments(analysis.workload.guessed),

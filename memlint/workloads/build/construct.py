@@ -171,7 +171,8 @@ def _construction(workload: Workload, root: Path | None) -> Construction:
         optimizer = _callable(workload.optimizer, "optimizer", root)
     elif optimizer is None and workload.optimizer != NONE:
         optimizer = optimizer_named(workload.optimizer)
-    return replace(built, inputs=inputs, loss=loss, optimizer=optimizer)
+    declares = built.optimizer is not None
+    return replace(built, inputs=inputs, loss=loss, optimizer=optimizer, declares_optimizer=declares)
 
 
 def _of_result(value: object, name: str) -> Construction:
@@ -193,7 +194,7 @@ def _of_result(value: object, name: str) -> Construction:
     for part, what in ((loss, "loss"), (optimizer, "optimizer"), (step, "step")):
         if part is not None and not callable(part):
             raise WorkloadError(f"{name} gives a {type(part).__name__} where the {what} belongs", _RETURNS)
-    return Construction(model, _named(inputs), loss, optimizer, step)  # type: ignore[arg-type]
+    return Construction(model, _named(inputs), loss, optimizer, step=step)  # type: ignore[arg-type]
 
 
 def _named(inputs: object) -> Mapping[str, Any] | None:

@@ -39,6 +39,8 @@ class Construction:
     """None: the model's own, or the mean of its outputs."""
     optimizer: OptimizerFactory | None = None
     """None: the Workload's, or no optimizer step."""
+    declares_optimizer: bool = False
+    """Whether the target gives the optimizer, whatever the Workload names."""
     step: Step | None = None
     """None: the ordinary step of the mode."""
     assumptions: tuple[Assumption, ...] = ()
@@ -64,6 +66,8 @@ class Program:
     scaler: torch.amp.GradScaler | None = None
     loss: Loss | None = None
     own_step: Step | None = None
+    declares_optimizer: bool = False
+    """Whether the function that gives the model gives the optimizer too, whatever the Workload names."""
     has_invented_loss: bool = False
     """Whether a step took the mean of the outputs, because nobody declared a loss."""
     accumulation_steps: int = 1
@@ -87,6 +91,7 @@ class Program:
             self.model = model.to(self.device).train(self.workload.mode == "train")
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
+        self.declares_optimizer = built.declares_optimizer
         if self.own_step is not None and self.workload.dtype in AUTOCASTS:
             text = "leaves the weights float32; the step is the program's own and enters autocast itself"
             self._assume(Assumption(f"{self.workload.dtype} {text}", None))
