@@ -1,3 +1,21 @@
 """The version of memlint, and of what it writes."""
 
+from pathlib import Path
+
 __version__ = "0.1.0"
+
+PUBLISHED = False
+"""Whether `torch-memlint` of this version is on PyPI: a release switches it, and with it all messages."""
+
+
+def install_command(extra: str) -> str:
+    """What to type to have memlint with one of its extras.
+
+    Before a release that is a checkout, from which memlint runs, or the address of its repository.
+    """
+    checkout = Path(__file__).parents[2]
+    if PUBLISHED:
+        return f"pip install 'torch-memlint[{extra}]'"
+    if (checkout / "pyproject.toml").is_file():
+        return f"pip install '{checkout}[{extra}]'"
+    return f"pip install 'torch-memlint[{extra}] @ git+https://github.com/OWNER/memlint', with its OWNER"

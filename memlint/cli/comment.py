@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.version import install_command
 from memlint.cli.options import FILE, all_of
 from memlint.cli.printing import print_error, write
 from memlint.report.escaping import one_line
@@ -95,9 +96,7 @@ def _comment(forge: ForgeName, *, output_file: Path | None, repo: str | None, dr
     try:
         result = command.comment(forge, arguments, os.environ, _wait)
     except ModuleNotFoundError as error:
-        raise UsageError(
-            f"memlint comment {forge} needs {error.name}", f"Type: pip install 'torch-memlint[{forge}]'"
-        ) from error
+        raise UsageError(f"memlint comment {forge} needs {error.name}", f"Type: {install_command(forge)}") from error
     problem = result.problem
     if output_file is not None or dry_run:
         write(result.body, output_file, color=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.base.errors import TraceError, UsageError
+from memlint.base.ownership import is_users
 from memlint.libraries.library import SKELETON, assume_once, launch, temporary
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ def _loaded(path: Any) -> None:
     try:
         _load_library(path)
     except OSError as error:
+        if not is_users(sys._getframe(1).f_code.co_filename):
+            raise  # an installed package, as torchvision, may do without
         if _finder is None or not _finder.has_own_ops:
             raise TraceError(
                 f"the library of ops {path} does not load here: {error}",

@@ -19,6 +19,7 @@ from click.testing import CliRunner
 import memlint.commands.check.answers
 import memlint.commands.check.command
 from memlint import cli, config
+from memlint.base.version import install_command
 from memlint.cli import check, options
 from memlint.report.reading import parse_report, read_report
 from tests.report.sample import REPORT
@@ -383,7 +384,7 @@ def test_without_torch_source_rules_run_and_the_rest_is_said(project, monkeypatc
     result = project.memlint("check", "evaluation.py")
     assert result.exit_code == 1
     assert "MEM404" in result.stdout
-    assert "pip install 'torch-memlint[torch]'" in result.stdout
+    assert install_command("torch") in result.stdout
     assert project.memlint("check", "evaluation.py", "--ignore", "MEM404").exit_code == 0
     assert project.memlint("check", "evaluation.py::Model").exit_code == 2
     assert project.requests() == []

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from memlint.base.version import PUBLISHED
+
 pytest.importorskip("torch")
 
 ROOT = Path(__file__).parents[2]
@@ -96,3 +98,10 @@ def test_the_tables_in_the_documentation_are_what_the_commands_print() -> None:
     assert [command.split()[0] for command, _shown in found] == ["sweep", "sweep", "fit"]
     for command, shown in found:
         assert memlint(command.split(), ROOT).rstrip() == shown.rstrip()
+
+
+def test_documents_say_how_to_install_what_is_not_published():
+    """`memlint.base.version.PUBLISHED` switches the messages; the documents follow it."""
+    for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        published = re.findall(r"pip install 'torch-memlint\[\w+\]'", file.read_text(encoding="utf-8"))
+        assert bool(published) <= PUBLISHED, file

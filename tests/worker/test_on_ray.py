@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.base.version import install_command
 from memlint.cli import main
 from memlint.worker.protocol import Answer, Limits, Task
 from memlint.worker.ray import archive as packing
@@ -203,7 +204,7 @@ def test_without_ray_the_error_says_what_to_install(folder, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ray" else known(name))
     result = CliRunner().invoke(main, ["sweep", "model.py", "--executor", "ray"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "pip install 'torch-memlint[ray]'" in result.stderr
+    assert install_command("ray") in result.stderr
 
 
 def test_an_address_without_ray_is_an_error(folder):

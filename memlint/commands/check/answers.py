@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memlint.base.errors import MemlintError, TargetError
+from memlint.base.version import install_command
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
@@ -15,7 +16,7 @@ from memlint.report.workloads import moved
 from memlint.worker import answer_cache
 from memlint.worker.protocol import ANALYSE, Answer, Extent, Limits, Request, Task
 
-_INSTALL = "Install it with: pip install 'torch-memlint[torch]'"
+_INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
 """A plan traces many programs: it may take this many times the time limit."""
 _SWEEP = "memlint.commands.sweep.child:around"

@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from pydantic import BaseModel
 
 from memlint.base.errors import TargetError
-from memlint.base.version import __version__
+from memlint.base.version import __version__, install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
 from memlint.worker.parallel import answers_to
@@ -68,7 +68,7 @@ def gather(
     make no sense; `options` are those of Settings.
     """
     if importlib.util.find_spec("torch") is None:
-        raise TargetError("PyTorch is not installed, so no model can be built", "pip install 'torch-memlint[torch]'")
+        raise TargetError("PyTorch is not installed, so no model can be built", install_command("torch"))
     resolved = list(distinct([resolve(argument, options) for argument in targets]))
     tasks = [task for target in resolved for request in target.requests for task in tasks_of(request)]
     answers: dict[int, Answer] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import MemlintError, UsageError, WorkerError
+from memlint.base.version import install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.config import Settings
 from memlint.validate.comparison import Cap, Comparison, Prediction
@@ -183,7 +184,7 @@ def require_torch() -> None:
     """Raise UsageError where PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
-            "PyTorch is not installed, so nothing can be run", "Install it with: pip install 'torch-memlint[torch]'"
+            "PyTorch is not installed, so nothing can be run", f"Install it with: {install_command('torch')}"
         )
 
 

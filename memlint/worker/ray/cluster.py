@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from memlint.base.errors import UsageError, WorkerError
 from memlint.base.own_process import terminations_raise
+from memlint.base.version import install_command
 from memlint.worker.child_exit import unanswered
 from memlint.worker.protocol import Answer, Task
 from memlint.worker.ray import worker as ray_worker
@@ -59,7 +60,7 @@ def answers_on_ray(
     if not tasks:
         return
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("Ray is not installed", "pip install 'torch-memlint[ray]'")
+        raise UsageError("Ray is not installed", install_command("ray"))
     archives = _archives(tasks)
     with _connected(address) as ray, terminations_raise():
         carry_out = ray.remote(max_retries=_RETRIES, retry_exceptions=False)(ray_worker.carry_out)

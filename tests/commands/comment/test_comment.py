@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from memlint.base.version import install_command
 from memlint.cli import main
 from memlint.report.model import Budget
 from tests.commands.comment.fake_github import TOKEN, FakeGitHub, Fault
@@ -358,7 +359,7 @@ def test_without_the_forges_package_it_says_what_to_install(
     result = offline.comment(forge=forge)
 
     assert result.exit_code == 2
-    assert f"pip install 'torch-memlint[{forge}]'" in result.stderr
+    assert install_command(forge) in result.stderr
 
 
 def test_gitlab_without_hide_and_new_says_so(offline: Job) -> None:
