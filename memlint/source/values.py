@@ -340,7 +340,11 @@ class Values:
 
     def _assigned(self, name: str, value: ast.expr, scope: Scope) -> object:
         try:
-            return self.of(value, scope)
+            known = self.of(value, scope)
+            is_made = isinstance(known, Call) and known.function.text.rpartition(".")[2][:1].islower()
+            if not (is_made and self.project is not None and _SETTINGS.fullmatch(name)):
+                return known
+            return self.project.settings(self.source, name)
         except Unknown:
             makes = isinstance(value, ast.Call) and bool(
                 _MAKES_SETTINGS.fullmatch(called(value)) or dotted_name(value.func).startswith("OmegaConf.")

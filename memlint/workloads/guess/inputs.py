@@ -35,7 +35,7 @@ from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
 
-MOST_TRIALS, MOST_SECONDS = 48, 30
+MOST_TRIALS, MOST_SECONDS = 48, 15
 
 DECLARE = (
     "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), or in "
