@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.guess.model_sizes import CONFIG_NAMES, annotation_class
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
+from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class
 from memlint.workloads.plain_values import parameters, plain_value
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload

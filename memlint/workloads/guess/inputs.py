@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.model_sizes import ModelSizes
 from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
@@ -30,6 +29,7 @@ from memlint.workloads.huggingface.configs import is_model
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
+from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.plain_values import parameters
 from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, InputSpec
 
 Layer = TypeVar("Layer", bound=nn.Module)

@@ -9,9 +9,9 @@ from torch import nn
 
 from memlint.base.frames import line_of, text_of
 from memlint.workloads.guess.layers import AUDIO_LENGTH, input_of
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.guess.parameter_names import guess_input
 from memlint.workloads.guess.trial import Trial
+from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.plain_values import parameters
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH
 from memlint.workloads.huggingface.configs import image_size, main_input, number
+from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH
 from memlint.workloads.spec import BATCH, InputSpec
 
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "encoder_hidden_dim", "dim")

@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from memlint.workloads.guess.model_sizes import DEFAULT_IMAGE_SIZE
 from memlint.workloads.huggingface import features, processors
 from memlint.workloads.huggingface.by_name import required_besides
 from memlint.workloads.huggingface.configs import main_input, number, without_adapter
 from memlint.workloads.huggingface.labels import TRANSCRIPT, labels
 from memlint.workloads.huggingface.processors import Prepared
 from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
+from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE
 from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
 
 SAMPLES = 160_000

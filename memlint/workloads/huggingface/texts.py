@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from memlint.workloads.guess.model_sizes import DEFAULT_LENGTH, LONGEST
 from memlint.workloads.huggingface.features import special_tokens
+from memlint.workloads.model_sizes import DEFAULT_LENGTH, LONGEST
 from memlint.workloads.spec import BATCH, SEQUENCE, InputSpec
 
 CHOICES = 4
