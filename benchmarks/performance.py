@@ -53,6 +53,7 @@ class Benchmark(NamedTuple):
 
 RUN = (
     Benchmark("trace", "Tracing"),
+    Benchmark("run_overhead", "Scripts"),
     Benchmark("large", "Large models"),
     Benchmark("growth", "Growth with depth and width"),
     Benchmark("memory", "Host memory"),

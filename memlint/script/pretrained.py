@@ -35,6 +35,9 @@ def random_weights() -> Iterator[None]:
         }
         for module, (name, architecture) in loads.items():
             after_import(module, _replacing_loads(replacing, name, architecture))
+        after_import(
+            "transformers.models.auto.configuration_auto", lambda module: _replace_configs(module.AutoConfig, replacing)
+        )
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
@@ -61,6 +64,7 @@ def _replacing_loads(
                 config = _config(source, kwargs)
                 if config is None:
                     known = ", ".join(sorted(KNOWN_CONFIGS))
+                    error.__dict__.pop("__notes__", None)  # that it wants the config of it
                     hint = "give the path of a folder with its config.json instead; no weights are needed"
                     note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
                     raise
@@ -73,6 +77,20 @@ def _replacing_loads(
         replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
     return replace
+
+
+def _replace_configs(owner: Any, replacing: Replacing) -> None:
+    load = vars(owner)["from_pretrained"].__func__
+
+    def from_pretrained(cls: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(cls, source, *args, **kwargs)
+        except OSError as error:
+            hint = "give the path of a folder with its config.json instead"
+            note(error, f"wants the config {source!r}, which is not on this machine", hint)
+            raise
+
+    replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
 _CHECKPOINT = "memlint-checkpoint-"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,11 +52,12 @@ def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
 def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
     tmp_path: Path, name: str, package: str, dtype: str, optimizer: str
 ) -> None:
-    pytest.importorskip(package)
+    if find_spec(package) is None:  # importing it here may fail where it does not in a run
+        pytest.skip(f"{package} is not installed")
     short = run(tmp_path / "short", name, fake_data=True)
     assert short.script is not None
     assert (short.script.steps, short.dtype, short.optimizer) == (2, dtype, optimizer)
-    whole = run(tmp_path / "whole", name, whole=True, batches=2, fake_data=True)
+    whole = run(tmp_path / "whole", name, whole=True, batches=4, fake_data=True)  # as many as a step accumulates
     assert whole.script is not None
     assert whole.estimate is not None
     assert whole.script.ending == "the script ran to its end"
@@ -66,7 +68,8 @@ def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
 
 @pytest.mark.slow
 def test_a_checkpoint_of_the_same_run_can_be_resumed_from(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
+    if find_spec("accelerate") is None:
+        pytest.skip("accelerate is not installed")
     text = (SHIPPED / "finetune_gpt2.py").read_text()
     resuming = text.replace(
         "    print(trainer.evaluate())", "    trainer.args.max_steps = 6\n    print(trainer.train(True))"

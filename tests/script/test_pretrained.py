@@ -133,6 +133,13 @@ def test_a_model_that_nobody_knows_is_named_with_its_line(tmp_path):
     assert "config.json" in ran.error
 
 
+@needs("transformers")
+def test_a_config_that_nobody_knows_is_named_with_its_line(tmp_path):
+    text = "from transformers import AutoConfig\nAutoConfig.from_pretrained('nobody/knows-this')\n"
+    ran = run(tmp_path / "p", text)
+    assert f"{tmp_path}/p/train.py:2 wants the config 'nobody/knows-this', which is not on this machine" in ran.error
+
+
 @needs("torchvision")
 def test_weights_of_torchvision_and_of_addresses(tmp_path):
     ran = run(
