@@ -125,30 +125,48 @@ def peaks(
     most = likely if highest is sizes else _most(highest, events, device, settings, streams)
     if streams.held and device.is_cuda:
         most = (*most[:2], max(most[2], _most(highest, _held(events, streams), device, settings, streams)[2]))
-    takes_all_free = any(_takes_all_free(doubt, device) for doubt in doubts)
-    free = device.total_nbytes - device.context_low if takes_all_free else 0
+    tried = _tried(sizes, events, doubts, device, settings, streams)
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
         Interval(min(low, middle, other), middle, max(high, middle, other, free))
-        for low, middle, other, high in zip(least, likely, elsewhere, most, strict=True)
+        for low, middle, other, high, free in zip(least, likely, elsewhere, most, tried, strict=True)
     )
     shown = Interval(
         reserved.low + device.context_low,
         reserved.estimate + device.context_nbytes,
         max(likely[2], elsewhere[2], most[2]) + device.context_high,
     )
-    if takes_all_free:
-        shown = shown._replace(high=max(shown.high, device.total_nbytes))
+    if any(tried):
+        shown = shown._replace(high=max(shown.high, min(tried[2] + device.context_high, device.total_nbytes)))
     return Peaks(requested, allocated, reserved, shown)
 
 
-def _takes_all_free(doubt: Doubt, device: Device) -> bool:
+def _takes_free(doubt: Doubt, device: Device) -> bool:
+    """Whether it only takes what is free: by as much as it asks for, its `high` is above the device's memory."""
     return device.is_cuda and doubt.high >= device.total_nbytes
 
 
 def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
     """The most that each may be, without those that only take what is free."""
-    return {doubt.buffer: doubt.high for doubt in doubts if not _takes_all_free(doubt, device)}
+    return {doubt.buffer: doubt.high for doubt in doubts if not _takes_free(doubt, device)}
+
+
+def _tried(
+    sizes: Sizes,
+    events: Events,
+    doubts: Collection[Doubt],
+    device: Device,
+    settings: AllocatorSettings | None,
+    streams: Streams,
+) -> tuple[int, int, int]:
+    """Requested, allocated and reserved bytes at most with what only takes free memory; 0 where nothing does."""
+    asked = {doubt.buffer: doubt.high - device.total_nbytes for doubt in doubts if _takes_free(doubt, device)}
+    if not asked:
+        return 0, 0, 0
+    highest = _resized(sizes, {**_highest(doubts, device), **asked})
+    free = device.total_nbytes - device.context_low
+    requested, allocated, reserved = _most(highest, events, device, settings, streams)
+    return min(requested, free), min(allocated, free), min(reserved, free)
 
 
 def stream_peaks(

@@ -11,7 +11,11 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
 - `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
-  free memory or into the largest cached block, whichever is more; then the fastest algorithm takes its own.
+  free memory or into the largest cached block, whichever is more; then the fastest algorithm takes its own. The most
+  that an algorithm can ask for follows from the shape: the columns of all images for a product of matrices (GEMM), the
+  transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout. FFT's was published as
+  37,502,976 bytes for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), an eighth more
+  than the transforms at most; layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
 - `enabled`: without cuDNN, PyTorch lays out the columns of one image and multiplies matrices.
@@ -36,6 +40,8 @@ Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
 Arguments = Sequence[Any]
 """Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
+TRIED_ANYWAY = 128 << 20
+"""What algorithms were recorded to take whatever the shape."""
 
 
 class Workspace(NamedTuple):
@@ -151,10 +157,25 @@ def _take(problem: Problem | None, direction: str) -> None:
     if torch.backends.cudnn.benchmark and simulated().workspaces.is_first_search((problem, direction)):
         state.assume(
             "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory that "
-            "is free; the largest workspace known is counted, and the upper bound is the whole GPU"
+            "is free; the largest workspace known is counted, at most what an algorithm for its shape can ask for"
         )
-        scratch(high, (low, simulated().device.total_nbytes))
+        scratch(high, (low, simulated().device.total_nbytes + max(high, most_tried(problem))))
     scratch(estimate, (low, high))
+
+
+def most_tried(problem: Problem) -> int:
+    """The most that any algorithm of cuDNN's asks for: a bound from the shapes, as described above."""
+    images, kernel_size = problem.x[0], problem.weight[2:]
+    columns = images * problem.groups * _columns(problem)
+    *others, last = (_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], kernel_size, strict=True))
+    planes = images * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
+    transforms = 8 * planes * math.prod(others) * (last // 2 + 1)
+    return max(columns, transforms * 9 // 8, _largest_winograd(problem), sum(problem.nbytes()), TRIED_ANYWAY)
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest that is not below `n`."""
+    return 1 << (n - 1).bit_length()
 
 
 def _columns(problem: Problem) -> int:
