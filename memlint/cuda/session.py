@@ -60,6 +60,7 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
             if device.is_cuda:
                 exits.enter_context(backend.cuda_factories())
             exits.enter_context(early_names.patched_everywhere(_patches(running)))
+            exits.enter_context(running.exits)
             yield running.ledger
     finally:
         autocast.clear_cache()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memlint.accelerator import state
 from memlint.cuda.allocator.settings import AllocatorSettings
@@ -23,6 +24,10 @@ class Simulated(state.State):
     """Settings of the caching allocator: what the program is told of reserved memory depends on them."""
     workspaces: Workspaces
     """What libraries hold on the GPU."""
+    exits: ExitStack = field(default_factory=ExitStack)
+    """What ends with the simulation."""
+    collectives: list[Any] = field(default_factory=list)
+    """What ranks exchanged so far, as `tracing.records.Collective`."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """How many streams of each priority the program made, by its distance from 0."""
 

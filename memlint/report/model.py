@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, mod
 from memlint.base.units import Outcome
 
 CategoryName = Literal[
-    "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "workspace", "other"
+    "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "communication",
+    "workspace", "other",
 ]
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Measure = Literal["requested", "allocated", "reserved", "device"]

@@ -49,6 +49,7 @@ _CATEGORY_COLORS = {
     "input": "white",
     "activation": "yellow",
     "temporary": "green",
+    "communication": "bright_blue",
     "workspace": "red",
     "other": "white",
 }

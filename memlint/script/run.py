@@ -20,11 +20,11 @@ from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.patching import Patch, patched
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.script import processes
 from memlint.script.data import loaders_in_process
 from memlint.script.ending import End, exits, wait_for_threads
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
+from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import copied
 from memlint.script.spec import Ending, Script
@@ -139,7 +139,8 @@ def run_script(
         recorder.reruns.apart = apart
         recorder.keep = keep_in_copy
         ways_out = exits(end, exchange, recorder.postponing)
-        with observed(recorder), patched([*processes.patches(), *_listening(recorder), *ways_out]):
+        become_rank(script)
+        with observed(recorder), patched([*_listening(recorder), *ways_out]):
             ending = _executed(script, end.undisturbed)
             if not ending.is_failure:
                 wait_for_threads()

@@ -72,6 +72,7 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
+            tensor = getattr(tensor, "_local_tensor", tensor)  # noqa: PLW2901 -- this rank's part of a DTensor
             parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
             for part in filter(is_virtual, parts):
                 number = entry_of(part).number
@@ -102,9 +103,14 @@ def _carried(owner: Any, name: str, depth: int = 2) -> Iterator[tuple[str, Tenso
 def categorise(
     buffers: Sequence[Buffer], nodes: Sequence[Node], roles: Roles, step_events: Sequence[int], doubts: Container[int]
 ) -> tuple[Buffer, ...]:
-    """`buffers` with their category: by role, else saved for backward, temporary, or other (kept from before)."""
+    """`buffers` with their category: by role, else saved for backward, exchanged, temporary, or other (from before)."""
     read_in_backward: set[int] = set()
+    exchanged: set[int] = set()
     for node in nodes:
+        if node.op.startswith("c10d.") or (
+            node.op.startswith(_COPY_OUT) and not exchanged.isdisjoint(g.buffer for g in node.inputs)
+        ):
+            exchanged.update(g.buffer for g in (*node.inputs, *node.outputs))
         if node.phase is Phase.BACKWARD:
             read_in_backward.update(g.buffer for g in node.inputs)
     first_step = step_events[0] if step_events else 0
@@ -117,6 +123,8 @@ def categorise(
             category = Category.OPTIMIZER_STATE
         if category is None and b.phase is Phase.FORWARD and b.id in read_in_backward:
             category = Category.ACTIVATION
+        if category is None and b.id in exchanged:
+            category = Category.COMMUNICATION
         if category is None:
             category = Category.OTHER if b.born < first_step and b.died is None else Category.TEMPORARY
         result.append(b._replace(category=category))
@@ -124,3 +132,5 @@ def categorise(
 
 
 _WORKSPACES = {"cublas", "cublaslt"}
+_COPY_OUT = ("fsdp.split_with_sizes_copy", "aten.split_with_sizes_copy")
+"""How fully_shard takes parameters out of what was gathered."""

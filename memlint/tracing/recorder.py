@@ -164,6 +164,7 @@ class Recorder:
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
             streams=Streams(self.ledger.streams, self.ledger.held),
+            collectives=tuple(simulated().collectives),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 

@@ -36,6 +36,8 @@ class Category(StrEnum):
     INPUT = "input"
     ACTIVATION = "activation"
     TEMPORARY = "temporary"
+    COMMUNICATION = "communication"
+    """What collectives read or write, and parameters copied out of that, where it is nothing of the above."""
     WORKSPACE = "workspace"
     OTHER = "other"
 
@@ -143,6 +145,27 @@ class Doubt(NamedTuple):
     high: int
 
 
+class Collective(NamedTuple):
+    """One collective of a process group, or a message between two of its ranks."""
+
+    node: int
+    """Index of its Node."""
+    kind: str
+    """As `torch.distributed` calls it: `all_reduce`, `all_gather`, `reduce_scatter`, `send`."""
+    group: str
+    """Name of the group."""
+    size: int
+    """Ranks of the group."""
+    within_node: bool
+    """Whether all of them are on one machine."""
+    nbytes_in: int
+    """Of the tensors that this rank gives."""
+    nbytes_out: int
+    """Of those that it receives."""
+    stream: int
+    """The stream that was current."""
+
+
 class Streams(NamedTuple):
     """The CUDA streams that use Buffers, where that is not the default stream alone."""
 
@@ -179,6 +202,7 @@ class Trace:
     """Name of the GPU asked for, or `cpu`."""
     doubts: tuple[Doubt, ...] = ()
     streams: Streams = ONE_STREAM
+    collectives: tuple[Collective, ...] = ()
 
 
 class Storages(NamedTuple):

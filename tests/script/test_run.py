@@ -395,7 +395,9 @@ def test_the_first_of_several_ranks_sees_what_torchrun_sets(tmp_path: Path) -> N
     assert stdout_of(checked).split() == ["0", "8", "127.0.0.1"]
     assumptions = " ".join(each.text for each in workload.assumptions)
     assert "rank 0 of 8 is simulated alone" in assumptions
-    assert "buckets as large as the gradients" in assumptions
+    assert "every other rank is taken to be like this one" in assumptions
+    assert workload.estimate is not None
+    assert workload.estimate.categories["communication"] == 4 * (64 * 64 + 64) + 4  # the bucket, and a loss
 
 
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"

@@ -15,6 +15,8 @@ from memlint.base.patching import Patch, patched
 
 _searched: dict[str, ModuleType] = {}
 """Modules by name whose holders are known."""
+_known: set[tuple[int, str]] = set()
+"""Attributes that were replaced so far, by the `id` of the owner."""
 _holders: list[Any] = []
 """What was seen to hold a name that is replaced: namespaces, tables, classes, functions, partials."""
 
@@ -24,6 +26,10 @@ def patched_everywhere(patches: Sequence[Patch]) -> Iterator[None]:
     """Replace attributes inside the block, and functions among them wherever a module has them."""
     pairs = [(vars(owner).get(name), value) for owner, name, value in patches]
     pairs = [(before, value) for before, value in pairs if callable(before) and callable(value)]
+    names = {(id(owner), name) for owner, name, _ in patches}
+    if not names <= _known:  # nobody has looked for some of them so far
+        _known.update(names)
+        _searched.clear()
     with patched(patches):
         _exchange({id(before): value for before, value in pairs})
         try:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.nn.parameter import UninitializedParameter
 from torch.utils import _device as device_contexts
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, is_virtual, real, real_device_of
@@ -82,6 +83,14 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
         on_gpu = is_gpu(device) and now.cuda
         if not on_gpu and not is_cpu(device):  # a kernel of the virtual device would not look at the device given
             return function(to_meta(tensor) if virtual else tensor, *args, device=device, **kwargs)
+        wrapper: Any = tensor
+        if is_traceable_wrapper_subclass(wrapper) and real_device_of(tensor).type == "meta":
+            names, facts = wrapper.__tensor_flatten__()
+            parts = {each: getattr(wrapper, each) for each in names}
+            for each, part in parts.items():
+                if isinstance(part, Tensor):
+                    parts[each] = make(part, *args, device=device, **kwargs)
+            return type(wrapper).__tensor_unflatten__(parts, facts, wrapper.size(), wrapper.stride())
         if real_device_of(tensor).type == "meta":  # a kernel that sees it would not look at the device given
             tensor = real.empty((), dtype=tensor.dtype, device=CPU).expand(tensor.shape)
         if virtual and not now.cuda:
@@ -185,9 +194,12 @@ def _lazy_parameter_new(
 
 def _make_wrapper(*args: Any, **kwargs: Any) -> Any:
     """`Tensor._make_wrapper_subclass`, on which nested tensors and others that are made of tensors are built."""
-    if is_gpu(kwargs.get("device")):
-        kwargs["device"] = DEVICE
-    return _real_wrapper(*(DEVICE if isinstance(a, torch.device) and is_gpu(a) else a for a in args), **kwargs)
+
+    def real_device(value: Any) -> Any:
+        is_virtual_there = is_gpu(value) if state.current.cuda else is_cpu(value)
+        return DEVICE if is_virtual_there and isinstance(value, torch.device) else value
+
+    return _real_wrapper(*map(real_device, args), **{name: real_device(value) for name, value in kwargs.items()})
 
 
 _REPLACED = [

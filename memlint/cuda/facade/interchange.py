@@ -1,11 +1,10 @@
 """What hands tensors to others: the host's go to other libraries as the values that are known, the GPU's cannot."""
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.utils.dlpack
-from torch.nn.parallel import DistributedDataParallel
 
 from memlint.accelerator.device import is_virtual
 from memlint.base.errors import TraceError
@@ -38,13 +37,6 @@ def _from(tensor: Any, **options: Any) -> Any:
     return tensor.detach() if is_virtual(tensor) else _real_from(tensor, **options)
 
 
-def _no_others(*_: Any, **__: Any) -> NoReturn:
-    raise TraceError(
-        "DistributedDataParallel cannot be traced: one GPU is simulated, with no others to exchange gradients with",
-        "Analyse the module that it wraps; its buckets add as many bytes as the gradients have.",
-    )
-
-
 def patches() -> list[tuple[Any, str, Any]]:
     """Everything replaced while a device is simulated: owner, name, replacement."""
     return [
@@ -54,5 +46,4 @@ def patches() -> list[tuple[Any, str, Any]]:
         (torch.utils.dlpack, "from_dlpack", _from),
         (torch.Tensor, "__dlpack__", lambda tensor, **options: _real_method(_real(tensor), **options)),
         (torch.Tensor, "__dlpack_device__", lambda tensor: _real_device(_real(tensor))),
-        (DistributedDataParallel, "__init__", _no_others),
     ]

@@ -52,8 +52,11 @@ def device_of(tensor: Tensor) -> torch.device:
 
 
 def _is_hosts(tensor: Tensor) -> bool:
-    """Whether a virtual tensor is the host's. Those that wrap others show the virtual device for the GPU only."""
-    return type(tensor).__torch_dispatch__ is _NO_DISPATCH and is_host(_unwrapped(tensor))
+    """Whether a virtual tensor is the host's. Those that wrap others are where their part of it (DTensor) is."""
+    if type(tensor).__torch_dispatch__ is not _NO_DISPATCH:
+        tensor = getattr(tensor, "_local_tensor", None)  # type: ignore[assignment]
+        return tensor is not None and is_virtual(tensor) and _is_hosts(tensor)
+    return is_host(_unwrapped(tensor))
 
 
 def _unwrapped(tensor: Tensor) -> Tensor:

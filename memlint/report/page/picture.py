@@ -14,7 +14,8 @@ from memlint.report.phrases import spaced
 
 # From the bottom of the stack to its top: what lives long first.
 CATEGORIES: tuple[CategoryName, ...] = (
-    *("parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary", "workspace", "other"),
+    *("parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary", "communication"),
+    *("workspace", "other"),
 )
 SIDE = 1000
 _HEADROOM = 1.08

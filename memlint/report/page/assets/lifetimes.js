@@ -1,6 +1,6 @@
 // When each Buffer opens and closes, and how many bytes are live after each event, from the columns the page carries.
 const CATEGORIES = ["parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary",
-  "workspace", "other"]; // from the bottom of the stack to its top
+  "communication", "workspace", "other"]; // from the bottom of the stack to its top
 
 function readLifetimes(packed) {
   const { sites, strings, stretches } = packed;

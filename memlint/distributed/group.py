@@ -1,0 +1,199 @@
+"""Process groups in which nobody else is: what `torch.distributed` shows the one rank that is simulated."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.fsdp._init_utils as fsdp_init
+from torch.distributed import distributed_c10d
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from memlint.accelerator import state
+from memlint.accelerator.backend import empty
+from memlint.accelerator.device import NAME, real, scratch
+from memlint.accelerator.registration import KEY
+from memlint.cuda.facade.early_names import patched_everywhere
+from memlint.cuda.simulated import simulated
+from memlint.distributed.collectives import of_host_as_well
+from memlint.distributed.mailbox import Mailbox, ObjectCollectives
+from memlint.distributed.rank import Rank, environment
+
+if TYPE_CHECKING:
+    from memlint.base.patching import Patch
+
+dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake backend takes tensors of the virtual device
+
+_join = distributed_c10d.init_process_group
+_make_group = distributed_c10d._new_process_group_helper
+_real_backend = distributed_c10d.get_backend
+_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 29, 3)
+"""Of the wheels of torch 2.13."""
+_SCRIPTED = "torch.distributed.optim"
+"""Compiled by TorchScript when it is imported, which has to see PyTorch's own functions then."""
+_OWN_VALUES = "every other rank is taken to be like this one: what it sends has the values and sizes of this rank's"
+
+
+class _AsCuda:
+    """`torch` for a module that makes a device of a bare number, which is the GPU's."""
+
+    class _Kind(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, torch.device)
+
+    class device(metaclass=_Kind):  # noqa: N801 -- its name
+        def __new__(cls, *args: Any) -> Any:
+            return torch.device("cuda", *args) if args and isinstance(args[0], int) else torch.device(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class _Groups:
+    """The groups of one simulation, and the backends that the program asked for."""
+
+    def __init__(self) -> None:
+        self._backends: dict[str, str] = {}
+        """By name of a group."""
+
+    def join(
+        self,
+        backend: str | None = None,
+        init_method: str | None = None,  # noqa: ARG002 -- nobody is met
+        timeout: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,  # noqa: ARG002
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        """`init_process_group`."""
+        now = Rank.current()
+        size = world_size if world_size and world_size > 0 else now.world_size
+        number = rank if rank is not None and rank >= 0 else now.number
+        os.environ.update({"WORLD_SIZE": str(size), "RANK": str(number)})
+        state.assume(f"rank {number} of {size} is simulated alone; {_OWN_VALUES}")
+        default = "nccl" if state.current.cuda else "gloo"
+        _join("fake", timeout=timeout, world_size=size, rank=number, store=FakeStore())
+        self._backends[distributed_c10d._get_default_group().group_name] = (backend or default).lower()
+
+    def make(self, *args: Any, **kwargs: Any) -> Any:
+        """`_new_process_group_helper`, through which every group is made."""
+        size, rank, ranks, backend, *rest = args
+        if str(backend) != "fake" and rest[1:]:
+            self._backends[rest[1]] = str(backend)
+        kwargs |= {"backend_options": None, "device_id": None}
+        return _make_group(size, rank, ranks, dist.Backend("fake"), *rest, **kwargs)
+
+    def backend(self, group: Any = None) -> str:
+        """`get_backend`: what the program asked for."""
+        real = _real_backend(group)
+        world = distributed_c10d._get_default_group()
+        asked = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, real)
+        return dist.Backend(next((part[5:] for part in asked.split(",") if part.startswith("cuda:")), asked))
+
+    def patches(self) -> list[Patch]:
+        """What is replaced: owner, name, replacement."""
+        functions: dict[str, Callable[..., Any]] = {
+            "init_process_group": self.join,
+            "_new_process_group_helper": self.make,
+            "get_backend": self.backend,
+        }
+        owners: tuple[ModuleType, ...] = (distributed_c10d, dist)
+        return [(owner, name, value) for owner in owners for name, value in functions.items() if hasattr(owner, name)]
+
+
+def _of_gpu(rank: Rank) -> list[Patch]:
+    """What is replaced where a GPU is simulated."""
+    return [
+        (torch._C, "_get_accelerator", lambda *_: torch.device("cuda")),
+        (torch.cuda, "device_count", lambda: rank.per_node),
+        (torch.accelerator, "device_count", lambda: rank.per_node),
+        (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
+        (torch.cuda.nccl, "version", lambda: _NCCL_VERSION),
+        (dist, "is_nccl_available", lambda: True),
+        (distributed_c10d, "is_nccl_available", lambda: True),
+        (fsdp_init, "torch", _AsCuda()),
+    ]
+
+
+def _of_reducer() -> list[Patch]:
+    """What is replaced for DistributedDataParallel."""
+    return [
+        (DistributedDataParallel, "__init__", functools.wraps(_init_wrapper)(_wrap)),
+        (DistributedDataParallel, "_set_static_graph", _with_table_on_host(DistributedDataParallel._set_static_graph)),
+        (dist, "Reducer", _with_table_on_host(dist.Reducer)),  # type: ignore[attr-defined]
+    ]
+
+
+_init_wrapper: Callable[..., None] = DistributedDataParallel.__init__
+
+
+def _wrap(module: Any, *args: Any, **kwargs: Any) -> None:
+    """`DistributedDataParallel.__init__`, which takes the table of used parameters that the reducer has on the GPU."""
+    _init_wrapper(module, *args, **kwargs)
+    if module.find_unused_parameters or module.static_graph:
+        num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
+        num_tables = 1 if state.current.cuda else 2  # the host has both the reducer's and that for the exchange
+        module._tables_of_used = [scratch(4 * num_parameters) for _ in range(num_tables)]
+
+
+def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let `function` make the reducer's table on the host: to copy it to a GPU, C++ would ask for pinned memory."""
+
+    def make(size: Any, dtype: Any = None, **rest: Any) -> torch.Tensor:
+        if dtype is torch.int32:
+            return real.empty(size, dtype=dtype, device="cpu")
+        return empty(size, dtype, **rest)
+
+    @functools.wraps(function, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        kernels = torch.library.Library("aten", "IMPL")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                kernels.impl("empty.memory_format", make, KEY, allow_override=True)
+            return function(*args, **kwargs)
+        finally:
+            kernels._destroy()
+
+    return call
+
+
+def import_strategies() -> None:
+    """Import what cannot be imported any more while a device is simulated."""
+    importlib.import_module(_SCRIPTED)
+
+
+def become(rank: Rank, box: Mailbox | None = None) -> None:
+    """Let the program be `rank` until the simulation ends. Ranks that are simulated in turn share a Mailbox."""
+    simulated().exits.enter_context(_one_of_many(rank, box))
+
+
+@contextlib.contextmanager
+def _one_of_many(rank: Rank, box: Mailbox | None) -> Iterator[None]:
+    box = box or Mailbox()
+    box.begin()
+    _clear_sharding_prop_cache()  # it has names of groups, which are others on another rank
+    objects = [
+        (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
+    ]
+    patches = [*_Groups().patches(), *objects, *_of_reducer()]
+    if state.current.cuda:
+        patches += _of_gpu(rank)
+    with environment(rank), of_host_as_well(), patched_everywhere(patches):
+        try:
+            yield
+        finally:
+            if dist.is_initialized():
+                dist.destroy_process_group()

@@ -1,0 +1,64 @@
+"""The one process that is simulated, and how many it believes in: what torchrun would tell it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+_GPUS_PER_NODE = 8
+"""Of most machines with several GPUs (DGX, HGX and what clouds let)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One of `world_size` processes with a GPU each."""
+
+    world_size: int
+    number: int = 0
+
+    @classmethod
+    def current(cls) -> Rank:
+        """The rank that the environment names, alone in the world if it names none."""
+        return cls(int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0")))
+
+    @property
+    def per_node(self) -> int:
+        """Processes on its machine."""
+        return min(self.world_size, _GPUS_PER_NODE)
+
+    def shares_node(self, others: Iterable[int]) -> bool:
+        """Whether these ranks are all on its machine."""
+        return all(other // self.per_node == self.number // self.per_node for other in others)
+
+    def variables(self) -> dict[str, str]:
+        """What torchrun sets. Each process sees its own GPU alone, so that it is the first of its machine to itself."""
+        return {
+            "RANK": str(self.number),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": str(self.per_node),
+            "GROUP_RANK": str(self.number // self.per_node),
+            "ROLE_RANK": str(self.number),
+            "ROLE_WORLD_SIZE": str(self.world_size),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+            "TORCHELASTIC_RUN_ID": "none",
+        }
+
+
+@contextlib.contextmanager
+def environment(rank: Rank) -> Iterator[None]:
+    """Set the variables of `rank` meanwhile."""
+    variables = rank.variables()
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,167 @@
+"""Small training programs under each strategy, for real groups of processes on the host and for simulated ones."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    parallelize_module,
+)
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH, CLASSES, BATCH = 192, 500, 64
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH)
+        self.down = nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Net(nn.Module):
+    def __init__(self, num_blocks: int = 3) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*[Block() for _ in range(num_blocks)])
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(x))
+
+
+Wrap = Callable[[Net, str], Any]
+
+
+class Program:
+    """A Net that `wrap` makes parallel, on `device`."""
+
+    def __init__(self, wrap: Wrap, device: str = "cpu", *, accumulate: int = 1, zero: bool = False) -> None:
+        self.wrap, self.device, self.accumulate, self.zero = wrap, device, accumulate, zero
+
+    def setup(self) -> None:
+        torch.manual_seed(0)
+        self.model = self.wrap(Net().to(self.device), self.device)
+        options = {"lr": 1e-3, "foreach": False}
+        parameters = self.model.parameters()
+        self.optimizer: torch.optim.Optimizer = (
+            ZeroRedundancyOptimizer(parameters, optimizer_class=torch.optim.AdamW, **options)
+            if self.zero
+            else torch.optim.AdamW(parameters, **options)
+        )
+        self.inputs = torch.randn(BATCH, WIDTH, device=self.device)
+        self.target = torch.randint(0, CLASSES, (BATCH,), device=self.device)
+
+    def loss(self) -> torch.Tensor:
+        output = self.model(self.inputs)
+        return nn.functional.cross_entropy(output, self.target)
+
+    def step(self) -> None:
+        for _ in range(self.accumulate - 1):
+            with self.model.no_sync():
+                self.loss().backward()
+        self.loss().backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+def alone(model: Net, device: str) -> Net:
+    return model
+
+
+def ddp(model: Net, device: str, **options: Any) -> Any:
+    return DistributedDataParallel(model, device_ids=[0] if device == "cuda" else None, **options)
+
+
+def ddp_hook(model: Net, device: str) -> Any:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+
+    wrapped = ddp(model, device)
+    wrapped.register_comm_hook(None, fp16_compress_hook)
+    return wrapped
+
+
+def fsdp2(
+    model: Net, device: str, *, reshard: bool = True, units: bool = True, mixed: bool = False, replicas: int = 1
+) -> Any:
+    size = dist.get_world_size()
+    if replicas > 1:
+        mesh = init_device_mesh(device, (replicas, size // replicas), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh(device, (size,))
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": reshard}
+    if mixed:
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.float64, reduce_dtype=torch.float32)
+    for block in model.blocks if units else ():
+        fully_shard(block, **options)
+    return fully_shard(model, **options)
+
+
+def fsdp1(model: Net, device: str, **options: Any) -> Any:
+    policy = ModuleWrapPolicy({Block})
+    return FullyShardedDataParallel(
+        model, auto_wrap_policy=policy, device_id=0 if device == "cuda" else None, **options
+    )
+
+
+def tp(model: Net, device: str, *, sequence: bool = False) -> Net:
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    for block in model.blocks:
+        plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        if sequence:
+            plan = {
+                "norm": SequenceParallel(sequence_dim=0),
+                "up": ColwiseParallel(input_layouts=Shard(0)),
+                "down": RowwiseParallel(output_layouts=Shard(0)),
+            }
+        parallelize_module(block, mesh, plan)
+    return model
+
+
+def tp_and_fsdp2(model: Net, device: str) -> Any:
+    mesh = init_device_mesh(device, (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+    for block in model.blocks:
+        parallelize_module(block, mesh["tensor"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        fully_shard(block, mesh=mesh["data"])
+    return fully_shard(model, mesh=mesh["data"])
+
+
+P = functools.partial
+STRATEGIES: dict[str, Callable[..., Program]] = {
+    "alone": P(Program, alone),
+    "ddp": P(Program, ddp),
+    "ddp-bucket-view": P(Program, P(ddp, gradient_as_bucket_view=True)),
+    "ddp-small-buckets": P(Program, P(ddp, bucket_cap_mb=1)),
+    "ddp-unused": P(Program, P(ddp, find_unused_parameters=True)),
+    "ddp-static-graph": P(Program, P(ddp, static_graph=True)),
+    "ddp-no-sync": P(Program, ddp, accumulate=2),
+    "ddp-fp16-hook": P(Program, ddp_hook),
+    "zero1": P(Program, P(ddp, gradient_as_bucket_view=True), zero=True),
+    "fsdp2": P(Program, fsdp2),
+    "fsdp2-one-unit": P(Program, P(fsdp2, units=False)),
+    "fsdp2-no-reshard": P(Program, P(fsdp2, reshard=False)),
+    "fsdp2-mixed": P(Program, P(fsdp2, mixed=True)),
+    "hsdp": P(Program, P(fsdp2, replicas=2)),
+    "fsdp1": P(Program, fsdp1),
+    "fsdp1-grad-op": P(Program, P(fsdp1, sharding_strategy=ShardingStrategy.SHARD_GRAD_OP)),
+    "fsdp1-original": P(Program, P(fsdp1, use_orig_params=True)),
+    "tp": P(Program, tp),
+    "tp-sequence": P(Program, P(tp, sequence=True)),
+    "tp-fsdp2": P(Program, tp_and_fsdp2),
+}

@@ -1,0 +1,196 @@
+"""One rank of many on a simulated GPU: groups, collectives with their values, objects, meshes and every strategy."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch.distributed.device_mesh import init_device_mesh
+
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
+from memlint.distributed.group import become
+from memlint.distributed.mailbox import Mailbox, NeedsRank
+from memlint.distributed.rank import Rank
+from memlint.memory.estimate import estimate, stream_peaks
+from memlint.memory.timeline import Timeline
+from memlint.tracing.recorder import trace_program
+from memlint.tracing.records import Category
+from tests.distributed.strategies import STRATEGIES, Program
+
+H100 = device_named("h100-80gb")
+
+
+@pytest.fixture
+def rank():
+    with virtual_device(H100):
+        become(Rank(8, 3))
+        yield
+
+
+@pytest.mark.parametrize("backend", ["nccl", "gloo", None, "cpu:gloo,cuda:nccl"])
+def test_a_group_is_as_large_as_torchrun_says(rank, backend):
+    dist.init_process_group(backend, device_id=0)
+    assert (dist.get_rank(), dist.get_world_size()) == (3, 8)
+    assert dist.get_backend() == ("gloo" if backend == "gloo" else "nccl")
+    assert torch.cuda.device_count() == 8
+    part = dist.new_group([1, 3])
+    assert (dist.get_rank(part), dist.get_world_size(part)) == (1, 2)
+    assert dist.get_backend(dist.new_group([2, 3], backend="gloo")) == "gloo"
+    dist.barrier()
+
+
+def test_a_group_is_as_large_as_the_program_says():
+    before = dict(os.environ)
+    with virtual_device(H100):
+        become(Rank(1))
+        dist.init_process_group("nccl", world_size=16, rank=5, init_method="tcp://10.0.0.1:1234")
+        assert (dist.get_rank(), dist.get_world_size()) == (5, 16)
+    assert dict(os.environ) == before
+    assert not dist.is_initialized()
+
+
+def test_other_ranks_have_the_values_of_this_one(rank):
+    dist.init_process_group("nccl")
+    for device in ("cuda", "cpu"):
+        x = torch.tensor([2.0, 3.0], device=device)
+        dist.all_reduce(x)
+        assert x.tolist() == [16.0, 24.0]
+        dist.all_reduce(x, op=dist.ReduceOp.MAX)
+        assert x.tolist() == [16.0, 24.0]
+        parts = [torch.empty(2, device=device) for _ in range(8)]
+        dist.all_gather(parts, x)
+        assert [part.tolist() for part in parts] == [[16.0, 24.0]] * 8
+        whole = torch.empty(16, device=device)
+        dist.all_gather_into_tensor(whole, x)
+        assert whole.tolist() == [16.0, 24.0] * 8
+        mine = torch.empty(2, device=device)
+        dist.reduce_scatter_tensor(mine, torch.arange(16.0, device=device))
+        assert mine.tolist() == [48.0, 56.0]
+        assert functional.all_reduce(x, "avg", dist.group.WORLD).tolist() == [16.0, 24.0]
+    big = torch.zeros(1 << 20, device="cuda")
+    dist.all_reduce(big)
+    assert big.sum().item() == 0
+
+
+def test_what_is_received_is_not_known(rank):
+    dist.init_process_group("nccl")
+    x = torch.ones(2, device="cuda")
+    dist.recv(x, src=0)
+    with pytest.MonkeyPatch.context() as patch:
+        assumed: list[str] = []
+        patch.setattr(simulated(), "assume", assumed.append)
+        x.sum().item()
+    assert assumed
+
+
+def test_each_collective_is_known_with_its_bytes_group_and_stream(rank):
+    dist.init_process_group("nccl")
+    part = dist.new_group([3, 5])
+    x = torch.empty(1000, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        dist.all_gather_into_tensor(torch.empty(8000, device="cuda"), x)
+    dist.all_reduce(x, group=part)
+    gather, reduce = simulated().collectives
+    assert (gather.kind, gather.nbytes_in, gather.nbytes_out, gather.size) == ("all_gather", 4000, 32000, 8)
+    assert gather.stream == side.stream_id
+    assert (reduce.kind, reduce.size, reduce.group, reduce.stream) == ("all_reduce", 2, part.group_name, 0)
+    assert gather.within_node
+
+
+def test_nccl_flattens_lists_for_the_time_of_the_call(rank):
+    dist.init_process_group("nccl")
+    x = torch.empty(1 << 20, device="cuda")
+    parts = [torch.empty_like(x) for _ in range(8)]
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    dist.all_gather(parts, x)
+    assert torch.cuda.max_memory_allocated() - before == 8 * x.nbytes
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_objects_wait_in_the_mailbox():
+    box = Mailbox()
+
+    def run(number):
+        with virtual_device(H100):
+            become(Rank(2, number), box)
+            dist.init_process_group("nccl")
+            gathered = [None, None]
+            dist.all_gather_object(gathered, {"rank": number})
+            assert gathered == [{"rank": number}] * 2
+            received = [None]
+            if number:
+                dist.recv_object_list(received, src=0)
+            else:
+                dist.send_object_list(["hello"], dst=1)
+            return received[0]
+
+    with pytest.raises(NeedsRank) as waits:
+        run(1)
+    assert waits.value.rank == 0
+    run(0)
+    assert run(1) == "hello"
+
+
+def test_a_mesh_has_the_coordinates_of_the_rank(rank):
+    mesh = init_device_mesh("cuda", (2, 4), mesh_dim_names=("data", "tensor"))
+    assert tuple(mesh.get_coordinate()) == (0, 3)
+    assert mesh["tensor"].size() == 4
+    assert mesh.get_local_rank("tensor") == 3
+
+
+class OfRank(Program):
+    """A Program of one rank."""
+
+    rank: Rank
+
+    def setup(self) -> None:
+        become(self.rank)
+        dist.init_process_group("nccl")
+        super().setup()
+
+
+def traced(name, world=8):
+    whole = STRATEGIES[name](device="cuda")
+    program = OfRank(whole.wrap, "cuda", accumulate=whole.accumulate, zero=whole.zero)
+    program.rank = Rank(world)
+    return trace_program(program, H100).trace
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_strategy_runs_on_a_simulated_gpu(name):
+    trace = traced(name)
+    most = estimate(Timeline.of(trace), H100, trace.nodes)
+    kinds = Counter(each.kind for each in trace.collectives)
+    assert most.requested.estimate > 0
+    assert bool(kinds) == (name != "alone")
+    assert all(trace.nodes[each.node].op.startswith("c10d.") for each in trace.collectives)
+    by_stream = stream_peaks(Timeline.of(trace), H100)
+    assert sum(each[2] for each in by_stream.values()) == most.reserved.estimate
+    if name.startswith(("fsdp2", "hsdp")):
+        assert len(by_stream) >= 3
+
+
+def test_buckets_are_communication_unless_they_are_the_gradients():
+    def at_peak(name):
+        trace = traced(name)
+        return estimate(Timeline.of(trace), H100, trace.nodes).categories
+
+    gradients = at_peak("ddp")[Category.GRADIENT]
+    assert at_peak("ddp")[Category.COMMUNICATION] == gradients
+    assert Category.COMMUNICATION not in at_peak("ddp-bucket-view")
+    assert at_peak("ddp-bucket-view")[Category.GRADIENT] == gradients
+
+
+def test_shards_of_more_ranks_are_smaller():
+    def parameters(world):
+        return sum(b.nbytes for b in traced("fsdp2", world).buffers if b.category is Category.PARAMETER)
+
+    assert parameters(2) / parameters(16) == pytest.approx(8, rel=0.02)
