@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from memlint.libraries import (
+    apex,
     bitsandbytes,
     custom_ops,
     flash_attn,
@@ -16,7 +17,7 @@ from memlint.libraries import (
 )
 from memlint.libraries.finding import ExtensionFinder, Finder
 
-LIBRARIES = (flash_attn.library, flash_attn_3.library)
+LIBRARIES = (flash_attn.library, flash_attn_3.library, apex.library)
 
 
 def install() -> None:

@@ -1,0 +1,53 @@
+"""apex takes the bytes that its sources say: worked out here by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memlint.base.errors import TraceError
+from memlint.libraries import apex
+from tests.libraries.events import on_gpu, simulated
+
+ROWS, SIZE = 512, 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_adam_has_two_float32_states(dtype):
+    with simulated() as seen:
+        weight = torch.nn.Parameter(on_gpu(ROWS, SIZE, dtype=dtype, grad=False))
+        weight.grad = torch.empty_like(weight)
+        optimizer = apex.FusedAdam([weight])
+        seen.begin()
+        optimizer.step()
+        optimizer.step()
+        assert seen.held == 2 * 4 * ROWS * SIZE
+        half = 2 * ROWS * SIZE if dtype is torch.bfloat16 else 0  # zeros of the parameter's dtype, made float32
+        assert seen.peak == seen.held + half
+        with pytest.raises(TraceError, match="capturable"):
+            apex.FusedAdam([weight], capturable=True)
+
+
+@pytest.mark.parametrize("efficient", [True, False])
+def test_layer_norm_saves_its_input_or_its_output(efficient):
+    with simulated() as seen:
+        x = on_gpu(ROWS, SIZE) * 1
+        norm = apex.FusedLayerNorm(SIZE, memory_efficient=efficient).cuda().bfloat16()
+        seen.begin()
+        out = norm(x)
+        assert seen.peak == 2 * ROWS * SIZE + 2 * 4 * ROWS
+        grad = torch.empty_like(out)
+        del x
+        assert seen.held == 2 * 2 * ROWS * SIZE + (4 if efficient else 8) * ROWS - efficient * 2 * ROWS * SIZE
+        seen.begin()
+        torch.autograd.grad(out, norm.weight, grad)
+        assert seen.peak == 2 * ROWS * SIZE + 2 * 2 * SIZE + 2 * 16 * SIZE * 4
+
+
+def test_a_norm_of_mixed_dtypes_gives_that_of_its_weights():
+    with simulated():
+        x = on_gpu(ROWS, SIZE)
+        assert apex.MixedFusedRMSNorm(SIZE).cuda()(x).dtype is torch.float32
+        assert apex.FusedRMSNorm(SIZE).cuda()(x).dtype is torch.bfloat16
+        apex.FusedRMSNorm(SIZE, elementwise_affine=False)(x).sum().backward()
+        assert x.grad is not None
