@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from memlint.base import cache
-from memlint.worker.dependencies import child_environment, digest_of_file, digest_of_variable, mark_of
+from memlint.worker.dependencies import child_environment, digest_of_path, digest_of_variable, mark_of
 from memlint.worker.protocol import Answer, Dependencies, Request, answer_format
 
 _KIND = "workloads"
@@ -51,5 +51,5 @@ def _holds(dependencies: Dependencies) -> bool:
     return (
         all(digest_of_variable(name, environment) == digest for name, digest in dependencies.variables.items())
         and all(mark_of(path) == mark for path, mark in dependencies.packages.items())
-        and all(digest_of_file(path) == digest for path, digest in dependencies.files.items())
+        and all(digest_of_path(path) == digest for path, digest in dependencies.files.items())
     )

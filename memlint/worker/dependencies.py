@@ -34,6 +34,8 @@ ALL = "*"
 _HARMLESS = (f"{os.sep}tqdm{os.sep}", f"{os.sep}networkx{os.sep}")
 """Packages that are nearly always imported, and that search all variables for their own."""
 _COMPILED = (".pyc", ".pyo")
+_CODE = (".py", ".ipynb", ".yaml", ".yml")
+"""Files that may say how a model is used: a new one in a folder that was searched may change an answer."""
 
 
 def child_environment(environment: Mapping[str, str | None]) -> dict[str, str]:
@@ -84,7 +86,10 @@ class Watch:
         os._Environ.__iter__ = recording_iterate  # type: ignore[method-assign]
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.paused or event != "open" or not isinstance(arguments[0], str):
+        if self.paused or event not in ("open", "os.scandir") or not isinstance(arguments[0], str):
+            return
+        if event == "os.scandir":
+            self._read.add(os.path.abspath(arguments[0]))  # noqa: PTH100
             return
         name, mode, flags = arguments
         path = os.path.abspath(name)  # noqa: PTH100 -- links are followed when it is read
@@ -106,9 +111,9 @@ class Watch:
             if is_installed(path) or is_memlint(path, rules=True):
                 continue
             status = _status(path)
-            if status is not None and status.st_mtime_ns >= self._start:
+            if status is not None and status.st_mtime_ns >= self._start and not stat.S_ISDIR(status.st_mode):
                 return None
-            files[path] = digest_of_file(path)
+            files[path] = digest_of_path(path)
         packages = {
             file: mark for name, file in modules if "." not in name and is_installed(file) and (mark := mark_of(file))
         }
@@ -118,12 +123,15 @@ class Watch:
         return Dependencies(files=files, packages=packages, variables=variables)
 
 
-def digest_of_file(path: str) -> str | None:
-    """Digest what a file holds; None if there is no such regular file."""
+def digest_of_path(path: str) -> str | None:
+    """Digest what a file holds, or which files of code a folder does; None if there is neither."""
     status = _status(path)
     with suppress(OSError):
         if status is not None and stat.S_ISREG(status.st_mode):
             return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            names = sorted(name for name in os.listdir(path) if name.endswith(_CODE))  # noqa: PTH208 -- few of many
+            return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
     return None
 
 

@@ -169,6 +169,17 @@ def test_what_the_program_looked_at_counts(
 
 
 @both_ways
+def test_new_code_in_a_folder_that_was_searched_counts_and_no_other_new_file(project: Project) -> None:
+    project.write("model.py", "import os; said = sum(name == 'train.py' for *_, names in os.walk('.') for name in names)")
+    project.write("inside/notes.txt", "")
+    assert project.answer() == (0, False)
+    project.write("inside/report.json", "{}")
+    assert project.answer() == (0, True)
+    project.write("inside/train.py", "")
+    assert project.answer() == (1, False)
+
+
+@both_ways
 def test_what_it_did_not_look_at_does_not_count(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project.write("model.py", "said = 1")
     project.answer()
