@@ -69,7 +69,7 @@ def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[
 def _in_source(source: Source, names: Collection[str], target: Path, project: Project) -> Iterator[CallSite]:
     values = Values(source, project)
     own = Path(source.path) == target
-    where = _where(source, project.files.root, own=own)
+    where = kind_of(source, project.files.root, own=own)
     num_seen = 0
     for scope in scopes(source):
         for call in scope.calls:
@@ -100,7 +100,8 @@ def _is_base_call(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and dotted_name(call.func.value).startswith(("self", "super"))
 
 
-def _where(source: Source, root: Path, *, own: bool) -> Where:
+def kind_of(source: Source, root: Path, *, own: bool = False) -> Where:
+    """What kind of file it is in the project at `root`; `own`: the one that defines what is looked for."""
     path = Path(source.path)
     folders = path.relative_to(root).parts[:-1]
     if path.suffix == ".ipynb":

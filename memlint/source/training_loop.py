@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
-from memlint.source.call_sites import CallSite, is_training
+from memlint.source.call_sites import CallSite, Where, is_training, kind_of
 from memlint.source.calls import argument, called
 from memlint.source.scopes import Scope, scopes
 from memlint.source.text import Source, dotted_name
@@ -38,6 +39,35 @@ class Found(NamedTuple):
     text: str
     path: str
     line: int
+
+
+def sole_loop(target: Path, project: Project) -> dict[str, Found]:
+    """What the only training script that imports the file `target`, or a package it is in, says of the step."""
+    module = target.relative_to(project.files.root).with_suffix("").parts
+    scripts = [
+        source
+        for source in project.files.sources(module)
+        if Path(source.path) != target
+        and kind_of(source, project.files.root) is Where.TRAINING
+        and any(_stands_for(name, module) for name in _imported(source))
+    ]
+    return _in_source(scripts[0], project) if len(scripts) == 1 else {}
+
+
+def _imported(source: Source) -> Iterator[tuple[str, ...]]:
+    """Dotted names, taken apart, of modules that the file may import."""
+    for node in source.statements:
+        if isinstance(node, ast.Import):
+            yield from (tuple(name.name.split(".")) for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = tuple(node.module.split(".")) if node.module else ()
+            yield above
+            yield from ((*above, name.name) for name in node.names)
+
+
+def _stands_for(name: tuple[str, ...], module: tuple[str, ...]) -> bool:
+    """Whether it is the module, whose path is given, or one of the packages it is in, from any folder."""
+    return bool(name) and any(module[start : start + len(name)] == name for start in range(len(module)))
 
 
 def training_loop(site: CallSite, project: Project) -> dict[str, Found]:
@@ -133,4 +163,4 @@ def _options(source: Source, project: Project) -> Iterable[Found]:
             yield Found(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
 
 
-__all__ = ["Found", "training_loop"]
+__all__ = ["Found", "sole_loop", "training_loop"]

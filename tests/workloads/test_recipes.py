@@ -1,5 +1,7 @@
 """Models are built and trained as the project's own files do it."""
 
+import pytest
+
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import find_workloads
 
@@ -130,6 +132,12 @@ def test_a_yaml_or_json_config_that_names_the_class_gives_its_arguments(write):
     assert the_only(path).arguments == {"n_channels": 6, "n_classes": 3}
 
 
+def test_a_config_of_something_else_of_that_name_says_nothing(write):
+    path = write(NET)
+    (path.parent / "environment.yml").write_text("name: UNet\nchannels: [pytorch]\ndependencies: [python]\n")
+    assert not any("built as" in text for text, _line in texts(the_only(path)))
+
+
 def test_sizes_are_made_up_where_nothing_says_them_and_every_one_is_a_number(write):
     workload = the_only(write(NET))
     assert workload.name == "UNet"  # not its part
@@ -164,3 +172,36 @@ def test_a_factory_is_called_as_a_script_calls_it(write):
     (workload,) = find_workloads(str(path), path.parent).workloads
     assert workload.name == "build"
     assert complete(workload, path.parent)[0].inputs[0].shape[1] == 2
+
+
+LOOP = """
+import torch
+{imports}
+loader = torch.utils.data.DataLoader([], batch_size=16)
+def train(model):
+    optimizer = torch.optim.RMSprop(model.parameters())
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("scripts", "batch"),
+    [
+        ({"main.py": "from nets import *"}, 16),
+        ({"main.py": "import nets.model as m"}, 16),
+        ({"work/main.py": "from nets.model import other"}, 16),
+        ({"main.py": "from elsewhere import model_zoo"}, 8),
+        ({"main.py": "from nets import *", "other.py": "import nets"}, 8),
+        ({"test_nets.py": "from nets import *"}, 8),
+    ],
+)
+def test_the_only_script_that_trains_what_the_file_has_says_how_whichever_class_it_builds(write, scripts, batch):
+    path = write(
+        "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self): super().__init__(8, 8)", "nets/model.py"
+    )
+    root = path.parent.parent
+    for name, imports in scripts.items():
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text(LOOP.format(imports=imports))
+    (workload,) = find_workloads(str(path), root).workloads
+    assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if batch == 16 else "adamw")

@@ -108,6 +108,8 @@ def infer_inputs(
         if train:
             specs = _with_labels(stage, trial) or specs
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
+    if failure is not None and length is not None and Stage(model, device).attempt(specs, dimensions).error is not None:
+        raise failure
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project_files import ProjectFiles
-from memlint.source.training_loop import training_loop
+from memlint.source.training_loop import Found, sole_loop, training_loop
 from memlint.source.values import Project, shown_arguments
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.plain_values import parameters, plain_value
@@ -76,17 +76,16 @@ class Recipes:
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
-        site = recipe.site
-        if site is None:
-            return replace(workload, arguments={**recipe.arguments, **workload.arguments}, guessed=recipe.assumed)
-        call = shown_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
-        unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
-        text = f"built as {Path(site.path).name}:{site.line} does: {call}"
-        text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
-        found = [Assumption(text, Frame(site.path, site.line, ""), found=True)]
+        found: list[Assumption] = []
+        if (site := recipe.site) is not None:
+            call = shown_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
+            unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
+            text = f"built as {Path(site.path).name}:{site.line} does: {call}"
+            text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
+            found.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
-        for each in (training_loop(site, self._project) if recipe.trains else {}).values():
+        for each in self._loop(recipe).values():
             if each.key in _SIZES:
                 sizes[each.key] = each.value
             elif each.key not in workload.assumed or (each.key == "optimizer" and workload.mode != "train"):
@@ -105,10 +104,22 @@ class Recipes:
             assumed=workload.assumed - settings.keys(),
         )
 
+    def _loop(self, recipe: Recipe) -> Mapping[str, Found]:
+        """What the loop that trains such a model says: that around the call, or the only one there is."""
+        if recipe.site is not None and recipe.trains and (found := training_loop(recipe.site, self._project)):
+            return found
+        return self._sole_loop
+
+    @cached_property
+    def _sole_loop(self) -> Mapping[str, Found]:
+        return sole_loop(self._path, self._project)
+
 
 def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object] | None, dict[str, object]]:
     """Arguments of the call, with numbers for those nobody can see and that have no default; None where that fails."""
     names = list(taken)
+    if site.where is Where.CONFIG and site.arguments and taken.keys().isdisjoint(site.arguments):
+        return None, {}  # something else of that name, such as an environment
     arguments: dict[str, object] = {}
     assumed: dict[str, object] = {}
     for key, value in site.arguments.items():
