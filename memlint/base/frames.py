@@ -42,9 +42,11 @@ def line_of(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """The exception, what it was raised from, and so on."""
+    """The exception, what it was raised from, and so on, each once: `raise error from error` is Python, too."""
     link: BaseException | None = error
-    while link is not None:
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
         yield link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
 

@@ -1,19 +1,24 @@
 """What a step on the CPU allocates, to the byte, by the profiler's memory events. Sizes are bytes."""
 
+from __future__ import annotations
+
 import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch._C._profiler import _ProfilerEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from memlint.base.errors import WorkerError
 from memlint.base.garbage import uncollected
-from memlint.tracing.recorder import Program
 from memlint.tracing.records import Phase
+
+if TYPE_CHECKING:
+    from torch._C._profiler import _ProfilerEvent
+
+    from memlint.tracing.recorder import Program  # it changes PyTorch, which a step on a real device must not see
 
 SETUP = "memlint: setup"
 STEP = "memlint: step"

@@ -1,20 +1,24 @@
 """What a step on a GPU allocates, by PyTorch's own counters. Sizes are bytes."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
 from memlint.base.errors import UsageError
-from memlint.tracing.recorder import Program
 from memlint.tracing.records import Phase
 from memlint.validate.history import compact_history
 from memlint.validate.measurement import Peaks
+
+if TYPE_CHECKING:
+    from memlint.tracing.recorder import Program  # it changes PyTorch, which a step on a real device must not see
 
 _STATS = {
     "requested": "requested_bytes.all.peak",

@@ -103,7 +103,9 @@ def infer_inputs(
         try:
             trial = _search(stage, _completed(stage, first) if is_model(model) else first, sizes)
         except NoInputsError as error:
-            raise failure if failure is not None and failure.specs else error from error
+            if failure is not None and failure.specs:
+                raise failure from error
+            raise
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
