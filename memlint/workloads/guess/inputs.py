@@ -100,12 +100,7 @@ def infer_inputs(
     else:
         first = _first_guess(model, sizes)
     with Stage(model, device).watched() as stage:
-        try:
-            trial = _search(stage, _completed(stage, first) if is_model(model) else first, sizes)
-        except NoInputsError as error:
-            if failure is not None and failure.specs:
-                raise failure from error
-            raise
+        trial = _searched(stage, _completed(stage, first) if is_model(model) else first, sizes, failure)
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
@@ -147,6 +142,16 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
         if isinstance(size, tuple) and all(isinstance(n, int) for n in size):
             return size
     return None
+
+
+def _searched(stage: Stage, first: Specs, sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
+    """As `_search`, but that a `failure` before, of inputs that are known, says more than its own."""
+    try:
+        return _search(stage, first, sizes)
+    except NoInputsError as error:
+        if failure is not None and failure.specs:
+            raise failure from error
+        raise
 
 
 def _search(stage: Stage, first: Specs, sizes: ModelSizes) -> Trial:
