@@ -60,8 +60,8 @@ def test_a_gpu_tensor_that_goes_to_another_library_is_refused(gpu: Ledger, hand_
         hand_over(torch.arange(4, device="cuda"))
 
 
-def test_distributed_data_parallel_is_refused(gpu: Ledger) -> None:
-    with pytest.raises(TraceError, match="one GPU is simulated"):
+def test_distributed_data_parallel_needs_a_process_group_as_ever(gpu: Ledger) -> None:
+    with pytest.raises(ValueError, match="init_process_group"):
         nn.parallel.DistributedDataParallel(nn.Linear(4, 4).cuda())
 
 
