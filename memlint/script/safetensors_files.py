@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from pathlib import Path
 from types import ModuleType
@@ -170,8 +171,9 @@ class Opened:
         tensor = torch.empty(record["shape"], dtype=self._dtypes[record["dtype"]], device="cpu")
         if not is_virtual(tensor) and tensor.numel():
             start, end = record["data_offsets"]
-            self._file.seek(self._start + start)
-            content = torch.frombuffer(bytearray(self._file.read(end - start)), dtype=tensor.dtype)
+            # threads read one file at a time, which has one position
+            read = os.pread(self._file.fileno(), end - start, self._start + start)
+            content = torch.frombuffer(bytearray(read), dtype=tensor.dtype)
             tensor = content.reshape(tensor.shape)
         return tensor if self._device.type == "cpu" else tensor.to(self._device)
 

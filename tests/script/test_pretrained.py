@@ -108,6 +108,7 @@ def test_a_config_without_weights_is_enough(tmp_path):
         print(AutoModelForCausalLM.from_pretrained("tiny").transformer.wte.weight.shape)
         """,
     )
+    assert ran.error is None, ran.stderr
     assert ran.stdout == "torch.Size([99, 64])\n"
     assert list(ran.assumptions.values()) == [2]
 

@@ -303,3 +303,24 @@ def test_writes_that_are_kept_lie_where_the_script_put_them(project):
     assert changed == {"model.safetensors", "checkpoint.pt", "train.py"}
     assert not ran.writes
     assert not ran.is_guarded
+
+
+def test_threads_read_one_file_of_safetensors_at_a_time(project):
+    ran = run(
+        project,
+        """\
+        import sys
+        from concurrent.futures import ThreadPoolExecutor
+        import torch
+        from safetensors import safe_open
+        from safetensors.torch import save_file
+
+        sys.setswitchinterval(1e-6)
+        save_file({str(n): torch.full((50_000,), float(n)) for n in range(40)}, "many.safetensors")
+        with safe_open("many.safetensors", framework="pt") as file, ThreadPoolExecutor(8) as threads:
+            print(type(file).__module__)
+            read = threads.map(lambda name: (file.get_slice(name)[...] == float(name)).all().item(), 5 * list(file.keys()))
+            print(all(read))
+        """,
+    )
+    assert ran.stdout.splitlines() == ["memlint.script.safetensors_files", "True"], ran.stderr
