@@ -6,7 +6,6 @@ flash_attn/flash_attn_interface.py. What its kernels take is in csrc/flash_attn/
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812
 
+from memlint.cuda.kernels.attention import rounded_head, split_sums
 from memlint.cuda.simulated import simulated
 from memlint.libraries.library import Library, contiguous, like, temporary
 
@@ -30,10 +30,6 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-def _rounded_head(head: int) -> int:
-    return round_up(head, 32 if head <= 128 else 64)
-
-
 def _check(*operands: Tensor) -> None:
     if any(t.dtype not in (torch.float16, torch.bfloat16) for t in operands):
         raise RuntimeError("FlashAttention only support fp16 and bf16 data type")
@@ -41,28 +37,6 @@ def _check(*operands: Tensor) -> None:
         raise RuntimeError("FlashAttention forward only supports head dimension at most 256")
     if simulated().device.capability < (8, 0):
         raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
-
-
-def _splits(rows: int, num_blocks: int) -> int:
-    """Into how many parts keys are split where there is little to do otherwise (`num_splits_heuristic`)."""
-    num_sms = 2 * simulated().device.num_sms
-    if rows >= 0.8 * num_sms:
-        return 1
-    eligible = [n for n in range(1, min(128, num_sms, num_blocks) + 1)
-                if n == 1 or -(-num_blocks // n) != -(-num_blocks // (n - 1))]  # fmt: skip
-    waves = {n: rows * n / num_sms for n in eligible}
-    efficiency = {n: wave / math.ceil(wave) for n, wave in waves.items()}
-    best = max(efficiency.values())
-    return next(n for n in eligible if efficiency[n] >= 0.85 * best)
-
-
-def _split_sums(b: int, heads: int, rows: int, columns: int, head: int, splits: int = 0) -> Any:
-    """Partial outputs and logsumexps where keys are split (`set_params_splitkv`)."""
-    block = 256 if head <= 64 else 128 if head <= 128 else 64
-    splits = splits or _splits(b * heads * -(-rows // 64), -(-columns // block))
-    if splits > 1:
-        return temporary(4 * splits * b * heads * rows), temporary(4 * splits * b * heads * rows * _rounded_head(head))
-    return None
 
 
 @library.kernel(
@@ -84,11 +58,11 @@ def _forward(
     lse = contiguous((b, heads, max_q) if cu_seqlens is None else (heads, q.shape[0]), torch.float32)
     pairs = (b, heads, round_up(max_q, 128), round_up(max_k, 128))
     p = contiguous(pairs if probs else (0,), q.dtype)
-    sums = None
+    sums: list[Tensor] = []
     if dropout == 0 and grouped:
-        sums = _split_sums(b, heads_k, heads // heads_k, max_k, head)
+        sums = split_sums(b, heads_k, heads // heads_k, max_k, head)
     elif dropout == 0 and cu_seqlens is None:
-        sums = _split_sums(b, heads, max_q, max_k, head)
+        sums = split_sums(b, heads, max_q, max_k, head)
     seed = contiguous((2,), torch.int64)
     del sums, copies
     return out, lse, p, seed
@@ -109,7 +83,7 @@ def _backward(
     rows = b * round_up(max_q, 128) if cu_seqlens is None else q.shape[0] + 128 * b
     row_sums = contiguous((b, heads, rows // b) if cu_seqlens is None else (heads, rows), torch.float32)
     parts = -(-simulated().device.num_sms // (b * heads)) if deterministic else 1
-    taken = [temporary(4 * parts * rows * heads * _rounded_head(head))]
+    taken = [temporary(4 * parts * rows * heads * rounded_head(head))]
     if k.shape[-2] != heads:
         taken += [temporary(k.numel() // k.shape[-2] * heads * k.element_size()) for _ in range(2)]
     del taken, copies
@@ -282,7 +256,7 @@ def _cached(
     if rows == 1 and heads > k_cache.shape[-2]:  # rows of a group are swapped
         heads, rows = k_cache.shape[-2], heads // k_cache.shape[-2]
     lse = contiguous((b, heads, rows), torch.float32)
-    sums = _split_sums(b, heads, rows, columns, width, splits)
+    sums = split_sums(b, heads, rows, columns, width, splits)
     del sums, copies
     return out, lse
 

@@ -164,6 +164,27 @@ def test_flash_keeps_its_output_and_one_number_per_row() -> None:
     assert sum(state) <= 24
 
 
+def test_flash_splits_keys_where_rows_do_not_fill_the_gpu() -> None:
+    few = {"batch": 1, "queries": 512, "keys": 512}
+    parts, rows = 2, 8 * 512
+    _out, _lse, *sums, _seed, _unused = _made_in(traced(Attention(**few)), Phase.FORWARD)
+    assert sums == [4 * parts * rows, 4 * parts * rows * 64]
+    assert len(_made_in(traced(Attention(**few, dropout=0.1)), Phase.FORWARD)) == 4
+    assert len(_made_in(traced(Attention(**(few | {"batch": 4}))), Phase.FORWARD)) == 4
+    # One query of 8 heads, two of them with keys of their own, is four queries of two heads.
+    decoded = Attention(batch=1, queries=1, keys=4096, kv_heads=2, grad=False)
+    _out, _lse, lse, out, *_ = _made_in(traced(decoded), Phase.FORWARD)
+    assert (lse, out) == (4 * 16 * 8, 4 * 16 * 8 * 64)
+
+
+def test_deterministic_flash_backward_adds_in_rounds_of_multiprocessors(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, *_ = sorted(_made_in(traced(Attention()), Phase.BACKWARD), reverse=True)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    rounds = -(-108 // (2 * 8))
+    most, *_ = sorted(_made_in(traced(Attention()), Phase.BACKWARD), reverse=True)
+    assert (usual, most) == (4 * 2 * 8 * 128 * 64, rounds * usual)
+
+
 def test_efficient_forward_as_recorded() -> None:
     """PyTorch 2.1, batch 1, 32 heads, 1000 tokens, head size 64, float32."""
     recorded = Attention(torch.float32, batch=1, heads=32, kv_heads=32, queries=1000, keys=1000)

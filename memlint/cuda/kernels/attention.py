@@ -181,11 +181,47 @@ def _like_transposed(x: Tensor, head: int | None = None) -> Tensor:
     return contiguous((b, s, h, d if head is None else head), x.dtype).transpose(1, 2)
 
 
+def _num_splits(rows: int, num_blocks: int) -> int:
+    """Into how many parts keys are split where there is little to do otherwise (`num_splits_heuristic`)."""
+    num_sms = 2 * simulated().device.num_sms
+    if rows >= 0.8 * num_sms:
+        return 1
+    eligible = [n for n in range(1, min(128, num_sms, num_blocks) + 1)
+                if n == 1 or -(-num_blocks // n) != -(-num_blocks // (n - 1))]  # fmt: skip
+    waves = {n: rows * n / num_sms for n in eligible}
+    efficiency = {n: wave / math.ceil(wave) for n, wave in waves.items()}
+    best = max(efficiency.values())
+    return next(n for n in eligible if efficiency[n] >= 0.85 * best)
+
+
+def rounded_head(head: int) -> int:
+    """The size of heads that FlashAttention's kernels reckon with."""
+    return _round_up(head, 32 if head <= 128 else 64)
+
+
+def split_sums(b: int, heads: int, rows: int, columns: int, head: int, splits: int = 0) -> list[Tensor]:
+    """FlashAttention's float32 logsumexps and outputs of each part where keys are split.
+
+    `set_params_splitkv` of csrc/flash_attn/flash_api.cpp, which PyTorch 2.10 to 2.13 have as flash_attn does
+    (aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp): bounded by the multiprocessors of the GPU.
+    """
+    block = 256 if head <= 64 else 128 if head <= 128 else 64
+    splits = splits or _num_splits(b * heads * -(-rows // 64), -(-columns // block))
+    if splits <= 1:
+        return []
+    return [temporary(4 * splits * b * heads * rows), temporary(4 * splits * b * heads * rows * rounded_head(head))]
+
+
 @kernel("_scaled_dot_product_flash_attention")
-def _flash_forward(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> tuple[Any, ...]:
-    b, h, s, _head = q.shape
+def _flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
+    b, h, s, head = q.shape
     out = _like_transposed(q)
     lse = contiguous((b, h, s), torch.float32)
+    if dropout == 0:
+        # One query of each head of a group is taken for the queries of one head.
+        heads, rows = (k.shape[1], h // k.shape[1]) if s == 1 else (h, s)
+        sums = split_sums(b, heads, rows, k.shape[2], head)
+        del sums
     # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
     seed, unused = allocate((2,), (1,), torch.uint64), allocate((), (), torch.uint64)
     return out, lse, None, None, s, k.shape[2], seed, unused, allocate((0,), (1,), q.dtype)
@@ -199,7 +235,15 @@ def _flash_backward(
     copy = None if grad.stride(-1) == 1 else _like_transposed(grad)
     grads = tuple(_like_transposed(t) for t in (q, k, v))
     rows = _round_up(s, 128)
-    scratch = [temporary(4 * b * h * rows), temporary(4 * b * rows * h * _round_up(d, 32))]  # softmax_d, dq_accum
+    # With deterministic algorithms, each multiprocessor's round adds to a dq_accum of its own.
+    is_deterministic = (
+        torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+    )
+    parts = -(-simulated().device.num_sms // (b * h)) if is_deterministic else 1
+    scratch = [
+        temporary(4 * b * h * rows),
+        temporary(4 * parts * b * rows * h * rounded_head(d)),
+    ]  # softmax_d, dq_accum
     if k.shape[1] != h:
         scratch += [_like_transposed(allocate((b, h, k.shape[2], d), (1, 1, 1, 1), k.dtype)) for _ in range(2)]
     del scratch, copy
