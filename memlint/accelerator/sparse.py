@@ -92,11 +92,12 @@ _NO_DISPATCH = Tensor.__torch_dispatch__
 def parts_of(tensor: Tensor) -> tuple[Tensor, ...]:
     """The strided tensors that `tensor` is made of, its values last; `tensor` itself if it is strided.
 
-    Those that a subclass wraps, such as quantized ones, are found as torch.compile finds them.
+    Those that a subclass wraps, such as quantized ones, are found as torch.compile finds them; it names what is no
+    tensor as well, such as the mesh of a DTensor.
     """
     if type(tensor).__torch_dispatch__ is not _NO_DISPATCH and hasattr(tensor, "__tensor_flatten__"):
-        names = tensor.__tensor_flatten__()[0]
-        return tuple(part for name in names for part in parts_of(getattr(tensor, name)))
+        wrapped = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        return tuple(part for each in wrapped if isinstance(each, Tensor) for part in parts_of(each))
     layout = tensor.layout
     if layout is torch.strided:
         return (tensor,)

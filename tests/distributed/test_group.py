@@ -10,6 +10,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import loss_parallel
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
@@ -146,6 +149,22 @@ def test_a_mesh_has_the_coordinates_of_the_rank(rank):
     assert mesh.get_local_rank("tensor") == 3
 
 
+def test_gradients_of_shards_are_clipped(rank):
+    dist.init_process_group("nccl")
+    model = fully_shard(torch.nn.Linear(64, 64, device="cuda"), mesh=init_device_mesh("cuda", (8,)))
+    model(torch.ones(2, 64, device="cuda")).sum().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    assert norm.to("cuda").shape == ()
+
+
+def test_ops_without_a_strategy_are_tried_out(rank):
+    mesh = init_device_mesh("cuda", (8,))
+    logits = distribute_tensor(torch.zeros(4, 32, device="cuda", requires_grad=True), mesh, [Shard(1)])
+    with loss_parallel():
+        torch.nn.functional.cross_entropy(logits, torch.zeros(4, dtype=torch.int64, device="cuda")).backward()
+    assert {each.kind for each in simulated().collectives} >= {"all_reduce"}
+
+
 class OfRank(Program):
     """A Program of one rank."""
 
@@ -194,3 +213,10 @@ def test_shards_of_more_ranks_are_smaller():
         return sum(b.nbytes for b in traced("fsdp2", world).buffers if b.category is Category.PARAMETER)
 
     assert parameters(2) / parameters(16) == pytest.approx(8, rel=0.02)
+
+
+def test_a_step_does_not_grow_with_the_world():
+    def kernels(world):
+        return sum(node.step >= 0 for node in traced("fsdp2", world).nodes)
+
+    assert kernels(1024) <= 1.05 * kernels(8)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.utils import _device as device_contexts
 
@@ -132,6 +133,8 @@ class _Crossing(torch.autograd.Function):
 
 def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
     """`Tensor.to` for the devices the program knows."""
+    if isinstance(tensor, FakeTensor):  # ops are tried out on it, as DTensor does
+        return real_to(tensor, *args, **kwargs)
     if args and isinstance(args[0], Tensor):
         other, *args = args  # type: ignore[assignment]
         args = (device_of(other), other.dtype, *args)
