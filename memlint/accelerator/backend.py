@@ -43,14 +43,15 @@ def empty(size: Any, dtype: Any = None, memory_format: Any = None, **_: Any) -> 
 
 
 def _make(kernel: Kernel, size: Any, stride: Any, dtype: torch.dtype | None) -> torch.Tensor:
-    now = state.current
-    for observer in now.observers:
-        observer.started(kernel)
-    tensor = allocate(size, stride, dtype or torch.get_default_dtype())
-    now.last_host = entry_of(tensor).host
-    for observer in now.observers:
-        observer.finished([], [tensor])
-    return tensor
+    with state.turn:
+        now = state.current
+        for observer in now.observers:
+            observer.started(kernel)
+        tensor = allocate(size, stride, dtype or torch.get_default_dtype())
+        now.of_thread.last_host = entry_of(tensor).host
+        for observer in now.observers:
+            observer.finished([], [tensor])
+        return tensor
 
 
 @contextlib.contextmanager

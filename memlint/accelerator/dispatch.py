@@ -27,16 +27,17 @@ def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
 def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out one op on the virtual device."""
     if kernel.is_view:
-        state.current.last_host = entry_of(args[0]).host
+        state.current.of_thread.last_host = entry_of(args[0]).host
         return kernel.op._handle.redispatch_boxed(CPU_KEYS, *args, **kwargs)
-    calls = state.current.calls
-    if calls is None:
-        return _run_unseen(kernel, args, kwargs)
-    calls.began()
-    try:
-        return _run_unseen(kernel, args, kwargs)
-    finally:
-        calls.ended()
+    with state.turn:
+        calls = state.current.calls
+        if calls is None:
+            return _run_unseen(kernel, args, kwargs)
+        calls.began()
+        try:
+            return _run_unseen(kernel, args, kwargs)
+        finally:
+            calls.ended()
 
 
 def _run_unseen(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -76,7 +77,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     if kernel.written and not kernel.returns_written:
         outputs += tensors_in(result)
     if outputs and real_device_of(outputs[0]).type == NAME and outputs[0].layout is torch.strided:
-        now.last_host = entry_of(outputs[0]).host
+        now.of_thread.last_host = entry_of(outputs[0]).host
     follow(kernel, args, kwargs, tensors, outputs)
     del scratch
     for observer in now.observers:
@@ -105,7 +106,7 @@ def _take(
     now = state.current
     for t in tensors:
         if real_device_of(t).type == NAME:
-            now.last_host = entry_of(t).host
+            now.of_thread.last_host = entry_of(t).host
             break
     if now.meets_unknown_sizes:
         now.unknown_sizes = _unknown_sizes(tensors)

@@ -154,17 +154,18 @@ def launched(op: OpOverload, *inputs: Tensor) -> Iterator[Callable[[Tensor], Ten
         outputs.extend(parts_of(result))
         return result
 
-    for observer in observers:
-        observer.started(kernel)
-    try:
-        yield made
-    except BaseException:
+    with state.turn:
         for observer in observers:
-            observer.failed()
-        raise
-    read = [part for t in inputs for part in parts_of(t)]
-    for observer in observers:
-        observer.finished(read, outputs)
+            observer.started(kernel)
+        try:
+            yield made
+        except BaseException:
+            for observer in observers:
+                observer.failed()
+            raise
+        read = [part for t in inputs for part in parts_of(t)]
+        for observer in observers:
+            observer.finished(read, outputs)
 
 
 @functools.cache
@@ -192,7 +193,7 @@ def _enter(op: OpOverload, args: Sequence[Any]) -> None:
     if mixed and packet not in _MIXES_DEVICES:
         refuse_mixed_devices(packet)
     if first is not None:
-        state.current.last_host = first
+        state.current.of_thread.last_host = first
 
 
 def _composed(op: OpOverload, key: DispatchKey, *args: Any, **kwargs: Any) -> Any:

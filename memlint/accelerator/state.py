@@ -8,6 +8,7 @@ process that is simulated, is a field of one of the two.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -57,6 +58,17 @@ HostScratch = Callable[["Kernel", tuple[Any, ...], dict[str, Any]], object]
 """Called with a kernel and its arguments, gives what it holds for itself while it runs."""
 
 
+turn = threading.RLock()
+"""Held while a kernel runs: threads of a program take turns, for records are of one kernel at a time."""
+
+
+class OfThread(threading.local):
+    """What each thread of a program has of its own."""
+
+    last_host = False
+    """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
+
+
 @dataclass(slots=True)
 class State:
     """One simulation; outside of any, tensors of the virtual device are a GPU's and their Ledger is read by nobody."""
@@ -70,8 +82,7 @@ class State:
     """The same for kernels of the host."""
     placement: bool | None = None
     """True while host tensors are being made, False while the GPU's are; None leaves it to the operands."""
-    last_host: bool = False
-    """Whether the tensor that a kernel saw last is the host's: C++ composites allocate where their operands are."""
+    of_thread: OfThread = field(default_factory=OfThread)
     meets_unknown_sizes: bool = False
     """Whether any tensor was made so far whose size depends on values that are not known."""
     unknown_sizes: dict[int, float] = field(default_factory=dict)
@@ -85,16 +96,17 @@ class State:
     @property
     def new_on_host(self) -> bool:
         """Whether a storage made now is the host's."""
-        return self.cuda and (self.last_host if self.placement is None else self.placement)
+        return self.cuda and (self.of_thread.last_host if self.placement is None else self.placement)
 
     @contextlib.contextmanager
     def placed(self, *, on_host: bool | None) -> Iterator[None]:
         """Make tensors of the host, or of the GPU, meanwhile."""
-        before, self.placement = self.placement, on_host
-        try:
-            yield
-        finally:
-            self.placement = before
+        with turn:
+            before, self.placement = self.placement, on_host
+            try:
+                yield
+            finally:
+                self.placement = before
 
 
 current = State()

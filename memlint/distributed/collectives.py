@@ -69,7 +69,8 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
         stream = now.ledger.stream
         if any(map(is_virtual, outputs)):
             _take_buffers(packet, outputs, inputs, group)
-        now.last_host = next((entry_of(each).host for each in outputs if is_virtual(each)), now.last_host)
+        first_host = (entry_of(each).host for each in outputs if is_virtual(each))
+        now.of_thread.last_host = next(first_host, now.of_thread.last_host)
         is_sum = reduce_at is not None and args[reduce_at].op() == _SUM
         _give_values(packet, outputs, inputs, group, group.size() if is_sum else 1)
         if any(map(is_virtual, (*outputs, *inputs))):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _CHILD_VARIABLES = {
     **dict.fromkeys(("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE", "PYTHONDONTWRITEBYTECODE"), "1"),
+    "HF_DEACTIVATE_ASYNC_LOAD": "1",  # in the order of the threads that load weights an answer would be chance
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "CUDA_VISIBLE_DEVICES": "",
     "TOKENIZERS_PARALLELISM": "false",

@@ -21,9 +21,13 @@ from memlint.workloads.user_errors import reported
 
 
 def prepare_imports() -> None:
-    """Keep Hugging Face libraries imported from now on from downloading, and torchvision from failing."""
+    """Keep Hugging Face libraries imported from now on from downloading, and torchvision from failing.
+
+    Weights are loaded without threads, whose order is chance: one program gives one answer.
+    """
     torchvision_schemas.install()
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_DEACTIVATE_ASYNC_LOAD")
+    os.environ |= dict.fromkeys(names, "1")
 
 
 def load_file(path: Path, root: Path | None = None) -> ModuleType:

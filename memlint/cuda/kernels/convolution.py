@@ -193,7 +193,7 @@ def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments
     """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
     stride, _padding, dilation, transposed, _output_padding, groups = arguments
     channels_last = _layout(x, weight) is not torch.contiguous_format
-    if not state.current.cuda or state.current.last_host or not x.numel():
+    if not state.current.cuda or state.current.of_thread.last_host or not x.numel():
         return None
     is_depthwise = groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
     if is_depthwise and not transposed and not channels_last:
