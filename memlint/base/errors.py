@@ -13,6 +13,10 @@ class MemlintError(Exception):
         self.hint = hint
 
 
+NO_MODULE_FOUND = "no torch.nn.Module found"
+"""Of a file that was named; hints differ by command."""
+
+
 class UsageError(MemlintError):
     """What was typed or configured makes no sense."""
 

@@ -99,6 +99,7 @@ def check(
     """
     from memlint.commands.check import command  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
+    from memlint.commands.exit_status import exit_status  # noqa: PLC0415
     from memlint.report.terminal import render_text  # noqa: PLC0415
 
     num_instead = settings["init"] + add_ignore + (write_baseline is not None)
@@ -138,7 +139,7 @@ def check(
         write(render_text(report, style) + last, output_file, color=style.color)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
-    status = command.exit_status(report)
+    status = exit_status(report)
     only_findings = status == 1
     click.get_current_context().exit(0 if only_findings and (exit_zero or instead) else status)
 

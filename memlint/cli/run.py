@@ -69,8 +69,8 @@ def run(
 
     Exit status: 0 clean, 1 a warning, an error or a limit exceeded, 2 the script failed or did not get so far.
     """
-    from memlint.commands.check.command import exit_status  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
+    from memlint.commands.exit_status import exit_status  # noqa: PLC0415
     from memlint.commands.run import command  # noqa: PLC0415
     from memlint.report.terminal import render_text  # noqa: PLC0415
     from memlint.script.spec import Script  # noqa: PLC0415

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
-from memlint.base.errors import GUARD, TargetError, WorkloadError
+from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, WorkloadError
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
@@ -80,7 +80,7 @@ def find_workloads(
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
             if missing and not found.workloads:
                 reasons = "; ".join(each.text for each in missing)
-                raise TargetError(f"{text}: no torch.nn.Module found: {reasons}", "Install what is missing.")
+                raise TargetError(f"{text}: {NO_MODULE_FOUND}: {reasons}", "Install what is missing.")
             return found
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
     workloads = workloads or [_asked(target, text, root, overrides)]

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from memlint.base.errors import TargetError
+from memlint.base.errors import NO_MODULE_FOUND, TargetError
 from memlint.commands.check.answers import Answers
 from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
@@ -70,7 +70,7 @@ def settle(
 def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]:
     """Files that were named and gave no Workload: failures if nothing else was analysed, else only skipped."""
     hint = "Name the class or function that gives the model, as in model.py::build, or declare a memlint_workload."
-    reason = "no torch.nn.Module found"
+    reason = NO_MODULE_FOUND
     if any(workload.error is None for workload in answers.workloads):
         per_file = [left_out or [Skipped(path=r.path, reason=reason, hint=hint)] for r, left_out in answers.empty]
         return [], [entry for entries in per_file for entry in entries]

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from memlint.base.errors import TargetError
+from memlint.base.errors import NO_MODULE_FOUND, TargetError
 from memlint.base.version import __version__, install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.report.paths import relative
@@ -89,7 +89,7 @@ def gather(
         if answer.error is not None:
             missing.append(Missing(task.request.target, answer.error.message, answer.error.hint or ""))
         elif not answered and task.request.named:
-            missing.append(Missing(task.request.target, "no torch.nn.Module found", "Name the class: model.py::Net."))
+            missing.append(Missing(task.request.target, NO_MODULE_FOUND, "Name the class: model.py::Net."))
     made = document.model_validate({"tool": f"memlint {__version__}", "torch": torch, key: parts})
     failed = (Missing(name(part), part.error, part.hint) for part in getattr(made, key) if part.error is not None)
     return Gathered(made, (*dict.fromkeys(missing), *failed), interrupted)

@@ -1,4 +1,4 @@
-"""Another optimizer of the same class, its step inside backward, and the place where gradients are zeroed."""
+"""What may change of an optimizer: options of its class, its step inside backward, where gradients are zeroed."""
 
 from __future__ import annotations
 
