@@ -33,8 +33,7 @@ def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
     """A range as long as what is sorted."""
     yield
     dims = [kwargs["dim"]] if "dim" in kwargs else [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
-    numbers = scratch(INDEX * x.shape[dims[0] if dims else -1] if x.dim() else 0)
-    del numbers
+    scratch(INDEX * x.shape[dims[0] if dims else -1] if x.dim() else 0)
 
 
 @hidden("kthvalue", source="Sorting.cpp", devices="host")
@@ -58,8 +57,7 @@ def _count_nonzero(x: Tensor, dim: Any = None) -> Steps:
 def _masked_select(x: Tensor, mask: Tensor) -> Steps:
     """The mask as int64 to count it; then it and its sums, unless one thread reads contiguous operands."""
     numel = math.prod(torch.broadcast_shapes(x.shape, mask.shape))
-    cast = scratch(INDEX * numel)
-    del cast
+    scratch(INDEX * numel)
     yield
     both = 2 * INDEX * numel
     in_order = x.shape == mask.shape and x.is_contiguous() and mask.is_contiguous()
@@ -73,8 +71,8 @@ def _masked_select(x: Tensor, mask: Tensor) -> Steps:
 def _gather(x: Tensor, dim: int, index: Tensor, *_: Any, **__: Any) -> Steps:
     """Indices as int64."""
     yield
-    cast = copy_of(index, INDEX) if index.dtype is not torch.int64 else None
-    del cast
+    if index.dtype is not torch.int64:
+        copy_of(index, INDEX)
 
 
 @hidden("scatter_reduce", "index_reduce", source="TensorAdvancedIndexing.cpp: means are counted", devices="any")
@@ -112,8 +110,8 @@ def _bincount(x: Tensor, weights: Tensor | None = None, *_: Any) -> Steps:
 def _unfold_backward(grad: Tensor, size: Sequence[int], dim: int, *_: Any) -> Steps:
     """A range as long as the dimension."""
     yield
-    positions = scratch(INDEX * size[dim]) if size else None
-    del positions
+    if size:
+        scratch(INDEX * size[dim])
 
 
 @hidden("isin", source="TensorCompare.cpp: isin_sorting; measured", devices="host")
@@ -135,16 +133,14 @@ def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: An
     """Without replacement: exponential numbers to divide by, and the largest quotients."""
     yield
     size = x.element_size() * (x.numel() // x.shape[-1])
-    quotients = scratch(0 if replacement else size * (x.shape[-1] + num_samples))
-    del quotients
+    scratch(0 if replacement else size * (x.shape[-1] + num_samples))
 
 
 @hidden("_scaled_dot_product_flash_attention_for_cpu", source="FlashAttentionKernel.cpp; measured", devices="host")
 def _attention(q: Tensor, *_: Any, **__: Any) -> Steps:
     """The largest logit of every row."""
     yield
-    largest = scratch(q.numel() // max(q.shape[-1], 1) * max(q.element_size(), 4))
-    del largest
+    scratch(q.numel() // max(q.shape[-1], 1) * max(q.element_size(), 4))
 
 
 @hidden("_embedding_bag", "_embedding_bag_forward_only", source="EmbeddingBag.cpp; measured", devices="host")
@@ -156,8 +152,8 @@ def _embedding_bag(weight: Tensor, indices: Tensor, offsets: Tensor, *rest: Any,
         bags, finding = _number_of_each(indices), _number_of_each(indices)
         del finding, bags, output
     yield
-    ends = _number_of_each(offsets) if rest[1:] and rest[1] == MAXIMUM else None
-    del ends
+    if rest[1:] and rest[1] == MAXIMUM:
+        _number_of_each(offsets)
 
 
 def _number_of_each(numbers: Tensor) -> Entry:
@@ -194,18 +190,10 @@ def _histc(x: Tensor, bins: int = 100, low: float = 0, high: float = 0) -> Steps
     copy = contiguous(x)
     yield
     edges = scratch((bins + 1) * x.element_size())
-    extremes = contiguous(x) if low == high else None
-    del extremes
+    if low == high:
+        contiguous(x)
     counts = scratch(bins * x.element_size())
     del edges, counts, copy
-
-
-@hidden("log_sigmoid_forward", source="Activation.cpp: log_sigmoid_forward_cpu", devices="host")
-def _log_sigmoid(x: Tensor) -> Steps:
-    """A copy of an input that is not contiguous."""
-    yield
-    copy = contiguous(x)
-    del copy
 
 
 _TAPS = {
@@ -228,8 +216,7 @@ def _register_interpolation(op: str, taps: int) -> None:
         weights = scratch(sum(size) * taps * (INDEX + x.element_size()))
         if len(size) == 2 and sum(size) <= SMALL_OUTPUT and taps == 2:
             through = (x.numel() + numel) * x.element_size()
-            layouts = scratch(0, (0, through))
-            del layouts
+            scratch(0, (0, through))
         del weights
 
 
@@ -272,16 +259,14 @@ def _batch_norm(x: Tensor, *rest: Any) -> Steps:
 def _batch_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
     """A buffer as large as the input."""
     yield
-    buffer = copy_of(x)
-    del buffer
+    copy_of(x)
 
 
 @hidden("native_group_norm_backward", source="group_norm_kernel.cpp: ds, db", devices="host")
 def _group_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
     """Two sums for every channel of every sample."""
     yield
-    sums = scratch(2 * x.shape[0] * x.shape[1] * max(x.element_size(), 4))
-    del sums
+    scratch(2 * x.shape[0] * x.shape[1] * max(x.element_size(), 4))
 
 
 @hidden("mse_loss", "smooth_l1_loss", "huber_loss", source="Loss.cpp; measured", devices="host")
@@ -289,8 +274,7 @@ def _elementwise_loss(x: Tensor, target: Tensor, reduction: int = 1, *_: Any) ->
     """The loss of every element, and its mean."""
     yield
     shape = torch.broadcast_shapes(x.shape, target.shape)
-    elements = scratch(math.prod(shape) * x.element_size() if reduction else 0)
-    del elements
+    scratch(math.prod(shape) * x.element_size() if reduction else 0)
 
 
 @hidden("_scaled_mm", "_scaled_mm_v2", source="Blas.cpp: _scaled_mm_cpu; measured", devices="host")

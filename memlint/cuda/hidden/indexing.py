@@ -121,8 +121,7 @@ def _summed_by_row(count: int, index: int, num_weights: int, grad: Tensor, *, by
     selecting = scratch(cub.scan(count, index))
     del selecting, unique
     per_segment, offsets = scratch(index * segments), scratch(index * segments)
-    summing = scratch(cub.scan(segments, index))
-    del summing
+    scratch(cub.scan(segments, index))
     num_partials, partial_starts = scratch(8), scratch(index * partials)
     if not bags and _accumulates_at_once(segments, partials, width):
         owners = scratch(index * partials)
@@ -149,8 +148,7 @@ def _nonzero(x: Tensor) -> Steps:
     """The count and the temporary storage of counting, then that of selecting."""
     dense = contiguous(x)
     count = scratch(4)
-    counting = scratch(cub.reduce(x.numel(), simulated().device.num_sms, simulated().device.threads_per_sm))
-    del counting
+    scratch(cub.reduce(x.numel(), simulated().device.num_sms, simulated().device.threads_per_sm))
     yield
     selecting = scratch(cub.scan(x.numel(), INDEX if torch_version() >= (2, 12) else 4))
     del selecting, count, dense
@@ -175,8 +173,7 @@ def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
     dim = dims[0] if dims else -1
     length, item = x.shape[dim], x.element_size()
     if length <= 4096:
-        numbers = scratch(INDEX * length)
-        del numbers
+        scratch(INDEX * length)
         return
     moved = None if x.stride(dim) == 1 else copy_of(x)
     rows = x.numel() // length
@@ -220,8 +217,7 @@ def _cumulate(x: Tensor, dim: int, *, dtype: torch.dtype | None = None, **_: Any
     result = dtype or (x.dtype if x.dtype.is_floating_point or x.dtype.is_complex else torch.int64)
     cast = copy_of(x, result.itemsize) if result is not x.dtype else contiguous(x)
     if x.dim() and x.numel() == x.shape[dim]:
-        scanning = scratch(cub.scan(x.numel(), result.itemsize))
-        del scanning
+        scratch(cub.scan(x.numel(), result.itemsize))
     del cast
 
 

@@ -26,8 +26,7 @@ def _matrix_exp(x: Tensor) -> Steps:
     """Powers and sums of the Taylor polynomial; its degree, 1 to 18, depends on norms."""
     yield
     nbytes = x.numel() * x.element_size()
-    powers = scratch(11 * nbytes, (2 * nbytes, 13 * nbytes))
-    del powers
+    scratch(11 * nbytes, (2 * nbytes, 13 * nbytes))
 
 
 @hidden("linalg_inv_ex", source="BatchLinearAlgebra.cpp: linalg_solve_ex of the identity", devices="any")
@@ -51,8 +50,8 @@ def _determinant(x: Tensor) -> Steps:
 def _solve(x: Tensor, b: Tensor, **_: Any) -> Steps:
     """A copy of a right-hand side that is a vector."""
     yield
-    copy = copy_of(b) if b.shape == x.shape[:-1] else None
-    del copy
+    if b.shape == x.shape[:-1]:
+        copy_of(b)
 
 
 @hidden("linalg_lu", source="BatchLinearAlgebra.cpp: linalg_lu_factor_ex, lu_unpack", devices="any")
@@ -74,18 +73,16 @@ def _unpack(x: Tensor, *_: Any, **__: Any) -> Steps:
 
 def _unpack_rows(x: Tensor) -> None:
     rows, columns = x.shape[-2:]
-    triangle = scratch(_batch(x) * min(rows, columns) ** 2 * x.element_size()) if rows != columns else None
-    del triangle
-    permutation = scratch(8 * (_batch(x) + 1) * rows)
-    del permutation
+    if rows != columns:
+        scratch(_batch(x) * min(rows, columns) ** 2 * x.element_size())
+    scratch(8 * (_batch(x) + 1) * rows)
 
 
 @hidden("_linalg_svd", "_cholesky_solve_helper", source="BatchLinearAlgebra.cpp", devices="host")
 def _overwritten(x: Tensor, a: Tensor | bool = False, *_: Any, **__: Any) -> Steps:
     """A copy of the matrix, which LAPACK overwrites."""
     yield
-    copy = copy_of(a if isinstance(a, torch.Tensor) else x)
-    del copy
+    copy_of(a if isinstance(a, torch.Tensor) else x)
 
 
 @hidden("_linalg_eigh", source="BatchLinearAlgebraKernel.cpp: syevd; LAPACK's manual", devices="host")
@@ -118,8 +115,7 @@ def _ldl(x: Tensor, **_: Any) -> Steps:
     """LAPACK's workspace."""
     yield
     numbers = x.shape[-1] * x.element_size()
-    work = scratch(24 * numbers, (0, 2 * BLOCK * numbers))
-    del work
+    scratch(24 * numbers, (0, 2 * BLOCK * numbers))
 
 
 @hidden("linalg_ldl_solve", source="BatchLinearAlgebra.cpp: linalg_ldl_solve_out; measured", devices="any")
@@ -135,8 +131,7 @@ def _householder(x: Tensor, *_: Any) -> Steps:
     """LAPACK's workspace."""
     yield
     numbers = x.shape[-1] * x.element_size()
-    work = scratch(numbers, (numbers, BLOCK * numbers))
-    del work
+    scratch(numbers, (numbers, BLOCK * numbers))
 
 
 @hidden("linalg_lstsq", source="BatchLinearAlgebra.cpp, BatchLinearAlgebraKernel.cpp; LAPACK's manual", devices="host")

@@ -30,6 +30,11 @@ def _dense_input(x: Tensor, *_: Any) -> Steps:
 
 
 @hidden("_softmax_backward_data", "_log_softmax_backward_data", source="SoftMax.cu (host_softmax_backward)")
+@hidden(
+    *("_softmax_backward_data", "_log_softmax_backward_data"),
+    source="SoftMax.cpp: softmax_backward_cpu_out",
+    devices="host",
+)
 def _softmax_backward(grad: Tensor, output: Tensor, *_: Any) -> Steps:
     """Copies of a gradient or an output that is not contiguous, such as the gradient of a sum."""
     yield
@@ -38,23 +43,11 @@ def _softmax_backward(grad: Tensor, output: Tensor, *_: Any) -> Steps:
 
 
 @hidden("_softmax", "_log_softmax", source="SoftMax.cpp: softmax_cpu_out", devices="host")
-def _softmax_of_host(x: Tensor, *_: Any) -> Steps:
+@hidden("log_sigmoid_forward", source="Activation.cpp: log_sigmoid_forward_cpu", devices="host")
+def _dense_input_of_host(x: Tensor, *_: Any) -> Steps:
     """A copy of an input that is not contiguous."""
     yield
-    dense = contiguous(x)
-    del dense
-
-
-@hidden(
-    *("_softmax_backward_data", "_log_softmax_backward_data"),
-    source="SoftMax.cpp: softmax_backward_cpu_out",
-    devices="host",
-)
-def _softmax_backward_of_host(grad: Tensor, output: Tensor, *_: Any) -> Steps:
-    """Copies of a gradient or an output that is not contiguous."""
-    yield
-    copies = contiguous(grad), contiguous(output)
-    del copies
+    contiguous(x)
 
 
 @hidden("native_layer_norm_backward", source="layer_norm_kernel.cu")
@@ -105,8 +98,7 @@ def _group_norm_backward(grad: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, *r
     yield
     sums = scratch(wide * n * c), scratch(wide * n * c)
     if hxw > 1 and not x.is_contiguous():
-        over_rows = scratch(wide * n * c * 2 * _closest_factor(hxw))
-        del over_rows
+        scratch(wide * n * c * 2 * _closest_factor(hxw))
     if output_mask[0]:
         factors = [scratch(wide * n * group), scratch(wide * n * group)]
         if weight is not None:

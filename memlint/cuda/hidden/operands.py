@@ -7,6 +7,7 @@ docs/how-it-works.md lists those that are elsewhere or left out.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
-VERSIONS = "2.4"
+_hidden = partial(hidden, versions="2.4")
 FEWEST_CHANNELS = 4
 """Below, CUDA's upsampling does without its channels_last kernels (UpSampleNearest2d.cu, UpSampleBilinear2d.cu)."""
 BATCH_AND_CHANNELS = 2
@@ -32,36 +33,30 @@ def _copies(*operands: Tensor, layout: torch.memory_format = torch.contiguous_fo
     return [copy_of(x) for x in operands if not x.is_contiguous(memory_format=layout)]
 
 
-@hidden(
+@_hidden(
     *("reflection_pad1d", "reflection_pad2d", "reflection_pad1d_backward", "reflection_pad2d_backward"),
     source="ReflectionPad.cu; recorded (2d)",
-    versions=VERSIONS,
 )
-@hidden("reflection_pad3d", source="ReflectionPad.cu", versions=VERSIONS)
-@hidden("avg_pool3d", "avg_pool3d_backward", source="AveragePool3d.cu", versions=VERSIONS)
-@hidden("_adaptive_avg_pool3d_backward", source="AdaptiveAveragePooling3d.cu", versions=VERSIONS)
-@hidden("adaptive_max_pool3d_backward", source="AdaptiveMaxPooling3d.cu", versions=VERSIONS)
-@hidden("upsample_linear1d_backward", source="UpSampleLinear1d.cu", versions=VERSIONS)
-@hidden("upsample_bicubic2d_backward", source="UpSampleBicubic2d.cu", versions=VERSIONS)
-@hidden("upsample_trilinear3d_backward", source="UpSampleTrilinear3d.cu", versions=VERSIONS)
-@hidden("upsample_nearest1d", "_upsample_nearest_exact1d", source="UpSampleNearest1d.cu", versions=VERSIONS)
-@hidden(
-    *("upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward"),
-    source="UpSampleNearest1d.cu",
-    versions=VERSIONS,
-)
-@hidden("_upsample_bilinear2d_aa_backward", source="UpSampleBilinear2d.cu", versions=VERSIONS)
-@hidden("_upsample_bicubic2d_aa_backward", source="UpSampleBilinear2d.cu", versions=VERSIONS)
-@hidden("topk", source="TensorTopK.cu", versions=VERSIONS)
+@_hidden("reflection_pad3d", source="ReflectionPad.cu")
+@_hidden("avg_pool3d", "avg_pool3d_backward", source="AveragePool3d.cu")
+@_hidden("_adaptive_avg_pool3d_backward", source="AdaptiveAveragePooling3d.cu")
+@_hidden("adaptive_max_pool3d_backward", source="AdaptiveMaxPooling3d.cu")
+@_hidden("upsample_linear1d_backward", source="UpSampleLinear1d.cu")
+@_hidden("upsample_bicubic2d_backward", source="UpSampleBicubic2d.cu")
+@_hidden("upsample_trilinear3d_backward", source="UpSampleTrilinear3d.cu")
+@_hidden("upsample_nearest1d", "_upsample_nearest_exact1d", source="UpSampleNearest1d.cu")
+@_hidden("upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward", source="UpSampleNearest1d.cu")
+@_hidden("_upsample_bilinear2d_aa_backward", source="UpSampleBilinear2d.cu")
+@_hidden("_upsample_bicubic2d_aa_backward", source="UpSampleBilinear2d.cu")
+@_hidden("topk", source="TensorTopK.cu")
 def _dense_first(x: Tensor, *_: Any, **__: Any) -> Steps:
     """A copy of the first operand if it is not contiguous, channels_last included."""
     yield
-    copies = _copies(x)
-    del copies
+    _copies(x)
 
 
-@hidden("kthvalue", source="Sorting.cpp", versions=VERSIONS)
-@hidden("im2col", "col2im", source="Im2Col.cu, Col2Im.cu", versions=VERSIONS)
+@_hidden("kthvalue", source="Sorting.cpp")
+@_hidden("im2col", "col2im", source="Im2Col.cu, Col2Im.cu")
 def _dense_before(x: Tensor, *_: Any, **__: Any) -> Steps:
     """The same, made before the output."""
     copies = _copies(x)
@@ -69,82 +64,77 @@ def _dense_before(x: Tensor, *_: Any, **__: Any) -> Steps:
     del copies
 
 
-@hidden("mode", source="TensorModeKernel.cpp", versions=VERSIONS)
+@_hidden("mode", source="TensorModeKernel.cpp")
 def _mode(x: Tensor, dim: int = -1, *_: Any) -> Steps:
     """A copy with the dimension that is searched as the fastest."""
     yield
-    copies = _copies(x.transpose(dim, -1)) if x.dim() and x.shape[dim] > 1 else []
-    del copies
+    if x.dim() and x.shape[dim] > 1:
+        _copies(x.transpose(dim, -1))
 
 
-@hidden("_adaptive_avg_pool2d", source="AdaptiveAveragePooling.cu", versions=VERSIONS)
+@_hidden("_adaptive_avg_pool2d", source="AdaptiveAveragePooling.cu")
 def _adaptive_average_pool(x: Tensor, *_: Any) -> Steps:
     """A copy of a batch that is neither contiguous nor like channels_last."""
     yield
-    copies = _copies(x) if x.dim() == BATCHED and _layout(x) is torch.contiguous_format else []
-    del copies
+    if x.dim() == BATCHED and _layout(x) is torch.contiguous_format:
+        _copies(x)
 
 
-@hidden("_adaptive_avg_pool2d_backward", source="AdaptiveAveragePooling.cu", versions=VERSIONS)
+@_hidden("_adaptive_avg_pool2d_backward", source="AdaptiveAveragePooling.cu")
 def _adaptive_average_pool_backward(grad: Tensor, x: Tensor) -> Steps:
     """A copy of a gradient that is not contiguous, such as that of a mean, unless the input is like channels_last."""
     yield
-    copies = _copies(grad) if _layout(x) is torch.contiguous_format else []
-    del copies
+    if _layout(x) is torch.contiguous_format:
+        _copies(grad)
 
 
-@hidden("adaptive_max_pool2d", source="AdaptiveMaxPooling2d.cu", versions=VERSIONS)
-@hidden("_adaptive_avg_pool3d", "adaptive_max_pool3d", source="AdaptiveAveragePooling3d.cu", versions=VERSIONS)
+@_hidden("adaptive_max_pool2d", source="AdaptiveMaxPooling2d.cu")
+@_hidden("_adaptive_avg_pool3d", "adaptive_max_pool3d", source="AdaptiveAveragePooling3d.cu")
 def _dense_batch(x: Tensor, output_size: Any) -> Steps:
     """A copy of a batch that is not contiguous; a single image is read as it lies."""
     yield
-    copies = _copies(x) if x.dim() == len(output_size) + BATCH_AND_CHANNELS else []
-    del copies
+    if x.dim() == len(output_size) + BATCH_AND_CHANNELS:
+        _copies(x)
 
 
-@hidden("adaptive_max_pool2d_backward", source="AdaptiveMaxPooling2d.cu", versions=VERSIONS)
+@_hidden("adaptive_max_pool2d_backward", source="AdaptiveMaxPooling2d.cu")
 def _adaptive_max_pool_backward(grad: Tensor, _x: Tensor, indices: Tensor) -> Steps:
     """Copies of a gradient and of indices that are not contiguous."""
     yield
-    copies = _copies(grad, indices)
-    del copies
+    _copies(grad, indices)
 
 
-@hidden("avg_pool2d", source="AveragePool2d.cu", versions=VERSIONS)
-@hidden("max_pool2d_with_indices", source="DilatedMaxPool2d.cu", versions=VERSIONS)
-@hidden("max_pool3d_with_indices", source="DilatedMaxPool3d.cu", versions=VERSIONS)
+@_hidden("avg_pool2d", source="AveragePool2d.cu")
+@_hidden("max_pool2d_with_indices", source="DilatedMaxPool2d.cu")
+@_hidden("max_pool3d_with_indices", source="DilatedMaxPool3d.cu")
 def _pool(x: Tensor, *_: Any) -> Steps:
     """A copy of an input that is not dense in the layout its strides suggest."""
     yield
-    copies = _copies(x, layout=_layout(x))
-    del copies
+    _copies(x, layout=_layout(x))
 
 
-@hidden("avg_pool2d_backward", source="AveragePool2d.cu", versions=VERSIONS)
+@_hidden("avg_pool2d_backward", source="AveragePool2d.cu")
 def _average_pool_backward(grad: Tensor, x: Tensor, *_: Any) -> Steps:
     """Copies of the input and of the gradient that are not in the layout the input's strides suggest."""
     yield
-    copies = _copies(x, grad, layout=_layout(x))
-    del copies
+    _copies(x, grad, layout=_layout(x))
 
 
-@hidden("max_pool2d_with_indices_backward", source="DilatedMaxPool2d.cu", versions=VERSIONS)
+@_hidden("max_pool2d_with_indices_backward", source="DilatedMaxPool2d.cu")
 def _max_pool_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
     """As the average's, and of the indices."""
     yield
-    copies = _copies(x, grad, rest[-1], layout=_layout(x))
-    del copies
+    _copies(x, grad, rest[-1], layout=_layout(x))
 
 
-@hidden("max_pool3d_with_indices_backward", source="DilatedMaxPool3d.cu", versions=VERSIONS)
+@_hidden("max_pool3d_with_indices_backward", source="DilatedMaxPool3d.cu")
 def _max_pool3d_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
     """Copies of the gradient and of the indices that are not in the layout the input's strides suggest."""
     yield
-    copies = _copies(grad, rest[-1], layout=_layout(x))
-    del copies
+    _copies(grad, rest[-1], layout=_layout(x))
 
 
-@hidden("max_unpool2d", "max_unpool3d", source="MaxUnpooling.cu", versions=VERSIONS)
+@_hidden("max_unpool2d", "max_unpool3d", source="MaxUnpooling.cu")
 def _max_unpool(x: Tensor, indices: Tensor, *_: Any) -> Steps:
     """Copies of values and indices that are not contiguous, made before the output."""
     copies = _copies(x, indices)
@@ -152,12 +142,8 @@ def _max_unpool(x: Tensor, indices: Tensor, *_: Any) -> Steps:
     del copies
 
 
-@hidden("upsample_nearest2d", "_upsample_nearest_exact2d", source="UpSampleNearest2d.cu", versions=VERSIONS)
-@hidden(
-    *("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward"),
-    source="UpSampleNearest2d.cu",
-    versions=VERSIONS,
-)
+@_hidden("upsample_nearest2d", "_upsample_nearest_exact2d", source="UpSampleNearest2d.cu")
+@_hidden("upsample_nearest2d_backward", "_upsample_nearest_exact2d_backward", source="UpSampleNearest2d.cu")
 def _upsample_nearest(x: Tensor, size: Any, *rest: Any, **_: Any) -> Steps:
     """A copy of an operand that is not in the kernel's layout; below 4 channels that of the result as well."""
     yield
@@ -177,73 +163,61 @@ def _upsampled(x: Tensor, result: tuple[int, ...]) -> list[Entry]:
     return rearranged + _copies(x)
 
 
-@hidden("upsample_bilinear2d", source="UpSampleBilinear2d.cu", versions=VERSIONS)
+@_hidden("upsample_bilinear2d", source="UpSampleBilinear2d.cu")
 def _upsample_bilinear(x: Tensor, *_: Any) -> Steps:
     """A copy of an input like channels_last that is not dense; others are read as they lie."""
     yield
-    by_channels = _layout(x) is torch.channels_last and x.shape[1] >= FEWEST_CHANNELS
-    copies = _copies(x, layout=torch.channels_last) if by_channels else []
-    del copies
+    if _layout(x) is torch.channels_last and x.shape[1] >= FEWEST_CHANNELS:
+        _copies(x, layout=torch.channels_last)
 
 
-@hidden("upsample_bilinear2d_backward", source="UpSampleBilinear2d.cu", versions=VERSIONS)
+@_hidden("upsample_bilinear2d_backward", source="UpSampleBilinear2d.cu")
 def _upsample_bilinear_backward(grad: Tensor, _size: Any, result: Any, *_: Any, **__: Any) -> Steps:
     """As the nearest neighbour's."""
     yield
-    copies = _upsampled(grad, tuple(result))
-    del copies
+    _upsampled(grad, tuple(result))
 
 
-@hidden("nll_loss_forward", source="Loss.cu", versions=VERSIONS)
-def _nll_loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
+@_hidden("nll_loss_forward", source="Loss.cu")
+@_hidden("multi_margin_loss", "multilabel_margin_loss_forward", source="MultiMarginLoss.cu")
+def _loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
     """Copies of an input and a target that are not contiguous."""
     yield
-    copies = _copies(x, target)
-    del copies
+    _copies(x, target)
 
 
-@hidden("nll_loss_backward", source="Loss.cu", versions=VERSIONS)
+@_hidden("nll_loss_backward", source="Loss.cu")
 def _nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, *_: Any) -> Steps:
     """The same, and of the gradient."""
     yield
-    copies = _copies(target, x, grad)
-    del copies
+    _copies(target, x, grad)
 
 
-@hidden("nll_loss2d_forward", source="NLLLoss2d.cu", versions=VERSIONS)
+@_hidden("nll_loss2d_forward", source="NLLLoss2d.cu")
 def _nll_loss2d(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1, *_: Any) -> Steps:
     """Copies of an input and a target that are not contiguous, where the loss is reduced."""
     yield
-    copies = _copies(x, target) if reduction else []
-    del copies
+    if reduction:
+        _copies(x, target)
 
 
-@hidden("nll_loss2d_backward", source="NLLLoss2d.cu", versions=VERSIONS)
+@_hidden("nll_loss2d_backward", source="NLLLoss2d.cu")
 def _nll_loss2d_backward(
     grad: Tensor, x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = 1, *_: Any
 ) -> Steps:
     """A copy of a target that is not contiguous, where the loss was reduced."""
     yield
-    copies = _copies(target) if reduction else []
-    del copies
+    if reduction:
+        _copies(target)
 
 
-@hidden("multi_margin_loss", "multilabel_margin_loss_forward", source="MultiMarginLoss.cu", versions=VERSIONS)
-def _margin_loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
-    """Copies of an input and a target that are not contiguous."""
-    yield
-    copies = _copies(x, target)
-    del copies
-
-
-@hidden("masked_scatter", "masked_scatter_", source="IndexKernel.cpp, IndexKernel.cu", versions=VERSIONS)
+@_hidden("masked_scatter", "masked_scatter_", source="IndexKernel.cpp, IndexKernel.cu")
 def _masked_scatter(x: Tensor, mask: Tensor, values: Tensor) -> Steps:
     """How many true elements stand before each, in int64; copies of mask and values that are not contiguous."""
     yield
     before = scratch(8 * x.numel())
     copies = _copies(mask.expand(x.shape))
-    summing = scratch(cub.scan(x.numel(), 8))
-    del summing
+    scratch(cub.scan(x.numel(), 8))
     copies += _copies(values)
     del copies, before
 

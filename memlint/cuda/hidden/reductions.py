@@ -172,5 +172,4 @@ def _foreach_norm(tensors: Sequence[Tensor], *_: Any, **__: Any) -> Steps:
     """A float32 for every chunk of 65,536 elements that the largest tensor has, for each tensor."""
     yield
     chunks = max((math.ceil(t.numel() / 65_536) for t in tensors), default=0)
-    partials = scratch(4 * chunks * len(tensors))
-    del partials
+    scratch(4 * chunks * len(tensors))

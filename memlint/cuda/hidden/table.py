@@ -62,4 +62,7 @@ def contiguous(x: Tensor) -> Entry | None:
 
 
 Steps = Iterator[None]
-"""What a row is: a generator that yields once, where the kernel makes its outputs."""
+"""What a row is: a generator that yields once, where the kernel makes its outputs.
+
+Memory that it takes and binds to no name is given back at once.
+"""

@@ -29,8 +29,8 @@ def _is_copied(x: Tensor, dims: list[int]) -> bool:
 def _transform(x: Tensor, dims: list[int], *_: object) -> Steps:
     """A copy of the input where what is not transformed is not one dimension of its memory."""
     yield
-    copy = copy_of(x) if _is_copied(to_meta(x), dims) else None
-    del copy
+    if _is_copied(to_meta(x), dims):
+        copy_of(x)
 
 
 @hidden("_fft_c2r", source="mkl/SpectralOps.cpp: _fft_c2r_mkl", devices="host")
@@ -40,8 +40,8 @@ def _to_real(x: Tensor, dims: list[int], *_: object) -> Steps:
     partial = None
     if len(dims) > 1:
         partial = copy_of(x)
-        copy = copy_of(x) if _is_copied(x, dims[:-1]) else None
-        del copy
+        if _is_copied(x, dims[:-1]):
+            copy_of(x)
         order = _order(x, dims[:-1])
         x = x.new_empty([x.shape[d] for d in order]).permute([order.index(d) for d in range(x.dim())])
     yield
