@@ -99,8 +99,7 @@ class Scope:
     def guarded(self, node: ast.AST) -> bool:
         """Whether autograd may be switched off there. What cannot be seen through counts as a yes."""
         return self._guarded_whole or any(
-            isinstance(parent, ast.With | ast.AsyncWith)
-            and any(switches_off(self.source, item.context_expr) for item in parent.items)
+            isinstance(parent, ast.With | ast.AsyncWith) and _guards(self.source, parent)
             for parent in self.around(node)
         )
 
@@ -212,16 +211,18 @@ def calls(
 @lru_cache(maxsize=1)
 def guarded_names(source: Source) -> frozenset[str]:
     """Give the names, without what stands before the dot, of all that is called where autograd is switched off."""
-    names = set()
-    for node in source.index.of(ast.With, ast.AsyncWith):
-        if any(switches_off(source, item.context_expr) for item in node.items):
-            for statement in node.body:
-                names |= {
-                    dotted_name(call.func).rpartition(".")[2]
-                    for call in ast.walk(statement)
-                    if isinstance(call, ast.Call)
-                }
-    return frozenset(names - {""})
+    statements = (statement for block in guarding_blocks(source) for statement in block.body)
+    calls = (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return frozenset({dotted_name(call.func).rpartition(".")[2] for call in calls} - {""})
+
+
+def guarding_blocks(source: Source) -> list[ast.With | ast.AsyncWith]:
+    """The blocks that may switch autograd off."""
+    return [node for node in source.index.of(ast.With, ast.AsyncWith) if _guards(source, node)]
+
+
+def _guards(source: Source, block: ast.With | ast.AsyncWith) -> bool:
+    return any(switches_off(source, item.context_expr) for item in block.items)
 
 
 def switches_off(source: Source, context: ast.expr) -> bool:

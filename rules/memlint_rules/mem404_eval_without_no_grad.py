@@ -5,15 +5,23 @@ from dataclasses import dataclass, field
 
 from memlint.lint.edits import under, unsafe, written
 from memlint.lint.rule import Case, Edit, Findings, Severity, SourceRule
-from memlint.source.scopes import EVALUATION, LOADER, Loop, may_be_wrapped, switches_off, uses_torch
+from memlint.source.scopes import (
+    Loop,
+    Scope,
+    guarding_blocks,
+    may_be_wrapped,
+    over_batches,
+    scopes,
+    switches_off,
+    uses_torch,
+)
 from memlint.source.text import Source, dotted_name
-from memlint.source.trees import children
+from memlint.source.trees import walk
 
-_ScopeNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef
 _Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 _AnyLoop = Loop | _Comprehension
 
-_MODEL = re.compile(r"(.*_)?(model|net|network)")
+_MODEL = re.compile(r"(.*[._])?(model|net|network)")
 _HOOK = re.compile(r"(on_)?(training|train|validation|test|predict)_(step|step_end|epoch|epoch_end|batch_(start|end))")
 _OVER_LOADER = re.compile(r"\bfor\b[^:]*\bin\b[^:]*(loader|dataset|batches|dl|data_iter)", re.IGNORECASE)
 _NAMED = re.compile(r"def _*(eval|val|test|predict|infer)", re.IGNORECASE)
@@ -21,6 +29,7 @@ _SWITCHED = re.compile(r"\.eval\(\s*\)|\.train\(\s*False")
 _MOVES = frozenset({"to", "cuda", "cpu", "half", "float", "bfloat16", "double", "eval"})
 _GRADIENT_WORD = re.compile(r"backward|(zero_|retain_|enable_|value_and_)?grad|jacobian|hessian|vjp|jvp")
 _FROZEN = frozenset({"requires_grad", "requires_grad_", "volatile"})
+_DEFINITIONS = frozenset({ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef})
 _WORDS = (ast.Name, ast.Attribute, ast.keyword, ast.arg)
 
 
@@ -31,23 +40,18 @@ class _Call:
     name: str
     position: int
     loop: _AnyLoop
-    loader: bool
 
 
 @dataclass(slots=True)
 class _Scope:
-    """What one function body, or the file outside of functions, does."""
+    """What one function body, or the file outside of functions, does; positions are those among its nodes."""
 
-    node: _ScopeNode
-    lightning: bool
-    guarded: bool
-    """Whether the definition stands in a guarded function or block."""
     modes: list[tuple[int, str, bool]] = field(default_factory=list)
     """Position, model, whether it was switched to evaluation."""
     calls: list[_Call] = field(default_factory=list)
     gradients: list[int] = field(default_factory=list)
     """Positions of words that belong to differentiation."""
-    training_loops: set[ast.AST] = field(default_factory=set)
+    training_loops: set[ast.AST | None] = field(default_factory=set)
     frozen: bool = False
     """Whether it touches `requires_grad` or switches gradients off by a plain call."""
 
@@ -127,9 +131,10 @@ def predict(model, loader):
             return
         if not uses_torch(source):
             return
-        reader = _Reader(source)
-        for scope in reader.scopes:
-            for call in _unguarded_loops(scope, reader.guarded_callees):
+        guarded = _guarded(source)
+        names = {dotted_name(node.func).rpartition(".")[2] for node in guarded if isinstance(node, ast.Call)}
+        for scope in scopes(source):
+            for call in _unguarded_loops(scope, guarded) if scope.name not in names else ():
                 yield self.finding(
                     source,
                     call.loop,
@@ -141,116 +146,79 @@ def predict(model, loader):
                 )
 
 
-def _unguarded_loops(scope: _Scope, guarded_callees: set[str]) -> Iterator[_Call]:
-    name = getattr(scope.node, "name", "")
-    if scope.guarded or scope.frozen or name in guarded_callees or name in ("forward", "__call__"):
+def _guarded(source: Source) -> set[ast.AST]:
+    """Everything in functions and blocks that may run with autograd switched off."""
+    functions = filter(may_be_wrapped, source.index.of(ast.FunctionDef, ast.AsyncFunctionDef))
+    return {inner for node in (*functions, *guarding_blocks(source)) for inner in walk(node)}
+
+
+def _unguarded_loops(scope: Scope, guarded: set[ast.AST]) -> Iterator[_Call]:
+    if scope.node in guarded or scope.name in ("forward", "__call__"):
         return
-    if scope.lightning and _HOOK.fullmatch(name):
+    bases = scope.owner.bases if scope.owner is not None else ()
+    if any("Lightning" in ast.unparse(base) for base in bases) and _HOOK.fullmatch(scope.name):
         return
-    evaluation = EVALUATION.fullmatch(name) is not None
+    body = _read(scope, guarded)
+    if body.frozen:
+        return
     seen: set[ast.AST] = set()
-    for call in scope.calls:
-        if call.loop in seen or call.loop in scope.training_loops:
+    for call in body.calls:
+        if call.loop in seen or call.loop in body.training_loops:
             continue
-        switches = [(position, mode) for position, model, mode in scope.modes if model == call.name]
+        switches = [(position, mode) for position, model, mode in body.modes if model == call.name]
         before = [switch for switch in switches if switch[0] < call.position]
-        by_name = evaluation and call.loader and _MODEL.fullmatch(call.name.rpartition(".")[2]) is not None
         if before:
             since, evaluating = before[-1]
             if not evaluating:
                 continue
-        elif by_name and not switches:
+        elif scope.evaluates and not switches and _MODEL.fullmatch(call.name) and _is_over(call.loop):
             since = -1
         else:
             continue
         until = next((position for position, mode in switches if position > call.position and not mode), None)
-        if any(since < position and (until is None or position < until) for position in scope.gradients):
+        if any(since < position and (until is None or position < until) for position in body.gradients):
             continue
         seen.add(call.loop)
         yield call
 
 
-class _Reader:
-    """One pass over a file, without recursion, into its scopes."""
+def _read(scope: Scope, guarded: set[ast.AST]) -> _Scope:
+    body = _Scope()
+    for position, node in enumerate(scope.source.index.in_text_order(scope.node.body, _DEFINITIONS)):
+        if isinstance(node, _WORDS):
+            word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.arg
+            body.frozen |= word in _FROZEN
+            differentiates = _GRADIENT_WORD.fullmatch(word or "") is not None
+            if differentiates:
+                body.gradients.append(position)
+            if differentiates or "optim" in (word or "").lower():
+                body.training_loops.add(_loop_around(scope, node))
+        elif isinstance(node, ast.Call):
+            name = dotted_name(node.func)
+            if isinstance(node.func, ast.Attribute) and _switches_mode(node, node.func.attr):
+                off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+                body.modes.append((position, dotted_name(_moved(node.func.value)), node.func.attr == "eval" or off))
+            if name.endswith("set_grad_enabled") and switches_off(scope.source, node):
+                body.frozen = True
+            if name and node not in guarded and (loop := _loop_around(scope, node)) is not None:
+                body.calls.append(_Call(name.removesuffix(".forward"), position, loop))
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and _is_switched(node.value):
+            body.modes.append((position, dotted_name(node.targets[0]), True))
+    return body
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.scopes: list[_Scope] = []
-        self.guarded_callees: set[str] = set()
-        """Names of functions that something guarded calls."""
-        self.position = 0
-        top = _Scope(source.tree, lightning=False, guarded=False)
-        self.scopes.append(top)
-        self._read(top)
 
-    def _read(self, top: _Scope) -> None:
-        pending: list[tuple[ast.AST, _Scope, tuple[_AnyLoop, ...], bool]]
-        pending = [(node, top, (), False) for node in reversed(top.node.body)]
-        while pending:
-            node, scope, loops, guarded = pending.pop()
-            self.position += 1
-            inside = children(node)
-            if isinstance(node, _WORDS):
-                self._words(node, scope, loops)
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                guarded = guarded or scope.guarded or may_be_wrapped(node)
-                scope = _Scope(node, scope.lightning, guarded)
-                self.scopes.append(scope)
-                loops, inside = (), list(node.body)
-            elif isinstance(node, ast.ClassDef):
-                lightning = any("Lightning" in ast.unparse(base) for base in node.bases)
-                scope = _Scope(ast.Module([], []), lightning, guarded or scope.guarded)
-                loops, inside = (), list(node.body)
-            elif isinstance(node, ast.With | ast.AsyncWith):
-                guarded = guarded or any(switches_off(self.source, item.context_expr) for item in node.items)
-            elif isinstance(node, Loop):
-                loops = (*loops, node)
-            elif isinstance(node, _Comprehension):
-                loops = (*loops, node)
-                inside = [*node.generators, *(each for each in inside if not isinstance(each, ast.comprehension))]
-            elif isinstance(node, ast.Call):
-                self._call(node, scope, loops, guarded)
-            elif isinstance(node, ast.Assign) and len(node.targets) == 1:
-                self._assign(node, scope)
-            pending += [(child, scope, loops, guarded) for child in reversed(inside)]
+def _is_switched(value: ast.expr) -> bool:
+    """Whether it is a model that was switched to evaluation: `Net().to(device).eval()`."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+        if value.func.attr == "eval" and not value.args:
+            return True
+        value = value.func.value
+    return False
 
-    def _call(self, node: ast.Call, scope: _Scope, loops: tuple[_AnyLoop, ...], guarded: bool) -> None:
-        function = node.func
-        name = dotted_name(function)
-        if guarded or scope.guarded:
-            self.guarded_callees.add(name.rpartition(".")[2])
-        if isinstance(function, ast.Attribute) and _switches_mode(node, function.attr):
-            off = bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
-            scope.modes.append((self.position, dotted_name(_moved(function.value)), function.attr == "eval" or off))
-        if name.rpartition(".")[2] in ("set_grad_enabled", "_set_grad_enabled") and switches_off(self.source, node):
-            scope.frozen = True
-        if loops and name and not guarded:
-            loop = loops[-1]
-            name = name.removesuffix(".forward")
-            scope.calls.append(_Call(name, self.position, loop, LOADER.search(_iterated(loop)) is not None))
 
-    def _assign(self, node: ast.Assign, scope: _Scope) -> None:
-        """`model = Net().to(device).eval()` switches `model`."""
-        value: ast.expr = node.value
-        while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
-            if value.func.attr == "eval" and not value.args:
-                scope.modes.append((self.position, dotted_name(node.targets[0]), True))
-                return
-            value = value.func.value
-
-    def _words(
-        self, node: ast.Name | ast.Attribute | ast.keyword | ast.arg, scope: _Scope, loops: tuple[_AnyLoop, ...]
-    ) -> None:
-        word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else node.arg
-        if word is None:
-            return
-        if word in _FROZEN:
-            scope.frozen = True
-        differentiates = _GRADIENT_WORD.fullmatch(word) is not None
-        if differentiates:
-            scope.gradients.append(self.position)
-        if differentiates or "optim" in word.lower():
-            scope.training_loops.update(loops[-1:])
+def _loop_around(scope: Scope, node: ast.AST) -> _AnyLoop | None:
+    """The innermost loop or comprehension around `node`."""
+    return next((parent for parent in scope.around(node) if isinstance(parent, _AnyLoop)), None)
 
 
 def _guarding(source: Source, loop: ast.AST) -> tuple[Edit, ...]:
@@ -286,7 +254,6 @@ def _moved(node: ast.expr) -> ast.expr:
     return node
 
 
-def _iterated(loop: _AnyLoop) -> str:
-    if isinstance(loop, ast.While):
-        return ""
-    return ast.unparse(loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else loop.generators[0].iter).lower()
+def _is_over(loop: _AnyLoop) -> bool:
+    """Whether the loop goes over a loader."""
+    return over_batches(loop if isinstance(loop, Loop) else loop.generators[0])
