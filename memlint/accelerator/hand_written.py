@@ -3,8 +3,6 @@
 Results that depend on values are exact where these are known, else the upper bound, noted as an assumption.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 A kernel's result depends on the geometry of its arguments alone, so it is inferred once per geometry and remembered.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Where a project calls the classes and functions of one of its files, with the arguments as far as text shows them."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The files of a project that say how it uses something: scripts, tests, code in READMEs and notebooks, configs."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """What a project's own training loop says of a step: batch size, sizes of images and texts, optimizer, precision."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterable, Iterator

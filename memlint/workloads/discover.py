@@ -1,7 +1,5 @@
 """From what a user typed to Workloads."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Importing the file a user wrote, under the name and with the search path it expects."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """From what a call in a project's text says to the objects themselves."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

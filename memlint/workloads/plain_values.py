@@ -1,7 +1,5 @@
 """What a constructor takes, and likely values for it, by names and annotations."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import typing

@@ -1,7 +1,5 @@
 """Workloads as `[[tool.memlint.workload]]` tables: read, and written out with every assumption, as `--init` does."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping, Sequence

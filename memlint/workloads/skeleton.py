@@ -1,7 +1,5 @@
 """A declaration to be filled in, for a model that cannot be analysed as it stands: its own names, and best guesses."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from pathlib import Path

@@ -1,12 +1,10 @@
 """What is analysed, as plain records."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
@@ -77,7 +75,7 @@ class InputSpec:
                 )
 
     @classmethod
-    def constant(cls, name: str, value: float | bool | str) -> InputSpec:
+    def constant(cls, name: str, value: float | bool | str) -> Self:
         """Make an input that is the Python value `value`."""
         return cls(name, (), CONSTANT, low=value)
 
@@ -96,7 +94,7 @@ class InputSpec:
         shape = self.with_sizes({**dimensions, BATCH: batch}).shape
         return tuple(size for size in shape if isinstance(size, int))
 
-    def with_sizes(self, sizes: Mapping[str, int]) -> InputSpec:
+    def with_sizes(self, sizes: Mapping[str, int]) -> Self:
         """The same input with numbers for the names in `sizes`."""
         return replace(self, shape=tuple(_with_size(size, sizes) for size in self.shape))
 

@@ -1,7 +1,5 @@
 """What a user may type after `memlint check`: a file, a name in it, a Hugging Face config."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Inputs made from their specs, with values a model can digest."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

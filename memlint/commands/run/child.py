@@ -1,10 +1,8 @@
 """What the child process of `memlint run` does: it runs the script, and answers from wherever that is over."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import torch
 
@@ -21,14 +19,12 @@ from memlint.report import model as report
 from memlint.report.from_trace import place_of
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
+from memlint.script.spec import Script
 from memlint.tracing.records import Category, Phase
 from memlint.worker.child import answer_now, exchange_folder, fail_now, write_here, write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
-
-if TYPE_CHECKING:
-    from memlint.script.spec import Script
 
 _ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."

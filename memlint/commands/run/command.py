@@ -1,20 +1,15 @@
 """`memlint run`: one script, checked as any other target is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memlint.base.errors import TargetError
 from memlint.commands.check.command import Checked, check_resolved
 from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
-
-if TYPE_CHECKING:
-    from memlint.script.spec import Script
+from memlint.script.spec import Script
 
 
 def run(

@@ -3,10 +3,8 @@
 Every name is replaced for the time of a `with` block only and put back after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -176,7 +174,7 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
 class Generator(torch.Generator):
     """`torch.Generator(device="cuda")`: a generator of the host that says it is the GPU's."""
 
-    def __new__(cls, device: Any = None) -> Generator:
+    def __new__(cls, device: Any = None) -> Self:
         """Make a generator for `device`."""
         return super().__new__(cls, "cpu" if is_gpu(device) else device or "cpu")  # type: ignore[call-arg]
 

@@ -1,21 +1,16 @@
 """Rows of other kernels of the host, and of some that are the same on every device."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.inference import infer
 from memlint.accelerator.kernel import kernel_of
+from memlint.accelerator.ledger import Entry
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 INDEX = 8

@@ -4,11 +4,10 @@ A port of what aten/src/ATen/TensorIterator.cpp does with the operands of a redu
 `coalesce_dimensions`, `with_32bit_indexing`). Checked with torch 2.10 to 2.13.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 INT32_MAX = 2**31 - 1
 ALIGNMENT = 64
@@ -50,7 +49,7 @@ class Walk:
         extents = (1 + sum((n - 1) * s for n, s in zip(self.shape, strides, strict=True)) for strides in self.strides)
         return all(extent <= INT32_MAX for extent in extents)
 
-    def parts(self) -> Iterator[Walk]:
+    def parts(self) -> Iterator[Self]:
         """The walk in pieces that 32-bit numbers can index, in the order in which kernels are launched on them.
 
         Pieces alike come once: each takes again what the one before it gave back, and of a tensor of 2**50 elements
@@ -58,7 +57,7 @@ class Walk:
         """
         return self._unseen_parts(set())
 
-    def _unseen_parts(self, seen: set[tuple[tuple[int, ...], int]]) -> Iterator[Walk]:
+    def _unseen_parts(self, seen: set[tuple[tuple[int, ...], int]]) -> Iterator[Self]:
         alike = self.shape, self.offset % ALIGNMENT
         if alike in seen:
             return
@@ -77,7 +76,7 @@ class Walk:
 
         return max(reversed(range(len(self.shape))), key=extent, default=0)
 
-    def _narrow(self, dim: int, start: int, length: int) -> Walk:
+    def _narrow(self, dim: int, start: int, length: int) -> Self:
         shape = (*self.shape[:dim], length, *self.shape[dim + 1 :])
         return replace(self, shape=shape, offset=self.offset + start * self.strides[-1][dim])
 

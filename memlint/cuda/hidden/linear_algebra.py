@@ -1,7 +1,5 @@
 """Rows of decompositions and solvers: what every device takes, and what LAPACK is given on the host."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

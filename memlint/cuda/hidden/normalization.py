@@ -1,7 +1,5 @@
 """Rows of normalisation kernels and softmax: partial sums of a backward, copies of operands that are not contiguous."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -4,21 +4,17 @@ Read from aten/src/ATen/native/cuda of torch 2.4: every `.contiguous()` and `exp
 docs/how-it-works.md lists those that are elsewhere or left out.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator.device import scratch
+from memlint.accelerator.ledger import Entry
 from memlint.cuda.hidden import cub
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 _hidden = partial(hidden, versions="2.4")

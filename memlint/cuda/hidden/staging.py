@@ -4,8 +4,6 @@ The launch configuration is that of aten/src/ATen/native/cuda/Reduce.cuh (`setRe
 Holds for torch 2.1 to 2.13: equal to every size recorded on H100, A100, AD102 and Turing.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Kernels that CUDA has and PyTorch would not pick for another device, with what they allocate."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

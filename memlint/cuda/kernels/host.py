@@ -10,8 +10,6 @@ of the dtype that an elementwise kernel computes in (TensorIterator.cpp), and th
 the dtype of its result (ReduceOps.cpp). Measured with torch 2.13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

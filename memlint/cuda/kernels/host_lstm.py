@@ -5,8 +5,6 @@ scratchpad in oneDNN's src/cpu/rnn/rnn_utils.cpp (`get_good_ld`, `set_offsets`),
 torch 2.13.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

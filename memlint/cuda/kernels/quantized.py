@@ -3,8 +3,6 @@
 A quantized tensor is a tensor of the whole numbers that it holds: it has their bytes, and no scale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a Workload's target to a model, and to a Program that runs it."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

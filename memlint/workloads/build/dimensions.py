@@ -1,7 +1,5 @@
 """The named dimensions of a Workload besides the batch: where they come from, and asking for other sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
