@@ -10,7 +10,7 @@ from memlint.cli.options import CODES, FILE, registry_here
 from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
 from memlint.report.formats import FORMATS, WITH_ERRORS, render
 
-_SCRIPT = ("steps", "whole", "batches", "ranks", "fake_data", "keep_writes", "repeat")
+_SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 
 
@@ -19,7 +19,8 @@ _SCRIPT = ("steps", "whole", "batches", "ranks", "fake_data", "keep_writes", "re
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Optimizer steps to take.")
 @click.option("--whole", is_flag=True, help="Run to the end, evaluation and saving included, on a few batches each.")
 @click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="With --whole: of a loader.")
-@click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As the first of N ranks of torchrun.")
+@click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As one of N ranks of torchrun.")
+@click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True, help="Which of them.")
 @click.option("--fake-data", is_flag=True, help="Make up data that is not there.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
@@ -77,6 +78,10 @@ def run(
         option = "--timeline" if timeline else "--graph"
         raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
     fields = {name: options.pop(name) for name in _SCRIPT}
+    if fields["rank"] >= (fields["ranks"] or 1):
+        raise UsageError(
+            f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last."
+        )
     path, module = ("", script) if is_module else (script, "")
     asked = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
     if allow_dynamics and not plan:

@@ -22,6 +22,7 @@ from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.formats.problems import without_numbers
 from memlint.report.from_rules import failed_target
 from memlint.report.model import Budget, Error, Finding, Measure, Report, Sweep, Workload
+from memlint.report.phrases import ranks_text
 from memlint.report.workloads import findings_by_workload
 
 _COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu", "torch")
@@ -190,6 +191,8 @@ def _facts(workload: Workload | None) -> Facts | None:
         **{fact: getattr(workload, fact) for fact in _COMPARABLE} | {"torch": workload.torch or "as installed"},
         peak=workload.estimate.peak if workload.estimate else None,
         verdict=workload.verdict,
+        ranks=workload.ranks,
+        streams=workload.estimate.streams if workload.estimate else [],
         error=workload.error.message if workload.error else None,
     )
 
@@ -200,6 +203,9 @@ def _differences(base: Facts | None, head: Facts | None) -> Iterator[str]:
         before, after = getattr(base, fact), getattr(head, fact)
         if before != after:
             yield f"{fact} {before} in base, {after} in head"
+    sides = [ranks_text(facts.ranks if facts else None) or "one process" for facts in (base, head)]
+    if sides[0] != sides[1]:
+        yield f"{sides[0]} in base, {sides[1]} in head"
 
 
 def _checks(budget: Budget | None, base: Facts | None, head: Facts | None, measure: Measure) -> list[BudgetCheck]:

@@ -6,7 +6,7 @@ removed, within a version.
 
 from typing import Literal
 
-from memlint.report.model import CategoryName, Finding, Library, Peak, Record, Verdict
+from memlint.report.model import CategoryName, Finding, Library, Peak, Ranks, Record, StreamPeak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
 """`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
@@ -41,6 +41,8 @@ class Facts(Record):
     """None where it could not be analysed."""
     verdict: Verdict | None = None
     """Against the GPU."""
+    ranks: Ranks | None = None
+    streams: list[StreamPeak] = []
     error: str | None = None
     """Why it could not be analysed: its own error, or that of the target that it is in."""
 

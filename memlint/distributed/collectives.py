@@ -120,6 +120,7 @@ def _described(packet: str, group: Any, outputs: list[Tensor], inputs: list[Tens
         nbytes_in=sum(tensor.nbytes for tensor in inputs),
         nbytes_out=sum(tensor.nbytes for tensor in outputs),
         stream=stream,
+        backend=str(dist.get_backend(group)),
     )
 
 

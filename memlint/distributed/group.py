@@ -28,6 +28,7 @@ from memlint.cuda.simulated import simulated
 from memlint.distributed.collectives import of_host_as_well
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
 from memlint.distributed.rank import Rank, environment
+from memlint.tracing.records import World
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -83,6 +84,7 @@ class _Groups:
         number = rank if rank is not None and rank >= 0 else now.number
         os.environ.update({"WORLD_SIZE": str(size), "RANK": str(number)})
         state.assume(f"rank {number} of {size} is simulated alone; {_OWN_VALUES}")
+        simulated().world = World(number, size)
         default = "nccl" if state.current.cuda else "gloo"
         _join("fake", timeout=timeout, world_size=size, rank=number, store=FakeStore())
         self._backends[distributed_c10d._get_default_group().group_name] = (backend or default).lower()

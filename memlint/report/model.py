@@ -12,8 +12,16 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, mod
 from memlint.base.units import Outcome
 
 CategoryName = Literal[
-    "parameter", "buffer", "gradient", "optimizer_state", "input", "activation", "temporary", "communication",
-    "workspace", "other",
+    "parameter",
+    "buffer",
+    "gradient",
+    "optimizer_state",
+    "input",
+    "activation",
+    "temporary",
+    "communication",
+    "workspace",
+    "other",
 ]
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Measure = Literal["requested", "allocated", "reserved", "device"]
@@ -139,6 +147,49 @@ class Course(Record):
         return self
 
 
+class StreamPeak(Record):
+    """What one CUDA stream takes at its own peak: each has pools of its own in the caching allocator."""
+
+    stream: NonNegativeInt
+    """0 is the default stream."""
+    collectives: Several[str] = []
+    """Kinds of those that were called on it."""
+    requested: NonNegativeInt
+    allocated: NonNegativeInt
+    reserved: NonNegativeInt
+
+
+class Traffic(Record):
+    """The collectives of one kind and size in the last step, or the messages between two ranks."""
+
+    kind: str
+    """As `torch.distributed` calls it: `all_gather`."""
+    ranks: NonNegativeInt
+    """Of each group."""
+    within_node: bool
+    """Whether all ranks of a group are on one machine, of eight GPUs."""
+    calls: NonNegativeInt
+    nbytes: NonNegativeInt
+    """Of all tensors that they gather, reduce or send."""
+    sent: NonNegativeInt
+    """What a rank sends for that over its links, in a ring."""
+
+
+class Ranks(Record):
+    """Which process of many was simulated."""
+
+    rank: NonNegativeInt
+    world_size: NonNegativeInt
+    traffic: Several[Traffic] = []
+    """Of the last step, most bytes first."""
+    communicators: NonNegativeInt = 0
+    """Process groups that it used through NCCL."""
+    outside: Interval
+    """What these hold outside of the caching allocator, part of the peak of `device` alone."""
+    others: str = ""
+    """How other ranks may differ from this one."""
+
+
 class Estimate(Record):
     """What a step takes, and what is alive when it takes most."""
 
@@ -164,6 +215,8 @@ class Estimate(Record):
     by_line: Several[LineBytes] = []
     course: Course | None = None
     """None where nothing took memory."""
+    streams: Annotated[Several[StreamPeak], Field(exclude_if=lambda streams: not streams)] = []
+    """Left out where all is on the default stream."""
 
 
 class Site(Record):
@@ -501,6 +554,8 @@ class Workload(Record):
     """`target`, `declared`, `config`, `discovered` or `script`."""
     script: Script | None = None
     """Of a script that was run."""
+    ranks: Annotated[Ranks | None, Field(exclude_if=lambda ranks: ranks is None)] = None
+    """Left out of a program that joins no process group."""
     guessed: str = ""
     """Arguments of the target that nobody named: `n_channels=3, n_classes=10`."""
     assumptions: Several[Assumption] = []

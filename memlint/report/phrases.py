@@ -5,7 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Outcome, format_count, format_nbytes
-from memlint.report.model import Change, Interval, LineBytes, Measure, Place, Script, Severity, Sweep, Workload
+from memlint.report.model import (
+    Change,
+    Interval,
+    LineBytes,
+    Measure,
+    Place,
+    Ranks,
+    Script,
+    Severity,
+    StreamPeak,
+    Sweep,
+    Traffic,
+    Workload,
+)
 
 MEASURES: dict[Measure, str] = {
     "requested": "what tensors ask for",
@@ -74,6 +87,31 @@ def listed(*parts: str | None) -> str:
 def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: str | None) -> str:
     """What is simulated, in the order in which one would type it: `train step, batch 8, float32, adamw`."""
     return listed(f"{mode} step" if mode else "", f"batch {batch}" if batch else "", dtype, *others)
+
+
+def ranks_text(ranks: Ranks | None) -> str:
+    """`rank 0 of 8`; empty for a program that joins no process group."""
+    return f"rank {ranks.rank} of {ranks.world_size}" if ranks else ""
+
+
+def stream_text(peak: StreamPeak) -> str:
+    """`default stream`, `stream 35 (reduce_scatter)`."""
+    kinds = f" ({', '.join(peak.collectives)})" if peak.collectives else ""
+    return f"stream {peak.stream}{kinds}" if peak.stream else f"default stream{kinds}"
+
+
+def traffic_text(traffic: Traffic) -> str:
+    """`33 x all_gather of 8 ranks within a machine`."""
+    where = "within a machine" if traffic.within_node else "between machines"
+    return f"{traffic.calls} x {traffic.kind} of {format_count(traffic.ranks, 'rank')} {where}"
+
+
+def communicators_text(ranks: Ranks) -> str:
+    """What communicators hold, and where that is counted; empty without any."""
+    if not ranks.communicators:
+        return ""
+    likely, number = format_nbytes(ranks.outside.estimate), format_count(ranks.communicators, "communicator")
+    return f"outside of the allocator, in device alone: {likely} ({bounds(ranks.outside)}) in {number} of NCCL"
 
 
 def torch_text(workload: Workload) -> str:

@@ -12,6 +12,7 @@ from memlint.report.model import (
     Estimate,
     Finding,
     LineBytes,
+    Ranks,
     Report,
     Script,
     Skipped,
@@ -24,17 +25,21 @@ from memlint.report.phrases import (
     beside,
     bounds,
     by_severity,
+    communicators_text,
     line_detail,
     listed,
     not_reached_text,
     place_text,
+    ranks_text,
     saving,
     script_text,
     share,
     spaced,
     step_text,
+    stream_text,
     tensor_text,
     torch_text,
+    traffic_text,
 )
 from memlint.report.sparkline import course_lines
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
@@ -77,7 +82,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         return
     yield _headline(workload, estimate, paint)
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    step = step_text(workload.mode, workload.batch, workload.dtype, optimizer, torch_text(workload))
+    others = optimizer, torch_text(workload), ranks_text(workload.ranks)
+    step = step_text(workload.mode, workload.batch, workload.dtype, *others)
     yield paint(f"  {step}", dim=True)
     if workload.guessed:
         yield f"  sizes assumed: {workload.guessed}"
@@ -90,6 +96,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
         return
     sections = (
         _numbers(workload, estimate, paint),
+        (*_streams(estimate, paint), *_ranks(workload.ranks, paint)),
         (*_peak(estimate, paint), *_categories(estimate, paint)),
         course_lines(estimate.course, paint) if estimate.course is not None else (),
         _lines(estimate, paint),
@@ -176,6 +183,30 @@ def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
         why = paint(f"requested, if every tensor died at its last use ({saved} less)", dim=True)
         rows.append(("  at least", format_nbytes(least), "", why))
     yield from table(rows, ("left", "right", "left", "left"))
+
+
+def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
+    """What each stream's pools take of what is reserved."""
+    if estimate.streams:
+        yield paint("  Reserved by stream", bold=True)
+    rows = [
+        (f"  {stream_text(each)}", format_nbytes(each.reserved), f"requested {format_nbytes(each.requested)}")
+        for each in estimate.streams
+    ]
+    yield from table(rows, ("left", "right", "left"))
+
+
+def _ranks(ranks: Ranks | None, paint: TextStyle) -> Iterator[str]:
+    """What the rank exchanges in a step, and what it holds for that."""
+    if ranks is None or not (ranks.traffic or ranks.communicators):
+        return
+    yield paint(f"  Exchanged in a step by {ranks_text(ranks)}", bold=True)
+    rows = [
+        (f"  {traffic_text(each)}", format_nbytes(each.nbytes), f"{format_nbytes(each.sent)} sent")
+        for each in ranks.traffic
+    ]
+    yield from table(rows, ("left", "right", "left"))
+    yield from (paint(f"  {text}", dim=True) for text in (communicators_text(ranks), ranks.others) if text)
 
 
 def _peak(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 def set_variables(script: Script) -> None:
-    """Set what torchrun sets for the first of the script's ranks, and what a machine with one GPU has."""
+    """Set what torchrun sets for the script's rank, and what a machine with one GPU has."""
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     if script.ranks is not None:
-        os.environ.update(Rank(script.ranks).variables())
+        os.environ.update(Rank(script.ranks, script.rank).variables())
         from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- as below
 
         import_strategies()
 
 
 def become_rank(script: Script) -> None:
-    """Let the script be the first of its ranks, or from where it joins a group, of the world that it names."""
+    """Let the script be its rank, or from where it joins a group, of the world that it names."""
     if script.ranks is not None:
         _begin()
     elif dist.is_available():  # not every build has it

@@ -4,9 +4,9 @@ import shlex
 import signal
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
@@ -33,7 +33,9 @@ class Script(BaseModel):
     """Whether it runs to its end instead, with loaders cut to `batches` batches."""
     batches: Count = 3
     ranks: Count | None = None
-    """World size that the first rank is told of, as by torchrun; None without torchrun."""
+    """World size that `rank` is told of, as by torchrun; None without torchrun."""
+    rank: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Which of these it is."""
     fake_data: bool = False
     """Whether data that is not there is made up."""
     keep_writes: bool = False
@@ -44,6 +46,12 @@ class Script(BaseModel):
     """None: what the settings say."""
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF`; the variable of the environment counts where it is empty."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.rank >= (self.ranks or 1):
+            raise ValueError(f"there is no rank {self.rank} of {self.ranks or 1}")
+        return self
 
     @property
     def command(self) -> str:

@@ -13,7 +13,7 @@ from memlint.workloads.pyproject import SCRIPT_KEYS
 
 _FIELDS = {"script": "path", "args": "arguments", "fake-data": "fake_data"}
 _KEYS = (
-    *("name", "script", "module", "args", "steps", "whole", "batches", "ranks", "fake-data", "repeat"),
+    *("name", "script", "module", "args", "steps", "whole", "batches", "ranks", "rank", "fake-data", "repeat"),
     *("gpu", "allocator"),
 )
 

@@ -165,6 +165,7 @@ class Recorder:
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
             streams=Streams(self.ledger.streams, self.ledger.held),
             collectives=tuple(simulated().collectives),
+            world=simulated().world,
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 

@@ -164,6 +164,15 @@ class Collective(NamedTuple):
     """Of those that it receives."""
     stream: int
     """The stream that was current."""
+    backend: str
+    """Of the group, as the program asked for it: `nccl`, `gloo`."""
+
+
+class World(NamedTuple):
+    """The process group that a program joined."""
+
+    rank: int
+    size: int
 
 
 class Streams(NamedTuple):
@@ -203,6 +212,8 @@ class Trace:
     doubts: tuple[Doubt, ...] = ()
     streams: Streams = ONE_STREAM
     collectives: tuple[Collective, ...] = ()
+    world: World | None = None
+    """None where the program joined none."""
 
 
 class Storages(NamedTuple):

@@ -10,6 +10,7 @@ from memlint.accelerator import lazy_imports
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
+from memlint.distributed.communicators import beside
 from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.retention import Holder, LongRun
 from memlint.memory.timeline import Timeline
@@ -73,6 +74,7 @@ class Analysis:
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
             program.assumptions.append(Assumption(text, None))
+        device = beside(device, trace.collectives)
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)
         simulation = Simulation(rebuild, device, settings, program=program, trace=trace, estimate=peak)
@@ -83,7 +85,7 @@ class Analysis:
         cls, run: ScriptRun, workload: Workload, budget: int | None = None, *, thorough: bool = False
     ) -> Self:
         """What was seen of a script, which declares `workload`."""
-        device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
+        device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.asked else ()
         trace = replace(run.trace, assumptions=(*run.trace.assumptions, *compiled))
         timeline = Timeline.of(trace)

@@ -9,11 +9,14 @@ from memlint.base.units import outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.distributed.communicators import communicators, held
+from memlint.distributed.traffic import traffic
+from memlint.memory.estimate import stream_peaks
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
 from memlint.source.values import shown_arguments
-from memlint.tracing.records import Buffer, Category
+from memlint.tracing.records import Buffer, Category, Trace
 from memlint.whatif.plan import Planner
 from memlint.workloads.spec import Workload
 
@@ -47,6 +50,7 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
             report.Assumption(text=each.text, found=each.found, **place_of(each.frame)) for each in analysis.assumptions
         ],
         estimate=_estimate(analysis),
+        ranks=_ranks(analysis.trace),
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),
         what_ifs=what_ifs_of(analysis.simulation.answers, analysis.trace),
@@ -115,6 +119,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
         ],
         num_at_peak=len(peak.at_peak),
         course=course_of(analysis.timeline, analysis.trace.nodes),
+        streams=_streams(analysis),
         by_module=[
             report.ModuleBytes(module=module, type=types.get(module, ""), **_totals(group))
             for module, group in _groups(peak.at_peak, _owner)
@@ -131,6 +136,49 @@ def _estimate(analysis: Analysis) -> report.Estimate:
             )
             for frame, group in _groups([b for b in peak.at_peak if b.category not in _NOT_BY_LINE], lambda b: b.frame)
         ],
+    )
+
+
+def _streams(analysis: Analysis) -> list[report.StreamPeak]:
+    """The peak of each CUDA stream; empty where all is on the default stream."""
+    if not analysis.timeline.streams.own:
+        return []
+    peaks = stream_peaks(analysis.timeline, analysis.device, AllocatorSettings.parse(analysis.workload.allocator))
+    kinds: dict[int, dict[str, None]] = {}
+    for each in analysis.trace.collectives:
+        kinds.setdefault(each.stream, {})[each.kind] = None
+    return [
+        report.StreamPeak(
+            stream=stream,
+            collectives=list(kinds.get(stream, ())),
+            requested=requested,
+            allocated=allocated,
+            reserved=reserved,
+        )
+        for stream, (requested, allocated, reserved) in peaks.items()
+    ]
+
+
+def _ranks(trace: Trace) -> report.Ranks | None:
+    """Which rank it was and what it exchanged with others; None for a program that joins no process group."""
+    if trace.world is None:
+        return None
+    kinds = {each.kind for each in trace.collectives}
+    others = (
+        "every other rank is taken to be like this one; of uneven shards the first rank has the largest"
+    )
+    if kinds & {"send", "recv"}:
+        others = "ranks before and after it in a pipeline hold other layers"
+    return report.Ranks(
+        rank=trace.world.rank,
+        world_size=trace.world.size,
+        traffic=[
+            report.Traffic(kind=kind, ranks=size, within_node=within, calls=calls, nbytes=nbytes, sent=sent)
+            for kind, size, within, calls, nbytes, sent in traffic(trace)
+        ],
+        communicators=len(communicators(trace.collectives)),
+        outside=report.Interval.model_validate(held(trace.collectives)._asdict()),
+        others=others if trace.world.size > 1 else "",
     )
 
 

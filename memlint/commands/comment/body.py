@@ -10,9 +10,9 @@ from itertools import chain
 from memlint.base.units import format_count, format_nbytes
 from memlint.compare.comparison import BatchChange, Comparison, LineChange, WorkloadChange
 from memlint.compare.headline import check_text, difference, headline, largest_text, percent
-from memlint.report.formats.html_blocks import code, folded, joined, peak, step, table
+from memlint.report.formats.html_blocks import code, folded, joined, peak, ranks_and_streams, step, table
 from memlint.report.model import Finding
-from memlint.report.phrases import place_text, saving, spaced
+from memlint.report.phrases import place_text, ranks_text, saving, spaced
 
 LIMIT = 60_000
 """Characters: GitHub takes 65,536, and the marker of the comment has to go with it."""
@@ -104,7 +104,7 @@ def _row(change: WorkloadChange) -> tuple[str, ...]:
 def _step(change: WorkloadChange) -> str:
     sides = [facts for facts in (change.head, change.base) if facts is not None]
     facts = next((each for each in sides if each.mode), sides[0])  # what failed may not know its step
-    text = step(facts.mode, facts.batch, facts.dtype, facts.optimizer, facts.gpu)
+    text = step(facts.mode, facts.batch, facts.dtype, facts.optimizer, facts.gpu, ranks_text(facts.ranks))
     return joined([text, *map(code, change.notes)], ", ")
 
 
@@ -140,6 +140,14 @@ def _details(comparison: Comparison) -> Iterator[str]:
     yield folded(format_count(len(fixed), "finding") + " fixed", _findings(fixed))
     yield from map(_what_changed, changed[_FIRST:])
     yield from map(_chart, changed)
+    yield from map(_ranks, workloads)
+
+
+def _ranks(change: WorkloadChange) -> str:
+    head = change.head
+    return (
+        folded(f"Ranks and streams of {code(change.name)}", ranks_and_streams(head.ranks, head.streams)) if head else ""
+    )
 
 
 def _what_changed(change: WorkloadChange) -> str:

@@ -9,8 +9,8 @@ from html import escape
 
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
-from memlint.report.model import Interval
-from memlint.report.phrases import bounds
+from memlint.report.model import Interval, Ranks, StreamPeak
+from memlint.report.phrases import bounds, communicators_text, stream_text, traffic_text
 from memlint.report.text_style import cut
 
 ROWS = 100
@@ -55,3 +55,22 @@ def peak(interval: Interval, name: str = "") -> str:
     """The bytes of a peak, its name, and the bounds of what cannot be known."""
     between = bounds(interval)
     return f"<b>{format_nbytes(interval.estimate)}</b>{name}" + (f" ({between})" if between else "")
+
+
+def ranks_and_streams(ranks: Ranks | None, streams: Sequence[StreamPeak]) -> str:
+    """What a rank exchanges in a step and holds for that, and what each stream takes; empty without either."""
+    exchanged = [
+        (code(traffic_text(each)), format_nbytes(each.nbytes), format_nbytes(each.sent))
+        for each in (ranks.traffic if ranks else ())
+    ]
+    taken = [
+        (code(stream_text(each)), *map(format_nbytes, (each.requested, each.allocated, each.reserved)))
+        for each in streams
+    ]
+    texts = (communicators_text(ranks), ranks.others) if ranks else ()
+    parts = (
+        table(("in a step", "bytes", "sent"), exchanged),
+        *(f"<p>{code(text)}</p>" for text in texts if text),
+        table(("stream", "requested", "allocated", "reserved"), taken),
+    )
+    return joined(parts, "\n")

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.formats.html_blocks import code, folded, joined, peak, step, table
+from memlint.report.formats.html_blocks import code, folded, joined, peak, ranks_and_streams, step, table
 from memlint.report.formats.problems import NOT_ANALYSED, OVER_LIMIT, Problem, failed, problems
 from memlint.report.model import Estimate, Report, Workload
-from memlint.report.phrases import listed, place_text
+from memlint.report.phrases import listed, place_text, ranks_text
 
 _LINES = 10
 """Of the source lines that hold most at a peak."""
@@ -35,6 +35,11 @@ def render_markdown(report: Report) -> str:
             for each in report.workloads
             if each.estimate is not None
         ),
+        *(
+            folded(f"Ranks and streams of {code(each.name)}", ranks_and_streams(each.ranks, each.estimate.streams))
+            for each in report.workloads
+            if each.estimate is not None
+        ),
         folded(f"Not analysed: {len(skipped)}", table(("place", "name", "why"), skipped)),
     ]
     return joined(blocks) + "\n"
@@ -55,7 +60,7 @@ def _rows(workload: Workload) -> Iterator[tuple[str, ...]]:
     if estimate is None:
         yield name, "", "", "", "<b>not analysed</b>"
         return
-    subject = name, step(workload.mode, workload.batch, workload.dtype, workload.optimizer)
+    subject = name, step(workload.mode, workload.batch, workload.dtype, workload.optimizer, ranks_text(workload.ranks))
     for verdict in workload.verdicts:
         limit = f"{code(verdict.limit_name)} {format_nbytes(verdict.limit)}"
         yield *subject, peak(estimate.peak[verdict.measure], f" {verdict.measure}"), limit, _OUTCOMES[verdict.outcome]

@@ -2,7 +2,7 @@
 
 from memlint.base.units import format_count, format_nbytes
 from memlint.report.model import Estimate, Place, Report, Settings, Verdict, Workload
-from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, step_text, torch_text
+from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, ranks_text, step_text, torch_text
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
 """Outcomes as classes of the style."""
@@ -43,7 +43,8 @@ def summary(report: Report) -> str:
 def step(workload: Workload) -> str:
     """What is simulated."""
     optimizer = workload.optimizer if workload.mode == "train" else ""
-    return step_text(workload.mode, workload.batch, workload.dtype, optimizer, workload.gpu, torch_text(workload))
+    others = torch_text(workload), ranks_text(workload.ranks)
+    return step_text(workload.mode, workload.batch, workload.dtype, optimizer, workload.gpu, *others)
 
 
 def scale_of(workload: Workload, estimate: Estimate) -> int:

@@ -1,0 +1,47 @@
+"""What a rank exchanges with others in a step, by kind of collective and by size of the group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from memlint.tracing.records import Collective, Trace
+
+_ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
+"""Of those in which each rank passes on all parts but its own so often: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""
+
+
+class Traffic(NamedTuple):
+    """All collectives of a step that are alike."""
+
+    kind: str
+    size: int
+    """Ranks of each group."""
+    within_node: bool
+    calls: int
+    nbytes: int
+    """Of the tensors that are gathered, reduced or sent, whole."""
+    sent: int
+    """What this rank sends over its links, in a ring."""
+
+
+def sent(collective: Collective) -> int:
+    """Bytes that a rank sends for it, in a ring."""
+    whole = max(collective.nbytes_in, collective.nbytes_out)
+    if collective.kind in _ROUNDS:
+        return _ROUNDS[collective.kind] * whole * (collective.size - 1) // collective.size
+    return 0 if collective.kind in ("recv", "barrier") or collective.size == 1 else collective.nbytes_in
+
+
+def traffic(trace: Trace) -> list[Traffic]:
+    """The collectives of the last step, most bytes first."""
+    first = trace.step_nodes[-1] if trace.step_nodes else 0
+    alike: defaultdict[tuple[str, int, bool], list[Collective]] = defaultdict(list)
+    for each in trace.collectives:
+        if each.node >= first:
+            alike[each.kind, each.size, each.within_node].append(each)
+    rows = [
+        Traffic(*key, len(group), sum(max(c.nbytes_in, c.nbytes_out) for c in group), sum(map(sent, group)))
+        for key, group in alike.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.nbytes, row.kind))

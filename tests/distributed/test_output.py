@@ -1,0 +1,95 @@
+"""What a report says of ranks and streams: of an unmodified script for torchrun, in every format that people read."""
+
+from pathlib import Path
+
+import pytest
+
+from memlint.commands.comment.body import render_body
+from memlint.compare.changes import compare
+from memlint.cuda.devices import device_named
+from memlint.distributed.communicators import beside, communicators, held
+from memlint.distributed.traffic import sent
+from memlint.report.formats.markdown import render_markdown
+from memlint.report.model import Report
+from memlint.report.page.render import render_page
+from memlint.report.terminal import render_text
+from memlint.report.text_style import TextStyle
+from memlint.tracing.records import Collective
+from tests.script.running import run_script
+
+SCRIPT = Path(__file__).parent / "train_fsdp2.py"
+GIB = 2**30
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    checked = run_script(SCRIPT, ranks=8, rank=3, gpu="h100-80gb")
+    (workload,) = checked.report.workloads
+    assert workload.error is None, checked.outputs
+    return checked.report
+
+
+def test_a_script_for_torchrun_says_its_rank_its_streams_and_what_it_exchanges(report: Report) -> None:
+    (workload,) = report.workloads
+    ranks, estimate = workload.ranks, workload.estimate
+    assert ranks is not None
+    assert estimate is not None
+    assert (ranks.rank, ranks.world_size, ranks.communicators) == (3, 8, 1)
+    calls = {each.kind: each.calls for each in ranks.traffic}
+    assert calls["all_gather"] == 16  # each of eight blocks in forward and in backward
+    assert calls["reduce_scatter"] == 8
+    gathered = next(each for each in ranks.traffic if each.kind == "all_gather")
+    assert gathered.sent == gathered.nbytes * 7 // 8
+    assert [each.stream for each in estimate.streams][0] == 0
+    assert sum(each.reserved for each in estimate.streams) == estimate.peak.reserved.estimate
+    assert any("reduce_scatter" in each.collectives for each in estimate.streams[1:])
+    context = device_named("h100-80gb").context_nbytes
+    assert estimate.peak.device.estimate == estimate.peak.reserved.estimate + context + ranks.outside.estimate
+
+
+def test_every_format_for_people_shows_them(report: Report) -> None:
+    comment = render_body(compare(None, report))
+    texts = [render_text(report, TextStyle()), render_page(report), render_markdown(report), comment]
+    for text in texts:
+        assert "rank 3 of 8" in text
+        assert "16 x all_gather of 8 ranks within a machine" in text
+        assert "1 communicator of NCCL" in text
+        assert "(reduce_scatter)" in text
+
+
+def test_one_process_and_several_are_told_apart(report: Report) -> None:
+    (workload,) = report.workloads
+    alone = report.model_copy(update={"workloads": [workload.model_copy(update={"ranks": None})]})
+    (change,) = compare(alone, report).workloads
+    assert "one process in base, rank 3 of 8 in head" in change.notes
+
+
+def collective(kind: str, size: int = 8, group: str = "0", backend: str = "nccl", nbytes: int = 800) -> Collective:
+    return Collective(0, kind, group, size, True, nbytes, nbytes, 0, backend)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nbytes"),
+    [
+        ("all_gather", 700),
+        ("reduce_scatter", 700),
+        ("all_reduce", 1400),
+        ("broadcast", 800),
+        ("send", 800),
+        ("recv", 0),
+    ],
+)
+def test_what_a_rank_sends_in_a_ring(kind: str, nbytes: int) -> None:
+    assert sent(collective(kind)) == nbytes
+
+
+def test_communicators_are_counted_by_group_and_only_those_of_nccl() -> None:
+    used = [collective("all_reduce"), collective("all_gather"), collective("all_reduce", 2, "1")]
+    used.append(collective("all_reduce", 4, "2", "gloo"))
+    assert communicators(used) == ["0", "1"]
+    assert held(used).estimate == (688 + 544) << 20
+    assert held(used[3:]) == (0, 0, 0)
+    assert held([collective("all_to_all")]).estimate > held([collective("send")]).estimate > held(used[:1]).estimate
+    h100 = device_named("h100")
+    assert beside(h100, used).context_nbytes - h100.context_nbytes == held(used).estimate
+    assert beside(device_named("cpu"), used) == device_named("cpu")
