@@ -24,8 +24,8 @@ MiB, 5060 8,151, 5070 12,227, 5070 Ti 16,303), or nothing (GB300, RTX 4060 Ti 16
 their sizes are printed (MI300X 196,592 MiB, MI250 65,520 for each of its two dies), and the caching allocator is the
 same source: what hipBLASLt, MIOpen and the attention kernels of ROCm take for themselves is not known here.
 
-What libraries beside these three hold is not in it: plans of cuFFT, other frameworks. NCCL's communicators are added where
-a program has some (memlint.distributed.communicators).
+What libraries beside these three hold is not in it: plans of cuFFT, other frameworks. NCCL's communicators are added
+where a program has some (memlint.distributed.communicators).
 """
 
 import difflib

@@ -1,11 +1,11 @@
 """What NCCL's communicators hold on a GPU, outside of PyTorch's allocator: an interval, from what others measured.
 
 NCCL makes one communicator for each process group that a rank uses, at its first collective. By group: 544 MiB with two
-GPUs and 688 MiB with more (NVIDIA/nccl issue 964, four A100 with NVLink, all groups of one process in turn). At least: 484
-MiB with one rank on an RTX 3090 (NVIDIA/nccl pull request 2366), of which up to the 300 MiB of its CUDA context may not be
-NCCL's. At most: 1.6 GB with one communicator and 6 GB with three (NVIDIA/nccl issue 864), contexts included. Messages from
-rank to rank and all-to-all connect each pair of GPUs of a machine with all channels: 1.06 GB before and 4.34 GB after the
-first all-to-all on eight H100 (NVIDIA/nccl issue 1685), which is 3.28 GB for seven peers.
+GPUs and 688 MiB with more (NVIDIA/nccl issue 964, four A100 with NVLink, all groups of one process in turn). At least:
+484 MiB with one rank on an RTX 3090 (NVIDIA/nccl pull request 2366), of which up to the 300 MiB of its CUDA context may
+not be NCCL's. At most: 1.6 GB with one communicator and 6 GB with three (NVIDIA/nccl issue 864), contexts included.
+Messages from rank to rank and all-to-all connect each pair of GPUs of a machine with all channels: 1.06 GB before and
+4.34 GB after the first all-to-all on eight H100 (NVIDIA/nccl issue 1685), which is 3.28 GB for seven peers.
 
 Not counted: gloo, which works on the host; NCCL's settings of the environment, such as NCCL_BUFFSIZE and
 NCCL_MAX_NCHANNELS; symmetric memory.

@@ -40,7 +40,7 @@ def test_a_script_for_torchrun_says_its_rank_its_streams_and_what_it_exchanges(r
     assert calls["reduce_scatter"] == 8
     gathered = next(each for each in ranks.traffic if each.kind == "all_gather")
     assert gathered.sent == gathered.nbytes * 7 // 8
-    assert [each.stream for each in estimate.streams][0] == 0
+    assert estimate.streams[0].stream == 0
     assert sum(each.reserved for each in estimate.streams) == estimate.peak.reserved.estimate
     assert any("reduce_scatter" in each.collectives for each in estimate.streams[1:])
     context = device_named("h100-80gb").context_nbytes

@@ -1,4 +1,5 @@
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -47,7 +48,7 @@ def main():
         mean = loss.detach().clone()
         dist.all_reduce(mean, op=dist.ReduceOp.AVG)
         if rank == 0:
-            print(step, mean.item())
+            sys.stdout.write(f"{step} {mean.item()}\n")
     dist.destroy_process_group()
 
 

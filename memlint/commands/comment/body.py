@@ -144,10 +144,8 @@ def _details(comparison: Comparison) -> Iterator[str]:
 
 
 def _ranks(change: WorkloadChange) -> str:
-    head = change.head
-    return (
-        folded(f"Ranks and streams of {code(change.name)}", ranks_and_streams(head.ranks, head.streams)) if head else ""
-    )
+    content = ranks_and_streams(change.head.ranks, change.head.streams) if change.head else ""
+    return folded(f"Ranks and streams of {code(change.name)}", content)
 
 
 def _what_changed(change: WorkloadChange) -> str:
