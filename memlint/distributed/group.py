@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp._init_utils as fsdp_init
 from torch.distributed import distributed_c10d
-from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+from torch.distributed.tensor.debug import _clear_fast_path_sharding_prop_cache, _clear_python_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -186,7 +186,8 @@ def become(rank: Rank, box: Mailbox | None = None) -> None:
 def _one_of_many(rank: Rank, box: Mailbox | None) -> Iterator[None]:
     box = box or Mailbox()
     box.begin()
-    _clear_sharding_prop_cache()  # it has names of groups, which are others on another rank
+    _clear_python_sharding_prop_cache()  # these have names of groups, which are others on another rank
+    _clear_fast_path_sharding_prop_cache()
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
