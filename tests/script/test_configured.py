@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.check.command import check, exit_status
+from memlint.commands.check.command import check
 from memlint.commands.comment.body import render_body
+from memlint.commands.exit_status import exit_status
 from memlint.compare.changes import compare
 from tests.script.running import OPTIONS, write
 

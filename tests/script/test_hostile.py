@@ -7,15 +7,19 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 
 from memlint.base.errors import TargetError
-from memlint.commands.check.command import Checked, exit_status
+from memlint.commands.exit_status import exit_status
 from memlint.script.guard import is_own
 from tests.script.isolated import tree
 from tests.script.running import run_script, write
+
+if TYPE_CHECKING:
+    from memlint.commands.check.command import Checked
 
 SEEN = "import torch\nx = torch.zeros(1 << 20, device='cuda')\n"
 """4 MiB, and no step."""

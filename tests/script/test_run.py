@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from memlint.commands.check.command import Checked, check, exit_status
+from memlint.commands.check.command import Checked, check
+from memlint.commands.exit_status import exit_status
 from tests.script.running import OPTIONS, run_script, run_text, stdout_of, write
 
 if TYPE_CHECKING:
