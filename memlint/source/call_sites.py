@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from memlint.source.calls import last_name
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, is_test, scopes
 from memlint.source.text import Source, dotted_name
-from memlint.source.values import Project, Unknown, Values, function_name
+from memlint.source.values import Call, Project, Unknown, Unseen, Values, arguments_of, function_name
 
 _TRAINS = re.compile(r"(.*[_-])?(train|training|trainer|main|run|finetune|pretrain|solver|fit)([_-].*)?", re.IGNORECASE)
 _TESTS = re.compile(r"(test|tests|testing|conftest)(_.*)?|.*_test")
@@ -40,11 +41,11 @@ class CallSite:
     """One call."""
 
     function: str
-    """Name of the class or function in the file that defines it."""
+    """Name of the class or function in the file that defines it, or of a class and its method."""
     arguments: Mapping[str, object]
     """Plain values, or records of `memlint.source.values`; positional arguments stand under digits."""
-    unseen: tuple[str, ...]
-    """Arguments of which the text does not say what they are."""
+    unseen: Mapping[str, str]
+    """Arguments of which the text does not say what they are, with the last name that the call has for each."""
     where: Where
     is_default: bool
     """Whether the conditions around it hold with the project's defaults, as far as anybody can see."""
@@ -55,13 +56,21 @@ class CallSite:
     inside: str = ""
     """The function or class it stands in."""
 
+    @property
+    def misses_settings(self) -> bool:
+        """Whether something is set on one of its arguments that nobody sees."""
+        calls = (each for each in self.arguments.values() if isinstance(each, Call))
+        return any(isinstance(value, Unseen) for call in calls for value in call.attributes.values())
+
 
 def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[CallSite, ...]:
     """Calls of what the file `target` defines under `names`, those first that are likeliest to be meant."""
     sites = [site for source in project.files.sources(names) for site in _in_source(source, names, target, project)]
     sites += _in_configs(names, project.files)
     # Where a command line chooses by name, as with models[args.arch](...), the name stands elsewhere.
-    return tuple(sorted(sites, key=lambda site: (not site.is_default, site.where, len(site.unseen))))
+    return tuple(
+        sorted(sites, key=lambda site: (not site.is_default, site.misses_settings, site.where, len(site.unseen)))
+    )
 
 
 def _in_source(source: Source, names: Collection[str], target: Path, project: Project) -> Iterator[CallSite]:
@@ -71,11 +80,14 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
     num_seen = 0
     for scope in scopes(source):
         for call in scope.calls:
-            name = function_name(call, values, scope)
+            name, method = function_name(call, values, scope), ""
+            if name not in names and isinstance(call.func, ast.Attribute):
+                name, method = last_name(call.func.value), name
             if name not in names or num_seen > _MOST or _is_base_call(call):
                 continue
             num_seen += 1
-            if not own and not _is_from(call, source, target, project.files.root):
+            function = call.func.value if method and isinstance(call.func, ast.Attribute) else call.func
+            if not own and not _is_from(function, source, target, project.files.root):
                 continue
             if own and (scope.in_module or scope.name == name):
                 continue  # a part of another model
@@ -85,7 +97,10 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
             if scope.in_module and not _trains_itself(scope):
                 here = max(here, Where.PART)
             inside = scope.owner.name if scope.owner is not None else scope.name
-            yield CallSite(name, arguments, unseen, here, default, source.path, call.lineno, source, inside)
+            names_of = {key: last_name(node) for key, node in arguments_of(call) if key in unseen}
+            unseen_names = {key: names_of.get(key, "") for key in unseen}
+            full = f"{name}.{method}" if method else name
+            yield CallSite(full, arguments, unseen_names, here, default, source.path, call.lineno, source, inside)
 
 
 def _trains_itself(scope: Scope) -> bool:
@@ -106,6 +121,8 @@ def kind_of(source: Source, root: Path, *, own: bool = False) -> Where:
         return Where.NOTEBOOK
     if path.suffix != ".py":
         return Where.DOCUMENT
+    if {"backward", "add_argument"} <= source.words and not is_test(source):
+        return Where.OWN_FILE if own else Where.TRAINING
     if _TESTS.fullmatch(path.stem) or not _TEST_FOLDERS.isdisjoint(folders) or is_test(source):
         return Where.TEST
     if own:
@@ -119,9 +136,8 @@ def is_training(source: Source) -> bool:
     return bool(trains) or _TRAINS.fullmatch(Path(source.path).stem) is not None
 
 
-def _is_from(call: ast.Call, source: Source, target: Path, root: Path) -> bool:
+def _is_from(function: ast.expr, source: Source, target: Path, root: Path) -> bool:
     """Whether what is called may be what `target` defines: no class of the same name that stands elsewhere."""
-    function = call.func
     if isinstance(function, ast.Subscript | ast.Call):
         return True
     written = dotted_name(function)
@@ -130,6 +146,20 @@ def _is_from(call: ast.Call, source: Source, target: Path, root: Path) -> bool:
     if meaning is None:
         defined = any(isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name == first for n in source.tree.body)
         return not defined and (Path(source.path).suffix != ".py" or "*" in source.imports or not written)
+    if first not in source.imports:
+        modules = (f"{'.' * each.level}{each.module or ''}" for each in _starred(source))
+        return any(_leads_to(f"{each}.{first}", source, target, root) for each in modules)
+    return _leads_to(meaning, source, target, root)
+
+
+def _starred(source: Source) -> Iterator[ast.ImportFrom]:
+    for node in source.tree.body:
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            yield node
+
+
+def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
+    """Whether the dotted name, as the file imports it, may be one of `target`."""
     level = len(meaning) - len(meaning.lstrip("."))
     parts = meaning.lstrip(".").split(".")[:-1]
     folders = [Path(source.path).parent] if not level else [(Path(source.path).parents)[level - 1]]
@@ -156,7 +186,7 @@ def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSit
                 continue
             inner = (value for k in _ARGUMENT_KEYS if isinstance(value := each.get(k), Mapping))
             arguments = {str(k): v for k, v in next(inner, each).items() if k != key and not str(k).startswith("_")}
-            yield CallSite(name, arguments, (), Where.CONFIG, True, str(path), files.line_of(path, name))
+            yield CallSite(name, arguments, {}, Where.CONFIG, True, str(path), files.line_of(path, name))
 
 
 def _mappings(value: object) -> Iterator[Mapping[str, object]]:

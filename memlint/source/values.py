@@ -11,8 +11,8 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +44,7 @@ _MAKES_SETTINGS = re.compile(
     r"|load|loads|safe_load|full_load|parse|create|compose",
     re.IGNORECASE,
 )
+_PARSES = re.compile(r"parse_(known_)?args")
 _HOLDS_SETTINGS = re.compile(r"HParams|Namespace|(Attr|Easy|Config)Dict|edict|dict")
 _COMMON = frozenset({"main", "run", "forward", "train", "build", "get", "create", "make", "load", "init"})
 """Names of functions that are too many to tell which one is called."""
@@ -76,10 +77,19 @@ class Call:
     arguments: Mapping[str, object]
     unseen: tuple[str, ...] = ()
     """Arguments of which the text does not say what they are."""
+    attributes: Mapping[str, object] = field(default_factory=dict)
+    """What is set on it before it is used."""
 
     def __str__(self) -> str:
-        """As it could be typed."""
+        """As it could be typed, but for what is set on it."""
         return f"{self.function.text.rpartition('.')[2]}({shown_arguments(self.arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A setting that is there under this name, and of which the text does not say what it is."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +157,23 @@ class Project:
                 if source.path.endswith(".py") and not is_test(source)
                 for scope in scopes(source)
                 for call in scope.calls
-                if called(call) == function
+                if called(call) == function and self._may_be_own(source, call.func)
             )[:_MOST_CALLS]
         return self._calls[function]
+
+    def _may_be_own(self, source: Source, function: ast.expr) -> bool:
+        """Whether what is called may be the project's: no method, and nothing that another package has."""
+        meaning = source.qualified_name(function)
+        if meaning is None:
+            return not isinstance(function, ast.Attribute)
+        top = meaning.partition(".")[0]
+        return not top or top in self._tops
+
+    @cached_property
+    def _tops(self) -> frozenset[str]:
+        """Names of the project's files and folders."""
+        paths = (path.relative_to(self.files.root) for path in self.files.paths if path.suffix == ".py")
+        return frozenset(part.removesuffix(".py") for path in paths for part in path.parts)
 
     @cached_property
     def _options(self) -> dict[str, dict[str, _Option]]:
@@ -202,7 +226,7 @@ def _settings_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple
                 try:
                     yield keyword.arg, values.of(keyword.value, scope)
                 except Unknown:
-                    continue
+                    yield keyword.arg, Unseen(keyword.arg)
 
 
 def _option_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple[str, object]]:
@@ -327,7 +351,7 @@ class Values:
             for statement in reversed(assigned):
                 if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
                     if self.runs(statement, each):
-                        return self._assigned(node.id, statement.value, each)
+                        return self._with_attributes(node, statement.value, each)
                 else:
                     raise Unknown
             if each is scope and not isinstance(each.node, ast.Module) and _has_parameter(each.node, node.id):
@@ -337,6 +361,24 @@ class Values:
         if _SETTINGS.fullmatch(node.id) and self.project is not None:
             return self.project.settings(self.source, node.id)
         raise Unknown
+
+    def _with_attributes(self, node: ast.Name, value: ast.expr, scope: Scope) -> object:
+        """What was assigned to the name, with what was set on it since where a class of the project makes it."""
+        names = [name for name in _attribute_assignments(scope) if name.startswith(f"{node.id}.")]
+        if not names or not isinstance(value, ast.Call) or _PARSES.fullmatch(called(value)):
+            return self._assigned(node.id, value, scope)
+        function = self.of(value.func, scope)
+        known, unseen = self.arguments(value, scope)
+        if not isinstance(function, Name) or unseen:
+            return self._assigned(node.id, value, scope)
+        attributes: dict[str, object] = {}
+        for name in (each.partition(".")[2] for each in names):
+            try:
+                if (own := self._set_on(node, name, scope)) is not None:
+                    attributes[name] = self.of(own, scope)
+            except Unknown:
+                attributes[name] = Unseen(name)
+        return Call(function, known, attributes=attributes)
 
     def _assigned(self, name: str, value: ast.expr, scope: Scope) -> object:
         try:
@@ -399,7 +441,16 @@ class Values:
                 return self._assigned(node.attr, own[0], own[1])
             if _SETTINGS.fullmatch(node.attr) and self.project is not None:
                 return self.project.settings(self.source, node.attr)
+        set_on = self._set_on(node.value, node.attr, scope) if isinstance(node.value, ast.Name) else None
+        if set_on is not None:
+            return self.of(set_on, scope)
         return self._item(self._holder(node.value, scope), node.attr)
+
+    def _set_on(self, node: ast.Name, name: str, scope: Scope | None) -> ast.expr | None:
+        """What is assigned to this attribute last before the name is used."""
+        assigned = () if scope is None else _attribute_assignments(scope).get(f"{node.id}.{name}", ())
+        before = (each for each in reversed(assigned) if scope is not None and _ends_before(each, node))
+        return next((each.value for each in before if scope is not None and self.runs(each, scope)), None)
 
     def _holder(self, node: ast.expr, scope: Scope | None) -> object:
         """What an attribute or item is of; settings, where nobody sees what makes them and the name says so."""
@@ -420,7 +471,7 @@ class Values:
             item = known[str(key)]
             if isinstance(item, Mapping):
                 return Settings(str(key), {str(k): v for k, v in item.items()}, value.path, value.line)
-            if item is None:
+            if item is None or isinstance(item, Unseen):
                 raise Unknown
             return item
         if isinstance(value, Mapping | list | tuple | str):
@@ -446,6 +497,12 @@ class Values:
         if not isinstance(function, Name) or _MAKES_SETTINGS.fullmatch(name) or (unseen and name[:1].islower()):
             raise Unknown
         return Call(function, known, unseen)
+
+
+def arguments_of(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """The expressions of a call's arguments, positional ones under digits."""
+    yield from ((str(position), node) for position, node in enumerate(call.args))
+    yield from ((keyword.arg or "**", keyword.value) for keyword in call.keywords)
 
 
 def literal_call(text: str) -> tuple[str, dict[str, object]] | None:
@@ -493,6 +550,17 @@ def _assigns(node: ast.AST, name: str) -> bool:
     if isinstance(node, ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
         return isinstance(node.target, ast.Name) and node.target.id == name
     return False
+
+
+@lru_cache(maxsize=16)
+def _attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
+    """By `name.attribute`: the statements that assign it."""
+    assigned: dict[str, list[ast.Assign]] = {}
+    for node in scope.nodes:
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            assigned.setdefault(f"{target.value.id}.{target.attr}", []).append(node)
+    return assigned
 
 
 def _ends_before(statement: ast.AST, node: ast.expr) -> bool:

@@ -6,16 +6,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeGuard
 
 from torch import nn
 
-from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, WorkloadError
+from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
+from memlint.source.values import shown_arguments
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
@@ -32,11 +34,17 @@ _ASSUMED = frozenset({"batch", "dtype", "optimizer"})
 """Settings that a project may say and a Workload has defaults for."""
 
 
+_MOST_TYPED = 3
+"""Calls with arguments that are made up of which the inputs are tried."""
+
+
 class LeftOut(NamedTuple):
     """A model that is in the file and is not analysed."""
 
     name: str
     reason: str
+    call: str = ""
+    """What can be typed in place of it, with arguments that are made up."""
 
 
 class Found(NamedTuple):
@@ -153,7 +161,8 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     failures: dict[str, str] = {}
     with simulated_device(defaults.device):
         for name, kind in classes.items():
-            built = _first_built(module, (name, *factories.get(name, ())), recipes, defaults, failures)
+            methods = [each for each in recipes.methods_of(name) if _makes_by_class(kind, each)]
+            built = _first_built(module, (name, *factories.get(name, ()), *methods), recipes, defaults, failures)
             if built is not None:
                 candidates[kind] = built
         called = (r for name in functions for r in recipes.of(name, getattr(module, name)) if r.trains)
@@ -173,26 +182,58 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for name, value in vars(module).items():
         if _is_class_of(value, module, name) and not _has_forward(value):
             failures.setdefault(name, f"{name} has no forward")
-    return _chosen(candidates, failures, classes, parts, text)
+    chosen = _chosen(candidates, failures, classes, parts, text)
+    call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, defaults)
+    return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
+
+
+def _call_to_type(module: ModuleType, recipes: Recipes, classes: Mapping[str, type], defaults: Workload) -> str:
+    """Of the classes that can be built with arguments that are made up, the largest that runs, as a call."""
+    candidates = []
+    with simulated_device(defaults.device):
+        for recipe in filter(None, (sized(name, kind, guess=True) for name, kind in classes.items())):
+            with suppress(WorkloadError, TargetError):
+                candidates.append(_built(module, recipes, recipe, defaults)[1])
+    for candidate in sorted(candidates, key=lambda each: -each.num_parameters)[:_MOST_TYPED]:
+        workload = replace(candidate.workload, qualname=candidate.name, found=())
+        with suppress(WorkloadError, TargetError, UsageError):
+            complete(workload)
+            return f"{candidate.name}({shown_arguments(workload.arguments)})"
+    return ""
 
 
 def _first_built(
     module: ModuleType, names: Sequence[str], recipes: Recipes, defaults: Workload, failures: dict[str, str]
 ) -> _Candidate | None:
     """What the first recipe gives that works, those of training scripts before all others; why the others fail."""
-    every = [recipe for name in names for recipe in recipes.of(name, getattr(module, name))]
-    for recipe in sorted(every, key=lambda recipe: (not recipe.trains, recipe.site is not None)):
+    every = [recipe for name in names for recipe in recipes.of(name, attrgetter(name)(module))]
+    own: dict[str, str] = {}
+    for recipe in sorted(every, key=lambda recipe: (*recipe.doubts, "pretrained" in recipe.maker)):
         try:
             return _built(module, recipes, recipe, defaults)[1]
         except (WorkloadError, TargetError) as error:
-            if not recipe.arguments or recipe.maker not in failures:
-                failures[recipe.maker] = error.message
+            if "." not in recipe.maker:  # a method of the class that has failures of its own
+                (own if recipe.site is None else failures).setdefault(recipe.maker, error.message)
+    failures |= {name: message for name, message in own.items() if name not in failures}
     return None
 
 
+def _makes_by_class(kind: type, dotted: str) -> bool:
+    """Whether this method of the class is called without an object of it."""
+    method = inspect.getattr_static(kind, dotted.rpartition(".")[2], None)
+    return isinstance(method, classmethod | staticmethod)
+
+
 def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workload) -> tuple[type, _Candidate]:
+    function = attrgetter(recipe.maker)(module)
     workload = recipes.applied(replace(defaults, name=recipe.maker), recipe)
-    model = build_object(getattr(module, recipe.maker), workload).model
+    try:
+        model = build_object(function, workload).model
+    except WorkloadError as error:
+        if not (isinstance(error.__cause__, TypeError) and (lists := recipe.with_lists())):
+            raise
+        workload = recipes.applied(replace(defaults, name=recipe.maker), lists)
+        model = build_object(function, workload).model
     parts = frozenset(type(part) for part in model.modules() if part is not model)
     number = sum(weight.numel() for weight in model.parameters())
     return type(model), _Candidate(recipe.maker, number, parts, workload, is_trained=recipe.trains)

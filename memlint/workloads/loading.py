@@ -11,7 +11,7 @@ from types import ModuleType
 from memlint.base.errors import TargetError
 from memlint.base.patching import patched
 from memlint.source.imports import module_name
-from memlint.workloads import torchvision_schemas
+from memlint.workloads import downloads, torchvision_schemas
 from memlint.workloads.availability import with_gpu
 from memlint.workloads.stand_ins import with_stand_ins
 from memlint.workloads.target import Target
@@ -19,11 +19,12 @@ from memlint.workloads.user_errors import reported
 
 
 def prepare_imports() -> None:
-    """Keep Hugging Face libraries imported from now on from downloading, and torchvision from failing.
+    """Keep libraries imported from now on from downloading, and torchvision from failing.
 
     Weights are loaded without threads, whose order is chance: one program gives one answer.
     """
     torchvision_schemas.install()
+    downloads.install()
     names = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_DEACTIVATE_ASYNC_LOAD")
     os.environ |= dict.fromkeys(names, "1")
 
@@ -49,12 +50,12 @@ def load_file(path: Path, root: Path | None = None) -> ModuleType:
         return known
     with reported(f"{path} cannot be imported"):
         if known is None and "." in name:
-            return _loaded(lambda: importlib.import_module(name))
-        return _loaded(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"))
+            return _loaded(lambda: importlib.import_module(name), path)
+        return _loaded(lambda: _execute(path, name if known is None else f"memlint_target_{path.stem}"), path)
 
 
-def _loaded(load: Callable[[], ModuleType]) -> ModuleType:
-    return with_stand_ins(lambda: with_gpu(load))
+def _loaded(load: Callable[[], ModuleType], path: Path) -> ModuleType:
+    return with_stand_ins(lambda: with_gpu(load), path)
 
 
 def load_module(target: Target, root: Path | None = None) -> ModuleType:

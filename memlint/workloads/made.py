@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from memlint.base.errors import MemlintError, WorkloadError
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source
-from memlint.source.values import Call, Name, Settings
+from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.workloads.loading import load_file
 from memlint.workloads.plain_values import parameters, plain_value
 
@@ -45,14 +46,32 @@ def made(value: object, namespace: Mapping[str, object], assumed: list[str]) -> 
             arguments = {name: made(each, namespace, assumed) for name, each in value.arguments.items()}
             if value.function.text == _NAMESPACE:
                 return _Settings(**arguments)
-            return _called(_named(value.function, namespace), arguments, assumed)
+            result = _called(_named(value.function, namespace), arguments, assumed)
+            _set(result, value.attributes, namespace, assumed)
+            return result
         case Settings():
             return _settings({name: made(each, namespace, assumed) for name, each in value.values.items()})
+        case Unseen():
+            return _made_up(value.name, assumed)
         case list() | tuple():
             return type(value)(made(each, namespace, assumed) for each in value)
         case dict():
             return {name: made(each, namespace, assumed) for name, each in value.items()}
     return value
+
+
+def _made_up(name: str, assumed: list[str]) -> object:
+    size = plain_value(inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
+    if size is not None:
+        assumed.append(f"{name} is {size!r}, as nothing says")
+    return size
+
+
+def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[str, object], assumed: list[str]) -> None:
+    """What nobody sees is set only where it is asked for, by None."""
+    for name, each in attributes.items():
+        if not isinstance(each, Unseen) or getattr(result, name, each) is None:
+            setattr(result, name, made(each, namespace, assumed))
 
 
 def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
@@ -77,7 +96,8 @@ def _settings(values: Mapping[str, object]) -> _Settings:
 
 def _named(name: Name, namespace: Mapping[str, object]) -> object:
     text = name.text.lstrip(".")
-    for dotted in dict.fromkeys((text, text.rpartition(".")[2])):
+    parts = text.split(".")
+    for dotted in (".".join(parts[start:]) for start in range(len(parts))):
         found, value = _member(namespace, dotted)
         if found:
             return value

@@ -22,6 +22,8 @@ _LENGTHS = (
 _IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
 )
+_SIDES = range(32, 2049)
+"""What a `size` may be that is one of images."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
 _CHANNELS = (
     "enc_in",
@@ -66,7 +68,8 @@ class ModelSizes:
                 return value, value
             if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
                 return int(value[-2]), int(value[-1])
-        return None
+        own = getattr(self.model, "size", None)
+        return (own, own) if type(own) is int and own in _SIDES else None
 
     @property
     def width(self) -> int | None:
@@ -77,6 +80,11 @@ class ModelSizes:
     def channels(self) -> int | None:
         """Features or channels of what goes in."""
         return self._first_int(_CHANNELS)
+
+    @property
+    def mels(self) -> int | None:
+        """Bands of a spectrogram."""
+        return self._first_int(("n_mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins"))
 
     @property
     def series(self) -> tuple[int, int] | None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 _BY_NAME: tuple[tuple[str, object], ...] = (
-    (r"(in|input|n|num|image|img)?_?(channels?|chans?|ch)|c_in", 3),
+    (r"(in|input|n|num|image|img)?_?(channels?|chans?|ch)|c_in|(n|num)_?inputs", 3),
     (r"(out|num|n)?_?(classes|class|labels|outputs?)|out_(channels|dim|ch)|output_(dim|size)", 10),
-    (r"(n|num)?_?(vocab|tokens?|ntoken)(_size)?|vocabulary(_size)?|.*vocab_size", 50257),
+    (r"(n|num)?_?(vocab|tokens?|ntoken|words)(_size)?|.*vocab(ulary)?(_size)?|n_symbols", 50257),
     (r"(image|img|input)_?(size|resolution|h|w)|resolution|height|width_px|(img|image)_?[hw]", 224),
     (r"(\w+_)?patch_?(size|dim)?", 16),
     (r"(\w+_)?(layers?|blocks?|depth|stages)|depths?|nlayers", 6),
@@ -31,8 +31,13 @@ _BY_TYPE: dict[object, object] = {
 _PLAIN = (inspect.Parameter.empty, *_BY_TYPE)
 
 
-def plain_value(parameter: inspect.Parameter) -> object:
-    """A number for a parameter; None where it takes something else, or nothing says what it takes."""
+def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
+    """A number for a parameter; None where it takes something else, or nothing says what it takes.
+
+    `called` is a name that somebody else has for the value: what that says counts first.
+    """
+    if called.isidentifier() and (value := plain_value(parameter.replace(name=called))) is not None:
+        return value
     kind = parameter.annotation
     members = typing.get_args(kind) if not isinstance(kind, str) else [each.strip() for each in kind.split("|")]
     kind = next((each for each in members if each in _BY_TYPE), kind)

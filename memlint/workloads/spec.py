@@ -44,8 +44,9 @@ Origin = Literal["target", "declared", "config", "discovered", "script"]
 class InputSpec:
     """One input of the model's `forward`, without its values.
 
-    `name` is the parameter's name; digits (`0`, `1`) pass it by position. A dot reaches into a mapping and `[]`
-    makes a list with one entry per item of the batch: `labels[].boxes` is `[{"boxes": ...}, ...]`.
+    `name` is the parameter's name; digits (`0`, `1`) pass it by position. A dot reaches into a mapping, or with digits
+    behind it into a list: `batch.0`, `batch.1`. `[]` makes a list with one entry per item of the batch:
+    `labels[].boxes` is `[{"boxes": ...}, ...]`.
     """
 
     name: str

@@ -24,9 +24,12 @@ from memlint.base.ownership import is_users
 from memlint.tracing.records import Assumption, Frame
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_LONGEST = 160
+"""Letters of an error that is shown."""
+_WITH_IMPORTER = 2
 _USES = (
     "bool", "iter", "next", "len", "contains", "enter", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
-    "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem", "mro_entries",
+    "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
 )  # fmt: skip
 """What Python does with an object, as special methods."""
 
@@ -38,20 +41,25 @@ def expect(names: Sequence[str]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def with_stand_ins(load: Callable[[], ModuleType]) -> ModuleType:
-    """What `load` imports, with stand-ins for packages that are missing. Raises what it raises otherwise."""
-    modules = set(sys.modules)
+def with_stand_ins(load: Callable[[], ModuleType], target: Path) -> ModuleType:
+    """What `load` imports, with stand-ins for packages that are missing. Raises what it raises otherwise.
+
+    `target` is the file that is analysed: no class of its own may derive from what is missing.
+    """
+    modules, _finder.target = set(sys.modules), str(target)
     _finder.importing += 1
     try:
         while True:
             try:
                 return load()
-            except ModuleNotFoundError as error:
-                missing = _missing(error)
+            except Exception as error:
+                missing = _missing(error) if isinstance(error, ModuleNotFoundError) else _failing(error)
                 if missing is None or missing[0] in _finder.replaced:
                     raise
                 expect(())
                 _finder.replaced.update([missing])
+                if not isinstance(error, ModuleNotFoundError):
+                    _finder.failed[missing[0]] = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
                 forget_users(modules)
     finally:
         _finder.importing -= 1
@@ -67,10 +75,13 @@ def forget_users(modules: Iterable[str]) -> None:
 def assumptions() -> list[Assumption]:
     """Which packages have stand-ins, and where they were imported first."""
     text = "a stand-in that fails when the model uses it takes the place of"
-    return [
-        Assumption(f"{text} {name}, {'which is not installed' if frame else 'as --stub asks'}", frame)
-        for name, frame in _finder.replaced.items()
-    ]
+    return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
+
+
+def _reason(name: str, frame: Frame | None) -> str:
+    if name in _finder.failed:
+        return f"which cannot be imported: {_finder.failed[name]}"
+    return "which is not installed" if frame else "as --stub asks"
 
 
 class _Absent:
@@ -98,6 +109,12 @@ class _Absent:
 
     __ror__ = __or__
 
+    def __mro_entries__(self, _bases: object) -> tuple[type, ...]:
+        frame = _asking()
+        if not _finder.importing or (frame is not None and frame.f_code.co_filename == _finder.target):
+            self._fail()
+        return (type(self._name.rpartition(".")[2], (), {"__init__": lambda _self, *_, **__: self._fail()}),)
+
     def __instancecheck__(self, _value: object) -> bool:
         return False
 
@@ -106,8 +123,10 @@ class _Absent:
         while frame.f_back is not None and frame.f_code.co_filename == __file__:
             frame = frame.f_back
         package = self._name.partition(".")[0]
+        reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
+        missing = "is not there" if reason is None else f"cannot be imported: {reason}"
         raise WorkloadError(
-            f"{self._name} is used, and {package} is not there ({frame.f_code.co_filename}:{frame.f_lineno})",
+            f"{self._name} is used, and {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
             f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment.",
         )
 
@@ -131,7 +150,10 @@ class _Finder(MetaPathFinder, Loader):
     def __init__(self) -> None:
         self.replaced: dict[str, Frame | None] = {}
         """By dotted name; None for those that were asked for."""
+        self.failed: dict[str, str] = {}
+        """What importing those raises that are there."""
         self.importing = 0
+        self.target = ""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:
         name = next((name for name in self.replaced if f"{fullname}.".startswith(f"{name}.")), None)
@@ -178,6 +200,17 @@ def _missing(error: ModuleNotFoundError) -> tuple[str, Frame] | None:
             is_own = origin is not None and is_users(str(origin)) and any(origin.parent.glob("*.pyx"))
             name = error.name if is_own else None
     return None if name is None else (name, frame)
+
+
+def _failing(error: Exception) -> tuple[str, Frame] | None:
+    """The innermost module of the user's whose own code raised, and the line that imports it; None for the target."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__) if is_users(frame.f_code.co_filename)]
+    modules = [frame for frame in frames if frame.f_code.co_name == "<module>"]
+    if len(modules) < _WITH_IMPORTER:
+        return None
+    importer = modules[-2]
+    line = next((line for frame, line in traceback.walk_tb(error.__traceback__) if frame is importer), 0)
+    return str(modules[-1].f_globals["__name__"]), Frame(importer.f_code.co_filename, line, "<module>")
 
 
 def _is_code(code: CodeType) -> bool:

@@ -22,7 +22,16 @@ def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str,
         torch.manual_seed(0)
         for spec in specs:
             _put(inputs, _STEP.findall(spec.name), spec, batch, dimensions)
-    return inputs
+    return {name: _listed(value) for name, value in inputs.items()}
+
+
+def _listed(value: Any) -> Any:
+    """Mappings whose keys count from 0, made into lists."""
+    if isinstance(value, dict):
+        value = {key: _listed(each) for key, each in value.items()}
+        if value and list(value) == [str(position) for position in range(len(value))]:
+            return [*value.values()]
+    return value
 
 
 def positional_and_named(inputs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:

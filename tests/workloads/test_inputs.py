@@ -216,3 +216,77 @@ class Net(nn.Module):
         return self.c(img)
 """
     assert inputs(write(code)) == ["img [batch, 32, 128] float32"]
+
+
+@pytest.mark.parametrize(
+    ("body", "signature", "expected"),
+    [
+        (  # points with one-hot classes that are put behind the features
+            """self.layer = nn.Conv1d(3, 8, 1)|
+        x = self.layer(point_cloud).amax(2)
+        return torch.cat([x, label.squeeze(1)], 1).view(-1, 8 + 5, 1)""",
+            "self, point_cloud, label",
+            ["point_cloud [batch, 3, 1024] float32", "label [batch, 5] float32"],
+        ),
+        (  # points, although the first layer is two-dimensional, and classes as many as the view says
+            """self.layer = nn.Conv2d(6, 8, 1)|
+        n, c, p = xyz.shape
+        x = self.layer(xyz.view(n, 3, p).repeat(1, 2, 1).unsqueeze(3))
+        return x.mean() + cls_label.view(n, 5, 1)""",
+            "self, xyz, cls_label",
+            ["xyz [batch, 3, 1024] float32", "cls_label [batch, 5] float32"],
+        ),
+        (  # an optional image that is put beside the other
+            """self.layer = nn.Conv2d(6, 8, 1)|
+        return self.layer(torch.cat([x, nn.functional.interpolate(low_res, x.shape[2:])], 1))""",
+            "self, x, low_res=None",
+            ["x [batch, 3, 224, 224] float32", "low_res [batch, 3, 224, 224] float32"],
+        ),
+        (  # a tuple that training takes apart
+            """self.layer = nn.Conv2d(3, 8, 1)|
+        if self.training:
+            images, annotations = inputs
+        else:
+            images = inputs
+        return self.layer(images).mean() + annotations[:, :, 4].mean()""",
+            "self, inputs",
+            ["inputs.0 [batch, 3, 224, 224] float32", "inputs.1 [batch, 8, 5] float32 below 32.0"],
+        ),
+        (  # columns of a table, each with ids of its own in one embedding
+            "self.layer = nn.Embedding(30, 4)|return self.layer(x + torch.tensor([0, 10, 20], device=x.device))",
+            "self, x",
+            ["x [batch, 3] int64 below 10"],
+        ),
+        (  # an image that goes through what was defined last
+            """self.last, self.first = nn.Linear(16, 2), nn.Conv2d(3, 16, 1)|
+        if samples.dim() != 4: raise ValueError('not supported')
+        return self.last(self.first(samples).flatten(2).mT)""",
+            "self, samples",
+            ["samples [batch, 3, 224, 224] float32"],
+        ),
+    ],
+    ids=["one-hot", "points", "beside", "tuple", "fields", "image"],
+)
+def test_an_error_says_what_the_next_trial_is_given(write, body, signature, expected):
+    assert inputs(write(module(body, signature))) == expected
+
+
+def test_an_input_gets_the_shape_that_the_module_which_holds_it_asks_for(write):
+    path = write("""
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(513, 8, 1)
+    def forward(self, spectra): return self.layer(spectra) * (torch.arange(spectra.size(2), device=spectra.device) > 1)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.encoder = nn.Embedding(100, 8), Encoder()
+    def forward(self, x, y): return self.words(x).mean() + self.encoder(y).mean()
+""")
+    assert inputs(path)[1] == "y [batch, 513, 1024] float32"
+
+
+def test_a_size_of_the_model_itself_is_that_of_its_images(write):
+    body = "self.size = 300; self.norm = nn.LocalResponseNorm(32); self.layer = nn.Conv2d(3, 4, 1)|return self.layer(x)"
+    assert inputs(write(module(body))) == ["x [batch, 3, 300, 300] float32"]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import find_workloads
 
@@ -205,3 +206,147 @@ def test_the_only_script_that_trains_what_the_file_has_says_how_whichever_class_
         (root / name).write_text(LOOP.format(imports=imports))
     (workload,) = find_workloads(str(path), root).workloads
     assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if batch == 16 else "adamw")
+
+
+def test_settings_that_are_set_on_a_command_lines_options_reach_the_model(write):
+    path = write(NET)
+    (path.parent / "train.py").write_text(
+        "import argparse\nfrom model import UNet\nargs = argparse.ArgumentParser().parse_args()\n"
+        "args.channels = 4\nargs.classes = len(open('words').read())\n"
+        "UNet(args.channels, n_classes=args.classes)\n"
+    )
+    workload = the_only(path)
+    assert workload.arguments == {"n_channels": 4, "n_classes": 10}
+    assert dict(workload.guessed) == {"n_classes": 10}
+
+
+CONFIGURED = """
+from types import SimpleNamespace
+from torch import nn
+class Net(nn.Module):
+    @staticmethod
+    def default(): return SimpleNamespace(width=None, depth=2, hidden=None)
+    def __init__(self, config):
+        super().__init__()
+        self.layers = nn.Sequential(*(nn.Linear(config.width, config.width) for _ in range(config.depth)))
+    def forward(self, x): return self.layers(x)
+"""
+
+
+def test_a_config_has_what_the_project_sets_on_it(write):
+    path = write(CONFIGURED)
+    (path.parent / "README.md").write_text(
+        "```python\nfrom model import Net\nc = Net.default()\nc.width = 24\nc.depth = 3\nnet = Net(c)\n```\n"
+    )
+    workload = the_only(path)
+    specs = complete(workload, path.parent)[0].inputs
+    assert [spec.described({}) for spec in specs] == ["x [batch, 24] float32"]
+    assert "README.md:6" in texts(workload)[0][0]
+
+
+def test_the_name_of_a_value_that_nobody_sees_says_what_it_is(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, output_size, width):\n"
+        "        super().__init__()\n        self.layer = nn.Embedding(output_size, width)\n"
+        "    def forward(self, tokens): return self.layer(tokens)\n"
+    )
+    (path.parent / "train.py").write_text(
+        "from model import *\nfrom corpus import *\nn_words = len(read())\nNet(n_words, 8)\n"
+    )
+    assert the_only(path).arguments == {"output_size": 50257, "width": 8}
+
+
+def test_a_list_is_made_up_where_a_number_is_not_enough(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, dims):\n        super().__init__()\n"
+        "        self.layers = nn.ModuleList(nn.Linear(n, 2) for n in dims)\n"
+        "    def forward(self, x): return sum(layer(x) for layer in self.layers)\n"
+    )
+    assert the_only(path).arguments == {"dims": [512, 512, 512]}
+
+
+def test_a_method_that_makes_the_model_is_called_where_the_project_does_so(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, blocks=None):\n        super().__init__()\n"
+        "        assert isinstance(blocks, list)\n        self.layer = nn.Linear(len(blocks), 2)\n"
+        "    @classmethod\n    def from_name(cls, name): return cls([1] * int(name[-1]))\n"
+        "    def forward(self, x): return self.layer(x)\n"
+    )
+    (path.parent / "README.md").write_text("```python\nfrom model import Net\nnet = Net.from_name('net-b7')\n```\n")
+    workload = the_only(path)
+    assert (workload.name, dict(workload.arguments)) == ("Net.from_name", {"name": "net-b7"})
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 7)
+
+
+def test_a_function_may_give_its_criterion_behind_the_model(write):
+    path = write(
+        "from torch import nn\ndef build(args):\n    model = Net(args)\n    criterion = nn.CrossEntropyLoss()\n"
+        "    return model, criterion, {}\n"
+        "class Net(nn.Module):\n    def __init__(self, args):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(args.width, 2)\n    def forward(self, x): return self.layer(x)\n"
+    )
+    (path.parent / "main.py").write_text(
+        "import argparse\nfrom model import build\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', type=int, default=12)\nargs = parser.parse_args()\n"
+        "model, criterion, _ = build(args)\n"
+    )
+    workload = the_only(path)
+    assert (workload.name, complete(workload, path.parent)[0].inputs[0].shape) == ("build", ("batch", 12))
+
+
+def test_of_several_factories_that_is_taken_which_the_project_calls_by_default(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(width, 2)\n    def forward(self, x): return self.layer(x)\n"
+        "def small(classes): return Net(18)\ndef large(classes): return Net(50)\n"
+    )
+    (path.parent / "train.py").write_text(
+        "import argparse, model\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--depth', type=int, default=50)\nparser = parser.parse_args()\n"
+        "if parser.depth == 18:\n    net = model.small(classes=2)\nelif parser.depth == 50:\n"
+        "    net = model.large(classes=2)\n"
+    )
+    assert the_only(path).name == "large"
+
+
+def test_a_call_of_another_packages_function_of_that_name_passes_nothing_on(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, args):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(args.width, 2)\n    def forward(self, x): return self.layer(x)\n"
+    )
+    (path.parent / "making.py").write_text("from model import Net\ndef build_it(args): return Net(args)\n")
+    (path.parent / "train_other.py").write_text(
+        "from elsewhere import build_it, get\nother = get(width=1, a=1, b=1, c=1)\nbuild_it(other)\n"
+    )
+    (path.parent / "main.py").write_text(
+        "import argparse\nfrom making import build_it\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--width', type=int, default=12)\nbuild_it(parser.parse_args())\n"
+    )
+    assert complete(the_only(path), path.parent)[0].inputs[0].shape == ("batch", 12)
+
+
+def test_weights_are_not_downloaded(write):
+    path = write(
+        "import torch\nfrom torch import nn\nfrom torch.hub import load_state_dict_from_url\n"
+        "class Net(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 2)\n"
+        "        self.load_state_dict(load_state_dict_from_url('https://weights.invalid/net.pth'))\n"
+    )
+    assert the_only(path).name == "Net"
+    (assumption,) = downloads.assumptions()
+    assert assumption.text == "https://weights.invalid/net.pth is not downloaded: weights change no size"
+    assert (assumption.frame.path, assumption.frame.line) == (str(path), 11)
+
+
+def test_where_nothing_can_be_built_a_call_that_runs_is_offered(write):
+    path = write(
+        "from torch import nn\nclass Part(nn.Module):\n    def __init__(self, num_inputs, strange):\n"
+        "        super().__init__()\n        self.layer = nn.Conv2d(num_inputs, strange, 1)\n"
+        "    def forward(self, x): return self.layer(x)\n"
+        "class Net(nn.Module):\n    def __init__(self, space):\n        super().__init__()\n"
+        "        self.part = Part(space.shape[0], 2)\n    def forward(self, x): return self.part(x)\n"
+    )
+    found = find_workloads(str(path), path.parent)
+    assert not found.workloads
+    assert {each.call for each in found.left_out} == {"Part(num_inputs=3, strange=64)"}
+    (workload,) = find_workloads(f"{path}::Part(num_inputs=3, strange=64)", path.parent).workloads
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 3, 224, 224)

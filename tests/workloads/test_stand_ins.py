@@ -105,3 +105,27 @@ def test_a_missing_module_of_the_project_itself_is_an_error(write):
     write("", "own/__init__.py")
     with pytest.raises(WorkloadError, match=r"No module named .own\.layers."):
         names(write("import own.layers\n" + NET.format("")))
+
+
+def test_a_module_that_fails_when_it_is_imported_is_no_obstacle_to_a_model_that_does_without(write):
+    write("class Words:\n    def __init__(self, path=open('/nowhere/labels.txt')): ...\n", "labels.py")
+    write("from labels import Words\nfrom sizes import WIDTH\n", "data.py")
+    write("WIDTH = 7\n", "sizes.py")
+    path = write("from data import WIDTH, Words\nassert WIDTH == 7\n" + NET.format(""))
+    assert names(path) == ["Net"]
+    (text,) = texts()
+    assert "takes the place of labels, which cannot be imported: FileNotFoundError" in text
+
+
+def test_an_error_of_the_file_itself_is_no_reason_for_a_stand_in(write):
+    path = write("SIZE = int('x')\n" + NET.format(""))
+    with pytest.raises(WorkloadError, match="cannot be imported: ValueError"):
+        names(path)
+
+
+def test_another_file_may_derive_from_what_is_missing(write):
+    write("import absent_cv2\nclass Wrapper(absent_cv2.Wrapper):\n    def step(self): ...\n", "envs.py")
+    path = write("from envs import Wrapper\n" + NET.format("Wrapper(x)\n        "))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError, match=r"absent_cv2.Wrapper is used, and absent_cv2 is not there"):
+        build_program(workload, path.parent)

@@ -21,7 +21,7 @@ from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
-from memlint.workloads import availability, stand_ins
+from memlint.workloads import availability, downloads, stand_ins
 from memlint.workloads.build.construct import completed_program, settings_of
 from memlint.workloads.build.program import Program
 from memlint.workloads.discover import complete
@@ -60,7 +60,7 @@ class Analysis:
         program.assumptions[:0] = [a for a in said if a not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
-        at_import = (*stand_ins.assumptions(), *availability.assumptions())
+        at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         if device.torch and device.torch != torch_version():
             running = ".".join(map(str, torch_version()))

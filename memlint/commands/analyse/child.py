@@ -26,7 +26,7 @@ from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
-from memlint.workloads.discover import Found, find_workloads
+from memlint.workloads.discover import Found, LeftOut, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 from memlint.workloads.skeleton import skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
@@ -67,10 +67,16 @@ def analyse(request: Request) -> Result:
         torch=torch.__version__,
         workloads=workloads,
         findings=findings,
-        skipped=[report.Skipped(path=request.path, name=n.name, reason=n.reason) for n in requested.left_out],
+        skipped=[_skipped(each, request) for each in requested.left_out],
         declarations=declarations,
         traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
     )
+
+
+def _skipped(left_out: LeftOut, request: Request) -> report.Skipped:
+    command = f"Type memlint check '{request.target}::{left_out.call}', which runs, with the sizes that you have."
+    hint = command if left_out.call else ""
+    return report.Skipped(path=request.path, name=left_out.name, reason=left_out.reason, hint=hint)
 
 
 def _workload_of(name: str, request: Request) -> Workload:

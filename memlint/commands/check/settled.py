@@ -81,7 +81,10 @@ def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]
         source = source_at(request.path) if request.path and not left_out else None
         run = f"This is a script: type memlint run {request.target}." if source and is_script(source) else hint
         if left_out:
-            run = f"memlint check {request.target} --init writes a declaration with their arguments, to be filled in."
+            skeleton = (
+                f"memlint check {request.target} --init writes a declaration with their arguments, to be filled in."
+            )
+            run = next((entry.hint for entry in left_out if entry.hint), skeleton)
         failures.append(failure(request.target, TargetError(message, run)))
     return failures, []
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from memlint.base.errors import WorkloadError
@@ -182,6 +183,8 @@ def _of_result(value: object, name: str) -> Construction:
         return Construction(made.model, assumptions=tuple(Assumption(text, None) for text in made.notes))
     if isinstance(value, Declaration):
         parts: tuple[object, ...] = (value.model, value.inputs, value.loss, value.optimizer, value.step)
+    elif isinstance(value, tuple) and len(value) > 1 and isinstance(value[1], nn.Module | torch.optim.Optimizer):
+        parts = (value[0], *(None,) * 4)  # with its criterion, or what else belongs to it
     elif isinstance(value, tuple) and len(value) in {2, 3}:
         parts = (*value, *(None,) * (5 - len(value)))
     else:

@@ -8,6 +8,7 @@ are followed first.
 from __future__ import annotations
 
 import heapq
+import inspect
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input
+from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input, unpacked
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.huggingface import diffusion
@@ -35,6 +36,8 @@ from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe
 
+_SHORTEST = 8
+"""What is shorter is no text but the fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
 
 DECLARE = (
@@ -125,6 +128,10 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
     size = _size_of_its_own(model)
     if size is not None and len(required) == 1:
         return (InputSpec(required[0].name, (BATCH, *size)),)
+    if len(required) == 1 and len(parts := unpacked(model, required[0].name)) > 1:
+        each = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in parts]
+        guesses = [guess_input(part, model, frozenset(parts), sizes) for part in each]
+        return tuple(replace(spec, name=f"{required[0].name}.{n}") for n, spec in enumerate(guesses))
     names = frozenset(parameter.name for parameter in required)
     guesses = [guess_input(parameter, model, names, sizes) for parameter in required]
     if not guesses:
@@ -224,7 +231,7 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
     """`specs` with the length of their texts as a dimension, where that number stands for nothing else in them."""
     texts = [spec for spec in specs if spec.dtype in {"int64", "bool"} and len(spec.shape) == 2]
     lengths = {number for spec in texts if spec.shape[0] == BATCH and isinstance(number := spec.shape[1], int)}
-    if len(lengths) != 1:
+    if len(lengths) != 1 or min(lengths) < _SHORTEST:
         return specs, {}
     (own,) = lengths
     named = tuple(

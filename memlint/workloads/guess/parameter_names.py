@@ -1,7 +1,9 @@
 """What the name of a `forward` parameter says about the tensor it takes."""
 
+import ast
 import inspect
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -11,7 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
-from memlint.workloads.spec import BATCH, InputSpec
+from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
@@ -26,9 +28,17 @@ _TOKENS = frozenset(
     | {"decoder_input_ids", "src_tokens", "tgt_tokens", "prev_output_tokens", "caption", "captions", "prompt"}
 )
 _SEQUENCES = frozenset({"src", "tgt", "trg", "source", "query", "memory", "decoder_input", "encoder_input"})
-_IMAGES = frozenset({"pixel_values", "image", "images", "img", "imgs", "pixels", "picture", "pictures", "rgb"})
+_IMAGES = frozenset(
+    {"pixel_values", "image", "images", "img", "imgs", "pixels", "picture", "pictures", "rgb"}
+    | {"low_res", "lowres", "lq", "hint", "cond_image"}
+)
 _SERIES = frozenset({"x", "x_enc", "x_dec", "batch_x", "dec_inp", "z", "past_values"})
 _AUDIO = frozenset({"waveform", "waveforms", "audio", "wav", "input_values", "speech"})
+_MELS = frozenset({"mel", "mels", "mel_spec", "mel_specs", "spectrogram", "spectrograms", "melspec"})
+_BOXES = frozenset({"annotations", "annotation", "annots", "annot", "boxes", "bboxes", "gt_boxes", "gt_bboxes"})
+"""An annotation is a box and its class."""
+_NUM_BOXES = 8
+"""Objects of an image: COCO has 7.3 of them on average (Lin et al., 2014)."""
 _TIMES = frozenset(
     {"t", "time", "times", "timestep", "timesteps", "time_steps", "step", "noise_levels", "sigma", "sigmas"}
 )
@@ -79,12 +89,16 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     of_node = not others.isdisjoint(_ADJACENCIES | {"edge_index"})
     # A model for language takes a label for each position, any other a class for each item.
     is_label, is_class = (len(others) > 1 and key in names for names in (LABELS, LABELS | _CLASS_IDS))
+    is_class |= len(others) > 1 and key.endswith("_label")
     is_class &= others.isdisjoint({f"{name}_hat", f"{name}_lengths", f"{name}_pred"})  # then it is what x is
     is_length = key in _LENGTHS or key.endswith(("_lengths", "_lens"))
     is_hidden = key in _HIDDEN and sizes.width and (entry is None or entry.dtype == "int64")
     of_names: tuple[tuple[object, tuple[Any, ...], dict[str, Any]], ...] = (
         (is_text, text_shape, {"dtype": "int64", "high": vocabulary}),
         (key in _AUDIO, (BATCH, AUDIO_LENGTH), {}),
+        (key in _MELS, (BATCH, sizes.mels or 80, length), {}),
+        (key.startswith("max_") or key.endswith("_max"), (), {"dtype": CONSTANT, "low": length}),
+        (key in _BOXES, (BATCH, _NUM_BOXES, 5 if "annot" in key else 4), {"low": 0.0, "high": 32.0}),
         (key in _TIMES, (BATCH,), {"dtype": "int64", "high": TRAINING_STEPS}),
         (key == "edge_index", (2, EDGES), {"dtype": "int64", "high": NODES}),
         (key == "edge_weight", (EDGES,), {}),
@@ -108,6 +122,26 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else replace(entry, name=name)
     )
     return by_name or by_layer
+
+
+def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
+    """Names that the code of `forward`, in the mode of `model`, takes its parameter `name` apart into."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    skipped = {
+        each
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test) in ("self.training", "not self.training")
+        for each in (node.orelse if (ast.unparse(node.test) == "self.training") is model.training else node.body)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and node not in skipped and ast.unparse(node.value) == name:
+            target = node.targets[0]
+            if isinstance(target, ast.Tuple) and all(isinstance(each, ast.Name) for each in target.elts):
+                return tuple(each.id for each in target.elts if isinstance(each, ast.Name))
+    return ()
 
 
 _WITH_ORDER = (nn.TransformerEncoder, nn.TransformerEncoderLayer, nn.Transformer, nn.MultiheadAttention, nn.RNNBase)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +20,9 @@ from memlint.workloads.spec import Workload
 
 _MOST = 4
 """Call sites tried of one class or function."""
+_ENTRIES = 3
+"""Of a list that is made up."""
+_GUESS = 64
 _LONGEST = 160
 """Letters of a call that is shown."""
 _SIZES = ("image_size", "length")
@@ -34,6 +38,19 @@ class Recipe:
     """The call in the project that does so."""
     assumed: Mapping[str, object] = field(default_factory=dict)
     """Those of the arguments that nobody says."""
+
+    def with_lists(self) -> Recipe | None:
+        """The same call with a list for each number that was assumed where the name is in the plural."""
+        numbers = {name: v for name, v in self.assumed.items() if name.endswith("s") and isinstance(v, int | float)}
+        lists = {name: [value] * _ENTRIES for name, value in numbers.items()}
+        if not lists:
+            return None
+        return replace(self, arguments={**self.arguments, **lists}, assumed={**self.assumed, **lists})
+
+    @property
+    def doubts(self) -> tuple[bool, bool, bool]:
+        """Sorts recipes, the likeliest first: what scripts do, by default, what needs no arguments, what others do."""
+        return not self.trains, self.site is not None and not self.site.is_default, self.site is not None
 
     @property
     def trains(self) -> bool:
@@ -73,6 +90,11 @@ class Recipes:
                 continue
             tried.append(arguments)
             yield Recipe(maker, arguments, site, assumed)
+
+    def methods_of(self, maker: str) -> Iterator[str]:
+        """Methods of a class that the project calls in place of the class itself: `Class.from_name`."""
+        names = (site.function for site in self._sites)
+        yield from dict.fromkeys(name for name in names if name.startswith(f"{maker}."))
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
@@ -134,7 +156,8 @@ def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object]
             arguments[name] = False  # weights change no size
         if name in arguments or parameter.default is not parameter.empty:
             continue
-        if (value := plain_value(parameter)) is None:
+        called = site.unseen.get(name) or site.unseen.get(str(names.index(name)), "")
+        if (value := plain_value(parameter, called)) is None:
             return None, {}
         arguments[name] = assumed[name] = value
     return arguments, assumed
@@ -146,14 +169,22 @@ def shown_call(maker: str, arguments: Mapping[str, object]) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...)"
 
 
-def sized(maker: str, function: Callable[..., Any]) -> Recipe | None:
-    """The call with a number for each argument that it needs; None where one of them takes something else."""
+def sized(maker: str, function: Callable[..., Any], *, guess: bool = False) -> Recipe | None:
+    """The call with a number for each argument that it needs; None where one of them takes something else.
+
+    With `guess` also where nothing says what it takes.
+    """
     values = {
-        name: plain_value(parameter)
+        name: _GUESS if guess and _is_open(parameter) else plain_value(parameter)
         for name, parameter in parameters(function).items()
         if parameter.default is parameter.empty
     }
     return None if not values or None in values.values() else Recipe(maker, values, assumed=values)
+
+
+def _is_open(parameter: inspect.Parameter) -> bool:
+    """Whether nothing says what it takes."""
+    return parameter.annotation is parameter.empty and plain_value(parameter) is None
 
 
 def parts_of_others(tree: ast.Module, names: Collection[str]) -> dict[str, str]:

@@ -1,27 +1,38 @@
 """Better guesses at a model's inputs, from how a Trial failed."""
 
 import inspect
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from torch import nn
+from torch.nn.modules.conv import _ConvNd
 
 from memlint.base.frames import line_of, text_of
-from memlint.workloads.guess.layers import AUDIO_LENGTH, input_of
+from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of
 from memlint.workloads.guess.parameter_names import guess_input
-from memlint.workloads.guess.trial import Trial
+from memlint.workloads.guess.trial import TRIAL_BATCH, Trial
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.plain_values import parameters
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 Specs = tuple[InputSpec, ...]
 
+_NUM_POINTS = 1024
+_COLOURS = 3
+_FIRST = 3
+"""Layers of a module that may take what it gets."""
+
 _IMAGE_SIZES = (224, 32, 28, 64, 96, 128, 227, 256, 299, 384, 512)
 _LENGTHS = (512, 256, 128, 64, 32, 16)
 _UNPACK = re.compile(r"values to unpack \(expected (\d+)")
 _MISMATCH = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
 _PRODUCT = re.compile(r"\((\d+)x(\d+) and (\d+)x(\d+)\)|\[(\d+), (\d+)\] X \[(\d+), (\d+)\]")
+_VIEW = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
+_RANGE = re.compile(r"Dimension out of range \(expected to be in range of \[-\d+, (\d+)\]")
+_RANKS = re.compile(r"same number of dimensions: got (\d+) and (\d+)")
+_OUT_OF_BOUNDS = re.compile(r"index \d+ is out of bounds|index out of range")
 _REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
@@ -37,11 +48,17 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     assert trial.error is not None
     message = text_of(trial.error)
     yield from _missing(trial, message, sizes)
+    yield from _viewed(trial, message)
+    yield from _of_named_rank(trial, message)
     yield from _as_the_layers_say(trial, sizes)
+    yield from _as_the_module_says(trial, sizes)
+    yield from _parts_of_channels(trial)
     yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
     yield from _of_named_sizes(trial, message)
+    yield from _of_lower_values(trial, message)
+    yield from _as_image(trial, sizes)
     yield from _of_other_sizes(trial)
     yield from _longer_rank(trial, sizes)
 
@@ -58,6 +75,71 @@ def _as_the_layers_say(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
             expected = replace(expected, shape=(*spec.shape[:2], *expected.shape[1:]))
         if expected is not None and not _agree(spec, expected):
             yield _with(trial.specs, index, expected)
+
+
+def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+    """Give what the failing code holds the shape that the first layers of its module ask for."""
+    if trial.module is None or trial.module is sizes.model:
+        return
+    for _, layer in entry_layers(trial.module)[:_FIRST]:
+        for index, spec in enumerate(trial.specs):
+            expected = input_of(spec.name, layer, sizes) if spec.name in trial.held else None
+            if expected is not None and not _agree(spec, expected):
+                yield _with(trial.specs, index, expected)
+
+
+def _viewed(trial: Trial, message: str) -> Iterator[Specs]:
+    """Give an input the size that `view` asks for, which is all of it or adds to what else is there."""
+    match, error = _VIEW.search(message), trial.error
+    if match is None or error is None:
+        return
+    shape, number = [int(each) for each in match[1].split(",")], int(match[2])
+    fixed = math.prod(size for size in shape if size > 0)
+    each, own = fixed if -1 in shape else fixed // TRIAL_BATCH, number // TRIAL_BATCH
+    held = [spec for spec in trial.specs if spec.name in trial.held and spec.shape[:1] == (BATCH,)]
+    for spec in sorted(held, key=lambda spec: (not _is_named(spec, error), spec.shape[-1] != 1)):
+        index = trial.specs.index(spec)
+        for place, size in enumerate(spec.shape):
+            if isinstance(size, int) and own and size * each % own == 0:
+                changed = (*spec.shape[:place], size * each // own, *spec.shape[place + 1 :])
+                yield _with(trial.specs, index, replace(spec, shape=changed))
+        if _is_named(spec, error):
+            yield _with(trial.specs, index, replace(spec, shape=(BATCH, each), dtype="float32", low=None, high=None))
+        last = spec.shape[-1]
+        if isinstance(last, int) and (grown := last + each - own) > 0 and len(spec.shape) > 1:
+            yield _with(trial.specs, index, replace(spec, shape=(*spec.shape[:-1], grown)))
+
+
+def _of_named_rank(trial: Trial, message: str) -> Iterator[Specs]:
+    """Give what the failing code holds the dimension that it asks for."""
+    match = _RANGE.search(message) or _RANKS.search(message)
+    if match is None or trial.error is None:
+        return
+    rank = int(match[1]) if match.re is _RANGE else min(int(match[1]), int(match[2]))
+    for index, spec in enumerate(trial.specs):
+        is_low = spec.dtype != CONSTANT and len(spec.shape) <= max(rank, 1) + 1
+        if is_low and spec.name in trial.held and _is_named(spec, trial.error):
+            grown = replace(spec, shape=(*spec.shape, 1), dtype="float32", low=None, high=None)
+            yield _with(trial.specs, index, grown)
+
+
+def _is_named(spec: InputSpec, error: Exception) -> bool:
+    """Whether the line that raised names the input."""
+    return re.search(rf"\b{spec.name.rpartition('.')[2]}\b", line_of(error)) is not None
+
+
+def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
+    """Give each of several images its share of the channels, where the model puts them together."""
+    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+        wanted, got = trial.layer.in_channels, trial.received[1]
+        images = [spec for spec in trial.specs if len(spec.shape) > 2 and isinstance(spec.shape[1], int)]
+        if got > wanted and got % wanted == 0 and len(images) == got // wanted:
+            yield tuple(
+                replace(spec, shape=(spec.shape[0], max(1, wanted // len(images)), *spec.shape[2:]))
+                if spec in images
+                else spec
+                for spec in trial.specs
+            )
 
 
 def _transposed(trial: Trial) -> Iterator[Specs]:
@@ -109,11 +191,18 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
     """Give an input as many dimensions as the model unpacks."""
     if match := _UNPACK.search(message):
         rank = int(match[1])
-        if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs):
-            yield tuple(replace(spec, shape=(*spec.shape[:2], AUDIO_LENGTH)) for spec in trial.specs)
+        if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs if spec.dtype == "float32"):
+            yield tuple(_without_height(spec) for spec in trial.specs)
         for index, spec in enumerate(trial.specs):
             if spec.dtype != CONSTANT and len(spec.shape) != rank:
                 yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
+
+
+def _without_height(spec: InputSpec) -> InputSpec:
+    """Sound or points in place of an image."""
+    if len(spec.shape) < 4:
+        return spec
+    return replace(spec, shape=(*spec.shape[:2], AUDIO_LENGTH if spec.shape[1] == 1 else _NUM_POINTS))
 
 
 def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
@@ -167,6 +256,26 @@ def _of_other_sizes(trial: Trial) -> Iterator[Specs]:
         )
         if changed != trial.specs:
             yield changed
+
+
+def _of_lower_values(trial: Trial, message: str) -> Iterator[Specs]:
+    """Ids that leave room for what the model adds to those of each column, as fields in one table have it."""
+    if _OUT_OF_BOUNDS.search(message):
+        for index, spec in enumerate(trial.specs):
+            columns = spec.shape[-1] if spec.shape else 0
+            high = 0 if spec.high is None else int(spec.high)
+            if spec.dtype == "int64" and isinstance(columns, int) and high >= columns > 1:
+                yield _with(trial.specs, index, replace(spec, high=high // columns))
+
+
+def _as_image(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
+    """An image, where some layer takes one and nothing else has reached any layer."""
+    tensors = [index for index, spec in enumerate(trial.specs) if spec.dtype == "float32"]
+    layers = (each for each in sizes.model.modules() if isinstance(each, nn.Conv2d) and each.in_channels == _COLOURS)
+    if trial.progress == 0 and len(tensors) == 1 and (layer := next(layers, None)) is not None:
+        expected = input_of(trial.specs[tensors[0]].name, layer, sizes)
+        if expected is not None:
+            yield _with(trial.specs, tensors[0], expected)
 
 
 def _of_size(trial: Trial, size: int) -> Iterator[Specs]:

@@ -1,6 +1,7 @@
 """Calling a model with guessed inputs, and seeing how far it gets."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -36,6 +37,10 @@ class Trial:
     """For each input the first layer that got it, or a view of it."""
     first: nn.Module | None = None
     """The first layer that was called."""
+    module: nn.Module | None = None
+    """The user's module in whose code it raised."""
+    held: frozenset[str] = frozenset()
+    """Inputs that stand in variables of that code."""
 
 
 class Stage:
@@ -74,8 +79,7 @@ class Stage:
         )
         self._storages = {
             leaf.untyped_storage()._cdata: name
-            for name, value in inputs.items()
-            for leaf in tree_leaves(value)
+            for name, leaf in _leaves(inputs, frozenset(spec.name for spec in specs))
             if isinstance(leaf, torch.Tensor)
         }
         self._running = []
@@ -87,7 +91,19 @@ class Stage:
             trial.error = error
             if self._running:
                 trial.layer, trial.received = self._running[-1]
+            trial.module, trial.held = self._place_of(error)
         return trial
+
+    def _place_of(self, error: Exception) -> tuple[nn.Module | None, frozenset[str]]:
+        """The innermost module of the user's that raised, and the inputs it had in variables."""
+        place: tuple[nn.Module | None, frozenset[str]] = None, frozenset()
+        for frame, _line in traceback.walk_tb(error.__traceback__):
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, nn.Module) and not type(owner).__module__.startswith("torch."):
+                tensors = [each for each in frame.f_locals.values() if isinstance(each, torch.Tensor)]
+                names = (self._storages.get(each.untyped_storage()._cdata) for each in tensors)
+                place = owner, frozenset(filter(None, names))
+        return place
 
     def _enter(self, module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         tensors = [value for value in (*arguments, *named.values()) if isinstance(value, torch.Tensor)]
@@ -107,3 +123,14 @@ class Stage:
         self._trial.progress += 1
         if self._running and self._running[-1][0] is module:
             self._running.pop()
+
+
+def _leaves(inputs: Mapping[str, Any], names: Set[str], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """What stands in `inputs`, with the longest of `names` that leads there."""
+    for key, value in inputs.items():
+        name = f"{prefix}{key}"
+        entries = dict(enumerate(value)) if isinstance(value, tuple | list) else value
+        if isinstance(entries, Mapping) and any(each.startswith(f"{name}.") for each in names):
+            yield from _leaves({str(k): each for k, each in entries.items()}, names, f"{name}.")
+        else:
+            yield from ((name, leaf) for leaf in tree_leaves(value))

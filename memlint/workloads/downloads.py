@@ -1,0 +1,60 @@
+"""Weights that a model would fetch: they change no size, so nothing is downloaded and nothing is loaded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlint.base.ownership import is_users
+from memlint.tracing.records import Assumption, Frame
+
+_COPIES = (
+    ("torch.utils.model_zoo", "load_url"),
+    ("torchvision._internally_replaced_utils", "load_state_dict_from_url"),
+    ("torchvision.models._api", "load_state_dict_from_url"),
+)
+"""Modules that have the function under a name of their own, where they were imported before."""
+_asked: dict[str, Frame | None] = {}
+"""Addresses of weights, with the lines of the user's that asked for them first."""
+
+
+class _Fetched(dict[str, Any]):
+    """Stands for the weights of an address."""
+
+
+def install() -> None:
+    """Let modules that are imported from now on find weights that leave a model as it is."""
+    if torch.hub.load_state_dict_from_url is not _fetched:
+        torch.hub.load_state_dict_from_url = _fetched
+        nn.Module.load_state_dict = _loading(nn.Module.load_state_dict)  # type: ignore[method-assign]
+        for name, attribute in _COPIES:
+            if name in sys.modules:
+                setattr(sys.modules[name], attribute, _fetched)
+
+
+def assumptions() -> list[Assumption]:
+    """Which weights were not fetched."""
+    text = "is not downloaded: weights change no size"
+    return [Assumption(f"{url} {text}", frame) for url, frame in _asked.items()]
+
+
+def _fetched(url: str, *_arguments: object, **_named: object) -> _Fetched:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+    _asked.setdefault(url, place if is_users(place.path) else None)
+    return _Fetched()
+
+
+def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    def load_state_dict(self: nn.Module, state_dict: Any, *arguments: Any, **named: Any) -> Any:
+        if isinstance(state_dict, _Fetched):
+            return nn.modules.module._IncompatibleKeys([], [])
+        return load(self, state_dict, *arguments, **named)
+
+    return load_state_dict
