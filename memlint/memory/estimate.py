@@ -117,15 +117,15 @@ def peaks(
     free there. What other streams use is free as soon as it dies, or, for the upper bound of `reserved`, not before
     the program has waited for them.
     """
-    likely = _most(sizes, events, device, settings, streams)
-    elsewhere = _most(sizes, events, device, settings, streams, descending=True)
-    lowest = _resized(sizes, {doubt.buffer: doubt.low for doubt in doubts})
-    highest = _resized(sizes, _highest(doubts, device))
-    least = likely if lowest is sizes else _most(lowest, events, device, settings, streams)
-    most = likely if highest is sizes else _most(highest, events, device, settings, streams)
+    taken = _Taken(sizes, events, device, settings, streams)
+    likely, elsewhere = taken.most(), taken.most(descending=True)
+    lowest = taken.resized({doubt.buffer: doubt.low for doubt in doubts})
+    highest = taken.resized(_highest(doubts, device))
+    least = likely if lowest is taken else lowest.most()
+    most = likely if highest is taken else highest.most()
     if streams.held and device.is_cuda:
-        most = (*most[:2], max(most[2], _most(highest, _held(events, streams), device, settings, streams)[2]))
-    tried = _tried(sizes, events, doubts, device, settings, streams)
+        most = (*most[:2], max(most[2], highest.held().most()[2]))
+    tried = _tried(taken, doubts)
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
         Interval(min(low, middle, other), middle, max(high, middle, other, free))
@@ -151,21 +151,14 @@ def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
     return {doubt.buffer: doubt.high for doubt in doubts if not _takes_free(doubt, device)}
 
 
-def _tried(
-    sizes: Sizes,
-    events: Events,
-    doubts: Collection[Doubt],
-    device: Device,
-    settings: AllocatorSettings | None,
-    streams: Streams,
-) -> tuple[int, int, int]:
+def _tried(taken: _Taken, doubts: Collection[Doubt]) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at most with what only takes free memory; 0 where nothing does."""
-    asked = {doubt.buffer: doubt.high - device.total_nbytes for doubt in doubts if _takes_free(doubt, device)}
-    if not asked:
+    device = taken.device
+    greedy = {doubt.buffer: doubt.high - device.total_nbytes for doubt in doubts if _takes_free(doubt, device)}
+    if not greedy:
         return 0, 0, 0
-    highest = _resized(sizes, {**_highest(doubts, device), **asked})
     free = device.total_nbytes - device.context_low
-    requested, allocated, reserved = _most(highest, events, device, settings, streams)
+    requested, allocated, reserved = taken.resized({**_highest(doubts, device), **greedy}).most()
     return min(requested, free), min(allocated, free), min(reserved, free)
 
 
@@ -178,7 +171,8 @@ def stream_peaks(
     events: dict[int, list[int]] = {}
     for event in timeline.events:
         events.setdefault(own.get(event if event >= 0 else ~event, 0), []).append(event)
-    return {stream: _most(sizes, events[stream], device, settings, timeline.streams) for stream in sorted(events)}
+    taken = _Taken(sizes, timeline.events, device, settings, timeline.streams)
+    return {stream: taken._replace(events=events[stream]).most() for stream in sorted(events)}
 
 
 def most_device(
@@ -190,64 +184,62 @@ def most_device(
     streams: Streams = ONE_STREAM,
 ) -> int:
     """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
-    reserved = max(
-        _most(sizes, events, device, settings, streams, descending=descending)[2] for descending in (False, True)
-    )
-    highest = _resized(sizes, _highest(doubts, device))
-    if highest is not sizes:
-        reserved = max(reserved, _most(highest, events, device, settings, streams)[2])
+    taken = _Taken(sizes, events, device, settings, streams)
+    reserved = max(taken.most()[2], taken.most(descending=True)[2])
+    highest = taken.resized(_highest(doubts, device))
+    if highest is not taken:
+        reserved = max(reserved, highest.most()[2])
     if streams.held:
-        reserved = max(reserved, _most(highest, _held(events, streams), device, settings, streams)[2])
+        reserved = max(reserved, highest.held().most()[2])
     return reserved + device.context_high
 
 
-def _resized(sizes: Sizes, others: Mapping[int, int]) -> Sizes:
-    """`sizes` with others of some Buffers: itself if these are no others."""
-    if all(sizes[buffer] == nbytes for buffer, nbytes in others.items()):
-        return sizes
-    resized = copy(sizes)
-    for buffer, nbytes in others.items():
-        resized[buffer] = nbytes
-    return resized
+class _Taken(NamedTuple):
+    """What is folded: Buffers of these sizes on a device; `events` and `streams` as in Trace."""
 
+    sizes: Sizes
+    events: Events
+    device: Device
+    settings: AllocatorSettings | None
+    streams: Streams
 
-def _held(events: Events, streams: Streams) -> list[int]:
-    """`events` in which what other streams use closes as late as it can."""
-    late: defaultdict[int, list[int]] = defaultdict(list)
-    for buffer, position in streams.held.items():
-        late[position].append(~buffer)
-    moved = [
-        each
-        for position, event in enumerate(map(int, events))
-        for each in (*late[position], *(() if ~event in streams.held else (event,)))
-    ]
-    return moved + late[len(events)]
+    def resized(self, others: Mapping[int, int]) -> Self:
+        """The same with other sizes of some Buffers: itself if these are no others."""
+        if all(self.sizes[buffer] == nbytes for buffer, nbytes in others.items()):
+            return self
+        sizes = copy(self.sizes)
+        for buffer, nbytes in others.items():
+            sizes[buffer] = nbytes
+        return self._replace(sizes=sizes)
 
+    def held(self) -> Self:
+        """The same, where what other streams use closes as late as it can."""
+        late: defaultdict[int, list[int]] = defaultdict(list)
+        for buffer, position in self.streams.held.items():
+            late[position].append(~buffer)
+        moved = [
+            each
+            for position, event in enumerate(map(int, self.events))
+            for each in (*late[position], *(() if ~event in self.streams.held else (event,)))
+        ]
+        return self._replace(events=moved + late[len(self.events)])
 
-def _most(
-    sizes: Sizes,
-    events: Events,
-    device: Device,
-    settings: AllocatorSettings | None,
-    streams: Streams,
-    *,
-    descending: bool = False,
-) -> tuple[int, int, int]:
-    """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
-    settings = settings or AllocatorSettings()
-    if device.is_cuda and settings == AllocatorSettings():
-        return replayed_peaks(sizes, events, streams.own, descending=descending)
-    sizes, events = list(map(int, sizes)), list(map(int, events))
-    signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
-    requested = max(accumulate(map(signed.__getitem__, events)), default=0)
-    if not device.is_cuda:
-        return requested, requested, requested
-    share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
-    try:
-        allocator = _replay(sizes, events, settings, streams, share, descending=descending)
-    except OutOfMemory:  # the share is too little: then what the program would need without it
-        allocator = _replay(sizes, events, settings, streams, descending=descending)
-    return requested, allocator.peak_allocated, allocator.peak_reserved
+    def most(self, *, descending: bool = False) -> tuple[int, int, int]:
+        """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
+        device, settings = self.device, self.settings or AllocatorSettings()
+        if device.is_cuda and settings == AllocatorSettings():
+            return replayed_peaks(self.sizes, self.events, self.streams.own, descending=descending)
+        sizes, events = list(map(int, self.sizes)), list(map(int, self.events))
+        signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
+        requested = max(accumulate(map(signed.__getitem__, events)), default=0)
+        if not device.is_cuda:
+            return requested, requested, requested
+        share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
+        try:
+            allocator = _replay(sizes, events, settings, self.streams, share, descending=descending)
+        except OutOfMemory:  # the share is too little: then what the program would need without it
+            allocator = _replay(sizes, events, settings, self.streams, descending=descending)
+        return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> Allocator:
