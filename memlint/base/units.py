@@ -23,6 +23,7 @@ _FACTORS = {
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
+Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
 
 
 def parse_nbytes(text: str) -> int:

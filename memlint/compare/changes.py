@@ -3,6 +3,7 @@
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
+from memlint.base.units import Measure
 from memlint.base.version import __version__
 from memlint.compare.comparison import (
     BatchChange,
@@ -21,7 +22,7 @@ from memlint.compare.peak_growth import peak_growth
 from memlint.lint.diagnostics import UnreadableFile
 from memlint.report.formats.problems import without_numbers
 from memlint.report.from_rules import failed_target
-from memlint.report.model import Budget, Error, Finding, Measure, Report, Sweep, Workload
+from memlint.report.model import Budget, Error, Finding, Report, Sweep, Workload
 from memlint.report.phrases import ranks_text
 from memlint.report.workloads import findings_by_workload
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 
-from memlint.base.units import format_count, format_nbytes
+from memlint.base.units import Measure, format_count, format_nbytes
 from memlint.compare.comparison import BudgetCheck, Comparison, Facts, Side, WorkloadChange
 from memlint.compare.headline import check_text, difference, headline, largest_text, only_side, percent
 from memlint.report.escaping import for_log
-from memlint.report.model import Finding, Measure
-from memlint.report.phrases import MEASURES, place_text, spaced, step_text, tensor_text
+from memlint.report.model import Finding
+from memlint.report.phrases import MEASURES, NO_MODULE, place_text, spaced, step_text, tensor_text
 from memlint.report.text_style import TextStyle, cut, table
 
 _FEW = 3
@@ -116,7 +116,7 @@ def _grown(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
         ("By source line", lines, 8),
         (
             "By module",
-            [(difference(each.head - each.base), each.module or "(no submodule)") for each in change.modules],
+            [(difference(each.head - each.base), each.module or NO_MODULE) for each in change.modules],
             _FEW,
         ),
         ("By kind of tensor", buffers, _FEW),

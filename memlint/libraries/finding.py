@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
 """Files of Python that import; `importlib.util.find_spec`, which only asks, is in another."""
 

@@ -7,13 +7,12 @@ and nothing is written here but by `Fixed.write`.
 import difflib
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from memlint.base.errors import TargetError
+from memlint.base.writing import replace_content
 from memlint.lint.rule import Applicability, Correction, Edit, Finding
 from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.text import Source
@@ -50,7 +49,7 @@ class Fixed:
                 raise TargetError(f"{self.path} was changed while it was being corrected", "Run the command again.")
             if not os.access(file, os.W_OK):
                 raise TargetError(f"{self.path} may not be written", "Give yourself the right, or leave it out.")
-            _replace(file, self.after)
+            replace_content(file, self.after)
         except OSError as error:
             raise TargetError(f"{self.path} cannot be written: {error.strerror}", "Correct it by hand.") from error
 
@@ -163,16 +162,3 @@ def _lines(text: str) -> list[str]:
     """Lines with their ends, split as Python's parser splits them."""
     lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)
     return lines if lines[-1] else lines[:-1]
-
-
-def _replace(file: Path, content: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as written:
-            written.write(content)
-        shutil.copymode(file, temporary)
-        temporary.replace(file)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -20,11 +20,6 @@ _PACKAGE = "memlint_rules"
 DIRECTORY = Path(__file__).parents[2] / "docs" / "rules"
 
 
-def rule_page(code: str) -> str:
-    """Make the Markdown page of the installed rule with that code or name; raises UsageError if there is none."""
-    return page(load_rules()[code])
-
-
 def page(rule: Rule) -> str:
     """Make the Markdown page of `rule`."""
     bodies = sections(type(rule))

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from memlint.lint.cache import Cache
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
-from memlint.lint.rule import Context, Finding, Rule, SourceRule, TraceRule
+from memlint.lint.rule import Context, Finding, Findings, Rule, SourceRule, TraceRule
 from memlint.lint.suppression import settled
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
@@ -73,24 +73,15 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
 
 
 def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
-    """Run the TraceRules among `rules` over one traced Workload; findings by code, suppressed or not.
+    """Run `check` of TraceRules, then `check_steps` of SourceRules, over one traced Workload; findings by code each.
 
     What comments suppress, whoever sees all Workloads of a file decides.
     """
-    findings: list[Finding] = []
-    for rule in sorted(rules, key=lambda rule: rule.code):
-        if isinstance(rule, TraceRule):
-            findings += _run(rule, rule.check, context, context.workload.path)
-    return findings
-
-
-def step_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
-    """Run `check_steps` of the SourceRules that have one; findings by code, suppressed or not."""
-    findings: list[Finding] = []
-    for rule in sorted(rules, key=lambda rule: rule.code):
-        if isinstance(rule, SourceRule):
-            findings += _run(rule, rule.check_steps, context, context.workload.path)
-    return findings
+    ordered = sorted(rules, key=lambda rule: rule.code)
+    checks: list[tuple[Rule, Callable[[Context], Findings]]]
+    checks = [(rule, rule.check) for rule in ordered if isinstance(rule, TraceRule)]
+    checks += [(rule, rule.check_steps) for rule in ordered if isinstance(rule, SourceRule)]
+    return [finding for rule, check in checks for finding in _run(rule, check, context, context.workload.path)]
 
 
 def looks_at_steps(rule: Rule) -> bool:

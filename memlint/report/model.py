@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field, NonNegativeInt, model_validator
 
-from memlint.base.units import Outcome
+from memlint.base.units import Measure, Outcome
 
 CategoryName = Literal[
     "parameter",
@@ -24,7 +24,6 @@ CategoryName = Literal[
     "other",
 ]
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
-Measure = Literal["requested", "allocated", "reserved", "device"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
 ErrorKind = Literal["usage", "target", "workload", "trace", "worker", "rule", "internal"]

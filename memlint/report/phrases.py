@@ -4,12 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from memlint.base.units import Outcome, format_count, format_nbytes
+from memlint.base.units import Measure, Outcome, format_count, format_nbytes
 from memlint.report.model import (
     Change,
     Interval,
     LineBytes,
-    Measure,
     Place,
     Ranks,
     Script,
@@ -29,6 +28,8 @@ MEASURES: dict[Measure, str] = {
 """The four peaks, and what to compare each with."""
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
 """What is said of a budget."""
+NO_MODULE = "(no submodule)"
+"""Of what belongs to the model itself, or lies outside of it."""
 
 _MOST_STEPS = 6
 _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")

@@ -22,6 +22,7 @@ from memlint.report.model import (
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
     MEASURES,
+    NO_MODULE,
     beside,
     bounds,
     by_severity,
@@ -261,7 +262,7 @@ def _details(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
     """The sections that are shown with -v alone."""
     if estimate.by_module:
         rows = [
-            (f"  {format_nbytes(row.nbytes)}", f"{row.num_buffers} x", row.module or "(no submodule)", row.type)
+            (f"  {format_nbytes(row.nbytes)}", f"{row.num_buffers} x", row.module or NO_MODULE, row.type)
             for row in estimate.by_module
         ]
         title = paint("  Alive at the peak, by module", bold=True)

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Self, get_args
 
 from pydantic import model_validator
 
-from memlint.base.units import format_nbytes
+from memlint.base.units import Measure, format_nbytes
 from memlint.memory.estimate import Interval
-from memlint.report.model import CategoryName, Measure, PhaseName, Record
+from memlint.report.model import CategoryName, PhaseName, Record
 from memlint.validate.measurement import Allocation, Measurement
 
 COMPARED: tuple[Measure, ...] = get_args(Measure)

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from memlint.report.model import Measure, Record
+from memlint.base.units import Measure
+from memlint.report.model import Record
 from memlint.validate.comparison import COMPARED, Comparison
 
 ALL, FITTED, HELD_OUT = "all", "may be fitted", "held out"

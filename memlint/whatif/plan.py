@@ -8,9 +8,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
 
 from memlint.base.errors import MemlintError
+from memlint.base.units import Measure
 from memlint.memory.liveness import Origin, origin
 from memlint.memory.retention import Holder
 from memlint.tracing.records import Trace
@@ -20,7 +20,6 @@ from memlint.whatif.changes.drop_reference import dead_references
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads.spec import Workload
 
-Measure = Literal["requested", "allocated", "reserved", "device"]
 MAX_TRACES = 60
 """Traces after which no further round begins."""
 _MAX_NODES = 200_000

@@ -8,6 +8,7 @@ from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE
+from memlint.config import Dtype, Mode
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.tracing.records import Assumption
@@ -35,8 +36,6 @@ DTYPES = (
 _MULTIPLE = re.compile(r"([1-9][0-9]*\*)?[^\W\d]\w*")
 """A size that is named, or a multiple of one."""
 
-Mode = Literal["train", "inference"]
-Precision = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Origin = Literal["target", "declared", "config", "discovered", "script"]
 
 
@@ -147,7 +146,7 @@ class Workload:
     """The name after `::`."""
     mode: Mode = "train"
     batch: int = 8
-    dtype: Precision = "float32"
+    dtype: Dtype = "float32"
     optimizer: str = "adamw"
     """A name, `file.py::callable` taking the parameters, or `none`."""
     gpu: str = DEFAULT_GPU
@@ -177,7 +176,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""
-        for key, allowed in (("mode", get_args(Mode)), ("dtype", get_args(Precision))):
+        for key, allowed in (("mode", get_args(Mode)), ("dtype", get_args(Dtype))):
             if getattr(self, key) not in allowed:
                 raise UsageError(
                     f"workload {self.name}: {key} {getattr(self, key)!r} is unknown",

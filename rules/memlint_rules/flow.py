@@ -18,6 +18,9 @@ _Value = TypeVar("_Value")
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""
 
+HALF = frozenset({"float16", "bfloat16"})
+"""Dtypes of half precision, as Buffers name them."""
+
 PRODUCTS = frozenset({"aten.bmm.default", "aten.baddbmm.default", "aten.mm.default", "aten.addmm.default"})
 """Matrix products; their last two inputs are the factors."""
 

@@ -2,8 +2,8 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import AutocastTraining
+from memlint_rules.flow import HALF
 
-_HALF = frozenset({"float16", "bfloat16"})
 _HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
 """What autocast can halve: parameters, gradients and optimizer state stay float32."""
 
@@ -53,7 +53,7 @@ class Fp32Training(TraceRule):
             return
         peak = estimate.requested.estimate
         activations = sum(buffer.nbytes for buffer in estimate.at_peak if _is_halved(buffer))
-        if not is_notable(-activations // 2, peak) or any(b.dtype in _HALF for b in trace.buffers):
+        if not is_notable(-activations // 2, peak) or any(b.dtype in HALF for b in trace.buffers):
             return
         after = context.retrace(AutocastTraining("bfloat16"))
         if after is None or not is_notable(after.requested.estimate - peak, peak):

@@ -4,9 +4,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.tracing.records import Buffer, Category, Phase, Trace
-from memlint_rules.flow import most_alive, peak_change
-
-_HALF = frozenset({"float16", "bfloat16"})
+from memlint_rules.flow import HALF, most_alive, peak_change
 
 
 class AutocastMisuse(TraceRule):
@@ -89,7 +87,7 @@ def _casts(trace: Trace) -> dict[tuple[str, int], list[Buffer]]:
             continue
         parameter, made = trace.buffers[node.inputs[0].buffer], node.outputs[0]
         is_trained = parameter.category is Category.PARAMETER and parameter.name in trained
-        if is_trained and made.dtype in _HALF and made.shape == parameter.shape:
+        if is_trained and made.dtype in HALF and made.shape == parameter.shape:
             casts[parameter.name, node.step].append(trace.buffers[made.buffer])
     return casts
 

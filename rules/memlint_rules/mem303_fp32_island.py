@@ -5,7 +5,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
-from memlint_rules.flow import Flow, most_alive, numel, peak_change
+from memlint_rules.flow import HALF, Flow, most_alive, numel, peak_change
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
 _NORMS = _BATCH_NORMS | {
@@ -16,7 +16,6 @@ _NORMS = _BATCH_NORMS | {
 """Kernels that take half precision and compute in float32 inside: their statistics and sums are float32 for any input
 (aten/src/ATen/native/cuda/layer_norm_kernel.cu, group_norm_kernel.cu, Normalization.cuh)."""
 _CAST = "aten._to_copy.default"
-_HALF = frozenset({"float16", "bfloat16"})
 _SINGLE = frozenset({"float32"})
 
 
@@ -97,7 +96,7 @@ return self.norm(x.float()).to(x.dtype).relu()""",
     def check(self, context: Context) -> Findings:
         trace = context.trace
         norms = _BATCH_NORMS if _is_autocast(trace) else _NORMS
-        cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=_HALF)}
+        cast = {n.outputs[0].buffer for n in trace.nodes if _is_cast(n, to=_SINGLE, of=HALF)}
         cast_norms = [
             n for n in trace.nodes if n.op in norms and n.phase is Phase.FORWARD and n.inputs[0].buffer in cast
         ]
@@ -127,7 +126,7 @@ def _is_autocast(trace: Trace) -> bool:
     return any(
         node.op == _CAST
         and node.step >= 0
-        and node.outputs[0].dtype in _HALF
+        and node.outputs[0].dtype in HALF
         and node.inputs[0].buffer >= 0
         and trace.buffers[node.inputs[0].buffer].category is Category.PARAMETER
         for node in trace.nodes
@@ -138,11 +137,11 @@ def _without_casts(flow: Flow, norm: Node) -> dict[int, int]:
     """Bytes of the float32 tensors around `norm` if it were given its input as it was; empty where it must be cast."""
     buffers = flow.trace.buffers
     source, cast = norm.inputs[0], flow.writer(norm.inputs[0].buffer, norm.index)
-    if cast is None or not _is_cast(cast, to=_SINGLE, of=_HALF):
+    if cast is None or not _is_cast(cast, to=_SINGLE, of=HALF):
         return {}
     made = norm.outputs[0]
     after = [node for node in flow.readers(made.buffer, norm.index) if node.phase is Phase.FORWARD]
-    if not after or not all(_is_cast(node, to=_HALF, of=_SINGLE) for node in after):
+    if not after or not all(_is_cast(node, to=HALF, of=_SINGLE) for node in after):
         return {}
     readers = list(flow.readers(source.buffer, cast.index))
     if any(node.phase is Phase.FORWARD and node is not norm for node in readers):
@@ -160,14 +159,14 @@ def _gradients(flow: Flow, backward: Node, source: Geometry) -> Iterator[int]:
     """Of the backward of a normalisation: the gradient that was cast for it, and the one that is cast after it."""
     for geometry in backward.inputs:
         cast = flow.writer(geometry.buffer, backward.index) if geometry.buffer >= 0 else None
-        if cast is not None and cast.phase is Phase.BACKWARD and _is_cast(cast, to=_SINGLE, of=_HALF):
+        if cast is not None and cast.phase is Phase.BACKWARD and _is_cast(cast, to=_SINGLE, of=HALF):
             yield geometry.buffer
     for geometry in backward.outputs:
         readers = list(flow.readers(geometry.buffer, backward.index)) if geometry.buffer >= 0 else []
         if (
             numel(geometry) == numel(source)
             and readers
-            and all(_is_cast(node, to=_HALF, of=_SINGLE) for node in readers)
+            and all(_is_cast(node, to=HALF, of=_SINGLE) for node in readers)
         ):
             yield geometry.buffer
 

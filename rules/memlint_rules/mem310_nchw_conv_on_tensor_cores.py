@@ -2,6 +2,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
 from memlint.tracing.records import Geometry, Node, Phase
 from memlint.whatif.changes import ChannelsLast
+from memlint_rules.flow import HALF
 
 _CONVOLUTIONS = (
     "aten.convolution.",
@@ -9,7 +10,6 @@ _CONVOLUTIONS = (
     "aten.cudnn_convolution.",
     "aten.cudnn_convolution_transpose.",
 )
-_HALF = frozenset({"float16", "bfloat16"})
 
 
 class NchwConvOnTensorCores(TraceRule):
@@ -97,7 +97,7 @@ def _is_nchw_on_tensor_cores(node: Node) -> bool:
     if not node.op.startswith(_CONVOLUTIONS) or len(node.inputs) < 2:
         return False
     image, weight = node.inputs[:2]
-    if len(image.shape) != 4 or len(weight.shape) != 4 or image.dtype not in _HALF:
+    if len(image.shape) != 4 or len(weight.shape) != 4 or image.dtype not in HALF:
         return False
     channels = image.shape[1]
     grouped = channels not in weight.shape[:2]

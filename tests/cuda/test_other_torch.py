@@ -155,9 +155,7 @@ def test_rms_norm_is_one_kernel_since_2_9(version: tuple[int, int], dtype: torch
     assert kept_by_rms_norm(version, dtype) == kept
 
 
-@pytest.mark.parametrize(
-    ("version", "strides"), [((2, 8), (512, 1, 16)), ((2, 9), (512, 32, 1))], ids=["2.8", "2.9"]
-)
+@pytest.mark.parametrize(("version", "strides"), [((2, 8), (512, 1, 16)), ((2, 9), (512, 32, 1))], ids=["2.8", "2.9"])
 def test_einsum_multiplies_in_the_order_of_its_operands_before_2_9(
     version: tuple[int, int], strides: tuple[int, ...]
 ) -> None:

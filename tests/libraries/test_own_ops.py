@@ -56,7 +56,9 @@ def test_an_op_takes_what_is_declared(tmp_path, name, load, call):
 def test_a_library_of_ops_that_does_not_load_says_what_to_write(tmp_path):
     ran = run(tmp_path / "p", 'import torch\ntorch.ops.load_library("build/mylib.so")\n')
     assert "the library of ops build/mylib.so does not load here" in (ran.error or "")
-    hint = run(tmp_path / "q", 'import torch\ntry: torch.ops.load_library("a.so")\nexcept Exception as e: print(e.hint)\n')
+    hint = run(
+        tmp_path / "q", 'import torch\ntry: torch.ops.load_library("a.so")\nexcept Exception as e: print(e.hint)\n'
+    )
     assert 'memlint.op("namespace::name", shapes=' in hint.stdout
 
 

@@ -4,8 +4,9 @@ import pytest
 
 from memlint.base.errors import UsageError
 from memlint.lint import pages
-from memlint.lint.pages import DIRECTORY, built_in_pages, rule_page
-from memlint.lint.registry import CODE
+from memlint.lint.pages import DIRECTORY, built_in_pages
+from memlint.lint.pages import page as page_of
+from memlint.lint.registry import CODE, load_rules
 from memlint.lint.rule import HEADINGS
 
 
@@ -29,7 +30,7 @@ def test_without_the_rules_no_page_is_written_or_removed(monkeypatch, tmp_path):
 
 
 def test_a_page_has_every_heading_in_order_and_the_cases():
-    page = rule_page("mem404")
+    page = page_of(load_rules()["mem404"])
     positions = [page.index(f"\n## {heading}\n") for heading in HEADINGS]
     assert positions == sorted(positions)
     assert "for images, labels in loader:" in page.partition("## Use instead")[0]
@@ -38,4 +39,4 @@ def test_a_page_has_every_heading_in_order_and_the_cases():
 
 def test_the_page_of_an_unknown_rule_is_an_error():
     with pytest.raises(UsageError, match="MEM440"):
-        rule_page("MEM440")
+        load_rules()["MEM440"]

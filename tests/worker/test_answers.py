@@ -170,7 +170,9 @@ def test_what_the_program_looked_at_counts(
 
 @both_ways
 def test_new_code_in_a_folder_that_was_searched_counts_and_no_other_new_file(project: Project) -> None:
-    project.write("model.py", "import os; said = sum(name == 'train.py' for *_, names in os.walk('.') for name in names)")
+    project.write(
+        "model.py", "import os; said = sum(name == 'train.py' for *_, names in os.walk('.') for name in names)"
+    )
     project.write("inside/notes.txt", "")
     assert project.answer() == (0, False)
     project.write("inside/report.json", "{}")

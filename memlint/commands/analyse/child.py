@@ -18,7 +18,7 @@ from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
 from memlint.lint.rule import Finding, Rule, Severity
-from memlint.lint.runner import step_findings, trace_findings
+from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
@@ -144,6 +144,6 @@ def described_with_findings(
 
 def _findings(analysis: Analysis, rules: tuple[Rule, ...], lenient: bool) -> Iterator[Finding]:
     """Everything that rules of traced steps find. `lenient`: an exceeded budget fails nothing."""
-    for finding in (*trace_findings(analysis, rules), *step_findings(analysis, rules)):
+    for finding in trace_findings(analysis, rules):
         is_allowed = lenient and finding.code == OVER_BUDGET
         yield replace(finding, severity=Severity.INFO) if is_allowed else finding

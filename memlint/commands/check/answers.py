@@ -14,7 +14,7 @@ from memlint.lint.suppression import unsuppressed
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.report.workloads import moved
 from memlint.worker import answer_cache
-from memlint.worker.protocol import ANALYSE, Answer, Extent, Limits, Request, Task
+from memlint.worker.protocol import ANALYSE, Answer, Extent, Request, Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
@@ -150,7 +150,7 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     if missing:
         from memlint.worker.parallel import answers_to  # noqa: PLC0415
 
-        tasks = [Task(requests[n], _limits(requests[n]), _function(requests[n])) for n in missing]
+        tasks = [_task(requests[n]) for n in missing]
         try:
             for place, answer in answers_to(tasks, on_wait=lambda task, seconds: on_wait(task.request.target, seconds)):
                 answers[missing[place]] = answer
@@ -162,12 +162,9 @@ def _answers(requests: Sequence[Request], on_wait: Callable[[str, float], None],
     return [answer for answer in answers.values() if answer is not None]
 
 
-def _function(request: Request) -> str:
-    return _SCRIPT if request.script is not None else _SWEEP if request.detail else ANALYSE
-
-
-def _limits(request: Request) -> Limits:
-    return request.limits(_PATIENCE_FOR_PLANS if request.plan else 1)
+def _task(request: Request) -> Task:
+    analyse = _SCRIPT if request.script is not None else _SWEEP if request.detail else ANALYSE
+    return Task(request, request.limits(_PATIENCE_FOR_PLANS if request.plan else 1), analyse)
 
 
 def _sweeps(requests: Iterable[Request], answers: Iterable[Answer]) -> dict[tuple[str, str], list[Sweep]]:

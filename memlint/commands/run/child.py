@@ -10,7 +10,7 @@ from memlint.accelerator import lazy_imports
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import described_with_findings
 from memlint.commands.analyse.description import described
-from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
@@ -26,7 +26,6 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
-_ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
 
@@ -102,7 +101,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
 
 def _allocator(script: Script) -> str:
     """The settings of the allocator; a script may set the variable itself before it first uses the GPU."""
-    return script.allocator or next(filter(None, map(os.environ.get, _ALLOCATOR_VARIABLES)), "")
+    return script.allocator or next(filter(None, map(os.environ.get, VARIABLES)), "")
 
 
 def _record(run: ScriptRun, analysis: Analysis) -> report.Script:

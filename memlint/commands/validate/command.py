@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from memlint.base.errors import MemlintError, UsageError
-from memlint.commands.validate.measuring import ALLOCATOR_VARIABLES, Outcome, Session, find_subjects, require_torch
+from memlint.commands.validate.measuring import Outcome, Session, find_subjects, require_torch
 from memlint.config import Settings, find_settings, override
+from memlint.cuda.allocator.settings import VARIABLES
 from memlint.report.text_style import TextStyle
 from memlint.validate.comparison import Comparison
 from memlint.validate.measurement import DeviceKind, Subject
@@ -151,7 +152,7 @@ def _project(place: Path, typed: Mapping[str, object]) -> tuple[Settings, Path]:
 
 
 def _of_suite(suite: Path, options: Options, typed: Mapping[str, object]) -> list[_Task]:
-    variable = next((name for name in ALLOCATOR_VARIABLES if os.environ.get(name)), None)
+    variable = next((name for name in VARIABLES if os.environ.get(name)), None)
     if variable is not None:
         raise UsageError(f"{variable} is set, and would change what the suite measures", f"Run: unset {variable}")
     settings, root = _project(suite.parent, typed)

@@ -11,6 +11,7 @@ from memlint.base.errors import MemlintError, UsageError, WorkerError
 from memlint.base.version import install_command
 from memlint.commands.targets import distinct, resolve
 from memlint.config import Settings
+from memlint.cuda.allocator.settings import VARIABLES
 from memlint.validate.comparison import Cap, Comparison, Prediction
 from memlint.validate.measurement import DeviceKind, Machine, Measurement, MeasureRequest, Subject, known_gpu
 from memlint.validate.store import Store
@@ -28,8 +29,6 @@ _CUDA_ENVIRONMENT: Mapping[str, str | None] = {
     "OPENBLAS_NUM_THREADS": None,
     "TORCH_SYMBOLIZE_MODE": "dladdr",  # of the histories' stacks; the default starts addr2line for each library
 }
-ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-"""By its new and its old name."""
 
 
 @dataclass(slots=True)
@@ -166,7 +165,7 @@ class Session:
         on_gpu = self.device == "cuda" and function in ("measure", "describe")
         environment: dict[str, str | None] = dict(_CUDA_ENVIRONMENT) if on_gpu else {}
         if on_gpu and allocator:
-            environment |= dict.fromkeys(ALLOCATOR_VARIABLES, allocator)
+            environment |= dict.fromkeys(VARIABLES, allocator)
         limits = Limits(
             seconds=times * max(self.settings.timeout, _SECONDS if function == "measure" else 0.0),
             nbytes=_UNLIMITED if on_gpu else self.settings.memory_limit,
@@ -199,7 +198,7 @@ def find_subjects(
     Raises MemlintError for arguments and configuration that make no sense.
     """
     subjects, outcomes = [], []
-    allocator = next((text for name in ALLOCATOR_VARIABLES if (text := os.environ.get(name))), "")
+    allocator = next((text for name in VARIABLES if (text := os.environ.get(name))), "")
     for targets in distinct([resolve(argument, options) for argument in arguments]):
         outcomes += [Outcome(name, error=error) for name, error in targets.lost]
         for request in targets.requests:

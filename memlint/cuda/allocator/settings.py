@@ -7,6 +7,8 @@ from typing import Final, NoReturn, Self
 
 from memlint.base.errors import UsageError
 
+VARIABLES: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+"""Of the environment that may hold them, by the new and the old name."""
 MIB: Final = 2**20
 MIN_LARGE_ALLOCATION: Final = 10 * MIB
 """Requests below it share a segment of `large_segment_size`; `kMinLargeAlloc` in c10/core/AllocatorConfig.h."""

@@ -13,12 +13,11 @@ from memlint.cuda.allocator.reference import AllocatorSettings, OutOfMemory
 from memlint.cuda.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
 from memlint.cuda.devices import device_named
 from memlint.report.exports.lifetimes import Lifetimes
-from memlint.report.phrases import tensor_text
+from memlint.report.phrases import NO_MODULE, tensor_text
 
 _PROTOCOL = 4
 _UNKNOWN = "unknown"
 """The category of segments. The viewer fails on a snapshot with categories in which no entry has this one."""
-_NO_MODULE = "(no submodule)"
 
 
 def render_memviz(workloads: Sequence[Lifetimes]) -> bytes:
@@ -74,7 +73,7 @@ def _frames_of(lifetimes: Lifetimes, buffer: int) -> Frames:
     """What made the Buffer, innermost first: the kernel in its module with the tensor, then the lines."""
     site = lifetimes.site(buffer)
     tensor = " ".join(part for part in (site.op, tensor_text(site.dtype, site.shape), site.name) if part)
-    frames = [frame(site.module or _NO_MODULE, 0, tensor)]
+    frames = [frame(site.module or NO_MODULE, 0, tensor)]
     if site.library is not None:
         frames.append(frame(site.library.path, site.library.line, site.library.function))
     if site.path is not None:

@@ -10,9 +10,7 @@ from typing import Any
 from memlint.base.version import __version__
 from memlint.report.exports.lifetimes import Lifetimes
 from memlint.report.model import Site
-from memlint.report.phrases import place_text, tensor_text
-
-_NO_MODULE = "(no submodule)"
+from memlint.report.phrases import NO_MODULE, place_text, tensor_text
 
 
 def render_speedscope(workloads: Sequence[Lifetimes]) -> bytes:
@@ -47,7 +45,7 @@ def _profile(lifetimes: Lifetimes, frames: dict[tuple[tuple[str, str | int], ...
 
 def _stack(site: Site) -> Iterator[tuple[tuple[str, str | int], ...]]:
     """Frames from the outside in: the modules, the line, and what lies there."""
-    for module in _modules(site) or [_NO_MODULE]:
+    for module in _modules(site) or [NO_MODULE]:
         yield (("name", module),)
     if site.path is not None:
         yield _line(site.path, site.line, site.function)

@@ -11,6 +11,7 @@ from memlint.base.errors import UsageError
 
 OptimizerFactory = Callable[[Iterable[torch.nn.Parameter]], optim.Optimizer]
 
+
 class LBFGS(optim.LBFGS):
     """PyTorch's, with the history full from the first step on, as it is after `history_size` iterations.
 
