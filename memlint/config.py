@@ -12,10 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, parse_nbytes
-
-Dtype = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
-Mode = Literal["train", "inference"]
+from memlint.base.units import LARGEST_SIZE, Dtype, Mode, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 

@@ -24,6 +24,8 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
+Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
+Mode: TypeAlias = Literal["train", "inference"]
 
 
 def parse_nbytes(text: str) -> int:

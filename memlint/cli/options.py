@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from memlint.base.errors import UsageError
+from memlint.base.units import Dtype, Mode
 
 if TYPE_CHECKING:
     from memlint.lint.registry import Registry
 
-DTYPES = ("float32", "bfloat16", "float16", "bf16-amp", "fp16-amp")
-MODES = ("train", "inference")
+DTYPES, MODES = get_args(Dtype), get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)

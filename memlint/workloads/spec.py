@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE
-from memlint.config import Dtype, Mode
+from memlint.base.units import LARGEST_SIZE, Dtype, Mode
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.tracing.records import Assumption

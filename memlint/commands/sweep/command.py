@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE
+from memlint.base.units import LARGEST_SIZE, Dtype
 from memlint.commands.sweep.gather import Executor, Gathered, gather
 from memlint.commands.sweep.tables import Order, Tables
-from memlint.config import Dtype
 from memlint.cuda.devices import device_named
 from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
