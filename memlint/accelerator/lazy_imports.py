@@ -194,12 +194,12 @@ def install() -> None:
 class Compilation:
     """What became of `torch.compile` in this process."""
 
-    asked = False
+    is_requested = False
     """Whether anything that it was given ran."""
 
 
 def _note_call(module: torch.nn.Module, _args: Any) -> None:
-    Compilation.asked = True
+    Compilation.is_requested = True
     hooks = module._forward_pre_hooks
     for number in [number for number, hook in hooks.items() if hook is _note_call]:
         del hooks[number]
@@ -215,7 +215,7 @@ def compile_nothing(model: Any = None, **_: Any) -> Any:
 
     @functools.wraps(model)
     def run(*args: Any, **kwargs: Any) -> Any:
-        Compilation.asked = True
+        Compilation.is_requested = True
         return model(*args, **kwargs)
 
     return run

@@ -83,14 +83,14 @@ def run(
             f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last."
         )
     path, module = ("", script) if is_module else (script, "")
-    asked = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
+    program = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
     if allow_dynamics and not plan:
         raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
     check_options = CheckOptions(
         timeline=timeline, graph=graph, plan=plan, allow_dynamics=allow_dynamics, thorough=verbose, cache=False
     )
     with progress("planning" if plan else "running") as show:
-        checked = command.run(asked, options, check_options, show)
+        checked = command.run(program, options, check_options, show)
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)

@@ -101,8 +101,8 @@ class _Groups:
         """`get_backend`: what the program asked for."""
         real = _real_backend(group)
         world = distributed_c10d._get_default_group()
-        asked = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, real)
-        return dist.Backend(next((part[5:] for part in asked.split(",") if part.startswith("cuda:")), asked))
+        names = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, real)
+        return dist.Backend(next((part[5:] for part in names.split(",") if part.startswith("cuda:")), names))
 
     def patches(self) -> list[Patch]:
         """What is replaced: owner, name, replacement."""

@@ -110,10 +110,10 @@ class Finder(MetaPathFinder, Loader):
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """Find the metadata of stand-ins that are in use."""
-        asked = None if context is None or context.name is None else context.name.lower().replace("_", "-")
+        distribution = None if context is None or context.name is None else context.name.lower().replace("_", "-")
         for name in sorted(self._used):
             library = self._libraries[name]
-            if asked is None or asked == library.distribution.replace("_", "-"):
+            if distribution is None or distribution == library.distribution.replace("_", "-"):
                 yield _Metadata(library)
 
 

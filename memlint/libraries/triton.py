@@ -67,13 +67,13 @@ def _tune(operands: list[torch.Tensor], restored: list[int]) -> None:
 
 def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
     """Stand in for `Autotuner.run`: several configurations are timed once for each key."""
-    given = {**dict(zip(tuner.arg_names, args, strict=False)), **options}
-    given = {name: value for name, value in given.items() if name in tuner.arg_names}
-    dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
-    key = (*(given[name] for name in tuner.keys if name in given), *dtypes)
+    arguments = {**dict(zip(tuner.arg_names, args, strict=False)), **options}
+    arguments = {name: value for name, value in arguments.items() if name in tuner.arg_names}
+    dtypes = [str(value.dtype) for value in arguments.values() if hasattr(value, "dtype")]
+    key = (*(arguments[name] for name in tuner.keys if name in arguments), *dtypes)
     if len(tuner.configs) > 1 and key not in tuner.cache:
         tuner.cache[key] = tuner.configs[0]
-        operands = {name: value for name, value in given.items() if is_virtual(value)}
+        operands = {name: value for name, value in arguments.items() if is_virtual(value)}
         if operands:
             _tune(list(operands.values()), [operands[name].nbytes for name in tuner.restore_value if name in operands])
     return tuner.fn.run(*args, **options)

@@ -139,8 +139,8 @@ class FileSystem:
         """`os.scandir`."""
         if self._is_untouched(path):
             return real.scandir(path)
-        given = "." if path is None else os.fspath(cast("str", path))
-        return _Entries(Entry(self, name, os.path.join(given, name)) for name in self.listdir_of(given))
+        folder = "." if path is None else os.fspath(cast("str", path))
+        return _Entries(Entry(self, name, os.path.join(folder, name)) for name in self.listdir_of(folder))
 
     def listdir_of(self, path: str | bytes) -> list[Any]:
         """The names in a folder, of the type of its path."""

@@ -50,13 +50,13 @@ class ProjectFiles:
 
     def sources(self, words: Collection[str]) -> Iterator[Source]:
         """Code in which one of `words` stands: of Python files, of blocks in documents, of notebooks."""
-        wanted = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
+        pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
         num_read = 0
         for path in self.paths:
             if path.suffix in (".yaml", ".yml", ".json") or num_read >= _MOST_READ:
                 continue
             text = self._text(path)
-            if wanted.search(text):
+            if pattern.search(text):
                 num_read += 1
                 with suppress(Unreadable):
                     yield from _code(path, text)

@@ -28,7 +28,7 @@ _LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|blo
 _SIZES = range(8, 4097)
 
 
-class Found(NamedTuple):
+class LoopSetting(NamedTuple):
     """A setting of the loop, as memlint names it, with the text that says so and its place."""
 
     key: str
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     line: int
 
 
-def sole_loop(target: Path, project: Project) -> dict[str, Found]:
+def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
     """What the only training script that imports the file `target`, or a package it is in, says of the step."""
     module = target.relative_to(project.files.root).with_suffix("").parts
     scripts = [
@@ -68,37 +68,33 @@ def _stands_for(name: tuple[str, ...], module: tuple[str, ...]) -> bool:
     return bool(name) and any(module[start : start + len(name)] == name for start in range(len(module)))
 
 
-def training_loop(site: CallSite, project: Project) -> dict[str, Found]:
+def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
     """What the code around a call says of the training step, by key, and what the code that uses that says else."""
-    found: dict[str, Found] = {}
+    settings: dict[str, LoopSetting] = {}
     if site.source is not None:
-        found |= _in_source(site.source, project)
+        settings |= _in_source(site.source, project)
         callers = (values.source for values, _scope, _call in project.calls_of(site.inside)) if site.inside else ()
         for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
-            found = {**_in_source(source, project), **found}
-    return found
+            settings = {**_in_source(source, project), **settings}
+    return settings
 
 
-def _in_source(source: Source, project: Project) -> dict[str, Found]:
+def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
     """What one file says; the first that applies by default counts."""
     values = Values(source, project)
-    found: dict[str, Found] = {}
+    settings: dict[str, LoopSetting] = {}
     for scope in scopes(source):
         if scope.evaluates:
             continue
         for call in scope.calls:
-            for each in _said(call, scope, values):
-                if each.key not in found and values.runs(call, scope):
-                    found[each.key] = each
+            for key, value in _settings(call, scope, values):
+                if key not in settings and values.runs(call, scope):
+                    text = " ".join(ast.unparse(call).split())
+                    short = text if len(text) <= 60 else f"{text[:57]}..."
+                    settings[key] = LoopSetting(key, value, short, source.path, call.lineno)
     for each in _options(source, project):
-        found.setdefault(each.key, each)
-    return found
-
-
-def _said(call: ast.Call, scope: Scope, values: Values) -> Iterator[Found]:
-    text = " ".join(ast.unparse(call).split())
-    for key, value in _settings(call, scope, values):
-        yield Found(key, value, text if len(text) <= 60 else f"{text[:57]}...", values.source.path, call.lineno)
+        settings.setdefault(each.key, each)
+    return settings
 
 
 def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, object]]:
@@ -142,7 +138,7 @@ def _square(value: object) -> int | None:
     return value if type(value) is int and value in _SIZES else None
 
 
-def _options(source: Source, project: Project) -> Iterable[Found]:
+def _options(source: Source, project: Project) -> Iterable[LoopSetting]:
     """Sizes among the settings that the code itself reads, as `args.batch_size`."""
     for node in source.index.of(ast.Attribute, ast.Subscript):
         key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
@@ -158,7 +154,7 @@ def _options(source: Source, project: Project) -> Iterable[Found]:
         except Unknown:
             continue
         if type(value) is int and (value in _SIZES or (kind == "batch" and value > 0)):
-            yield Found(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
+            yield LoopSetting(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
 
 
-__all__ = ["Found", "sole_loop", "training_loop"]
+__all__ = ["LoopSetting", "sole_loop", "training_loop"]

@@ -89,8 +89,8 @@ class Holdings:
         self.device = device
         self.nbytes: dict[Category, int] = {}
 
-    def look(self, phase: Phase) -> None:
-        """See what is there when `phase` begins: gradients are whole when a backward has ended."""
+    def note_gradients(self, phase: Phase) -> None:
+        """Note the gradients when forward begins: they are whole once a backward has ended."""
         if self.program.model is not None and phase is Phase.FORWARD:
             self._note(Category.GRADIENT, [parameter.grad for parameter in self.program.model.parameters()])
 

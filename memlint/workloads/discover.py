@@ -27,7 +27,7 @@ from memlint.workloads.plain_values import parameters
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 
-__all__ = ["Found", "LeftOut", "build_program", "complete", "find_workloads"]
+__all__ = ["Discovery", "LeftOut", "build_program", "complete", "find_workloads"]
 
 
 _ASSUMED = frozenset({"batch", "dtype", "optimizer"})
@@ -47,7 +47,7 @@ class LeftOut(NamedTuple):
     """What can be typed in place of it, with arguments that are made up."""
 
 
-class Found(NamedTuple):
+class Discovery(NamedTuple):
     """Workloads of a target, and what was left out."""
 
     workloads: tuple[Workload, ...]
@@ -59,7 +59,7 @@ def find_workloads(
     root: Path,
     configured: Sequence[Workload] = (),
     overrides: Mapping[str, Any] | None = None,
-) -> Found:
+) -> Discovery:
     """Workloads of `text`: an explicit target, declared in the file, in `configured`, or discovered.
 
     `root` is the project's folder; relative targets count from the current one. `configured` are those of the
@@ -81,18 +81,18 @@ def find_workloads(
         ]
         if not workloads and not name:
             defaults = Workload("", text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides)
-            found = _discovered(module, target.path, root, text, defaults)
+            discovery = _discovered(module, target.path, root, text, defaults)
             here = str(target.path)
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
-            if missing and not found.workloads:
+            if missing and not discovery.workloads:
                 reasons = "; ".join(each.text for each in missing)
                 raise TargetError(f"{text}: {NO_MODULE_FOUND}: {reasons}", "Install what is missing.")
-            return found
+            return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
     workloads = workloads or [_asked(target, text, root, overrides)]
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
-    return Found(tuple(changed))
+    return Discovery(tuple(changed))
 
 
 def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:
@@ -145,7 +145,7 @@ class _Candidate(NamedTuple):
     """Whether a script of the project builds it."""
 
 
-def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Found:
+def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Discovery:
     """Models defined in the file that are no part of another: those that the project builds, else the largest first."""
     tree = ast.parse(path.read_bytes())
     decorated = frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef) and node.decorator_list)
@@ -245,7 +245,7 @@ def _chosen(
     classes: Mapping[str, type],
     of_others: Mapping[str, str],
     text: str,
-) -> Found:
+) -> Discovery:
     """Those that are models on their own, and why the others are left out."""
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
@@ -274,7 +274,7 @@ def _chosen(
     workloads = (
         replace(root.workload, target=f"{text}::{root.name}", qualname=root.name, origin="discovered") for root in roots
     )
-    return Found(tuple(workloads), tuple(left_out))
+    return Discovery(tuple(workloads), tuple(left_out))
 
 
 def _is_model_class(value: object, module: ModuleType, name: str, decorated: frozenset[str]) -> TypeGuard[type]:

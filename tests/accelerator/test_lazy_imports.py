@@ -142,17 +142,17 @@ for name in names:
 
 
 def test_what_is_only_decorated_was_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazy_imports.Compilation, "asked", False)
+    monkeypatch.setattr(lazy_imports.Compilation, "is_requested", False)
 
     @lazy_imports.compile_nothing(mode="max-autotune")
     def double(x: int) -> int:
         return 2 * x
 
     model = lazy_imports.compile_nothing(torch.nn.Identity())
-    assert not lazy_imports.Compilation.asked
+    assert not lazy_imports.Compilation.is_requested
     assert (double(3), double.__name__) == (6, "double")
-    assert lazy_imports.Compilation.asked
-    lazy_imports.Compilation.asked = False
+    assert lazy_imports.Compilation.is_requested
+    lazy_imports.Compilation.is_requested = False
     model(torch.zeros(1))
-    assert lazy_imports.Compilation.asked
+    assert lazy_imports.Compilation.is_requested
     assert not model._forward_pre_hooks

@@ -56,8 +56,8 @@ class Analysis:
         completed, assumptions = complete(workload, root)
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
-        said = (*settings_of(workload), *assumptions)
-        program.assumptions[:0] = [a for a in said if a not in program.assumptions]
+        of_step = (*settings_of(workload), *assumptions)
+        program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
         at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
@@ -69,7 +69,7 @@ class Analysis:
                 f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
             )
             program.assumptions.append(Assumption(text, None))
-        if lazy_imports.Compilation.asked:
+        if lazy_imports.Compilation.is_requested:
             program.assumptions.append(_UNCOMPILED)
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
             text = "the copies that oneDNN makes in layouts of its own for convolutions are not counted"
@@ -86,7 +86,7 @@ class Analysis:
     ) -> Self:
         """What was seen of a script, which declares `workload`."""
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
-        compiled = (_UNCOMPILED,) if lazy_imports.Compilation.asked else ()
+        compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
         trace = replace(run.trace, assumptions=(*run.trace.assumptions, *compiled))
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)

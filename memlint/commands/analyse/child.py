@@ -26,7 +26,7 @@ from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
-from memlint.workloads.discover import Found, LeftOut, find_workloads
+from memlint.workloads.discover import Discovery, LeftOut, find_workloads
 from memlint.workloads.pyproject import render_declaration, workloads_from_tables
 from memlint.workloads.skeleton import skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
@@ -92,7 +92,7 @@ def _skeletons(request: Request, root: Path, failed: Iterable[tuple[Workload, Me
             yield skeleton(workload, root, error)
 
 
-def find_requested(request: Request) -> Found:
+def find_requested(request: Request) -> Discovery:
     """Load the target, and give its Workloads: in a file that nobody named only those that are declared.
 
     Raises MemlintError where it cannot be loaded.

@@ -47,12 +47,12 @@ def _measured(order: MeasureRequest, root: Path) -> Measurement:
         program = completed_program(subject.workload(root, order.device), root, order.device)
         holdings = Holdings(program, order.device)
         if order.device == "cpu":
-            with watched_phases(holdings.look):
+            with watched_phases(holdings.note_gradients):
                 facts = _of_cpu(measure_cpu_step(program, num_steps), listed=order.allocations)
         else:
             if order.limit is not None:
                 limit_reserved(order.limit)
-            watched = partial(watched_phases, holdings.look)
+            watched = partial(watched_phases, holdings.note_gradients)
             history = order.history is not None or order.allocations
             facts = _of_cuda(order, measure_cuda_step(program, num_steps, watched=watched, history=history))
         return Measurement(

@@ -161,22 +161,22 @@ def _embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, bags
     """The bag of each index where the forward kept none, then bags and indices in order; of maxima, what was picked."""
     mode, weights = rest[4], rest[6]
     summed = mode != MAXIMUM
-    found = _number_of_each(indices) if summed and not bags.numel() else None
+    bag_numbers = _number_of_each(indices) if summed and not bags.numel() else None
     yield
     size = indices.element_size()
     picked = None if summed else scratch(grad.numel() * (size + grad.element_size()) + size * offsets.numel())
     ordered = [scratch(size * indices.numel()) for _ in range(3)] if summed else []
     if summed and weights is not None:
         ordered.append(copy_of(weights))
-    del ordered, picked, found
+    del ordered, picked, bag_numbers
 
 
 @hidden("_embedding_bag_per_sample_weights_backward", source="EmbeddingBag.cpp; measured", devices="host")
 def _weights_of_bags(grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, bags: Tensor, *_: Any) -> Steps:
     """The bag of each index where the forward kept none."""
     yield
-    found = [_number_of_each(indices) for _ in range(0 if bags.numel() else 2)]
-    del found
+    bag_numbers = [_number_of_each(indices) for _ in range(0 if bags.numel() else 2)]
+    del bag_numbers
 
 
 @hidden("histc", source="Histogram.cpp; measured", devices="host")

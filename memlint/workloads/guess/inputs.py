@@ -84,9 +84,9 @@ def infer_inputs(
     sizes = ModelSizes(model, stated)
     failure: NoInputsError | None = None
     if is_model(model):
-        found = candidates(model, train=train, length=length)
+        proposals = candidates(model, train=train, length=length)
         try:
-            return _first_that_works(Stage(model, device), found, named=named)
+            return _first_that_works(Stage(model, device), proposals, named=named)
         except NoInputsError as error:
             if is_multimodal(model):
                 raise

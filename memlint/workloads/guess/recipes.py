@@ -12,7 +12,7 @@ from typing import Any
 
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project_files import ProjectFiles
-from memlint.source.training_loop import Found, sole_loop, training_loop
+from memlint.source.training_loop import LoopSetting, sole_loop, training_loop
 from memlint.source.values import Project, shown_arguments
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.plain_values import parameters, plain_value
@@ -98,13 +98,13 @@ class Recipes:
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
-        found: list[Assumption] = []
+        assumptions: list[Assumption] = []
         if (site := recipe.site) is not None:
             call = shown_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
             unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
             text = f"built as {Path(site.path).name}:{site.line} does: {call}"
             text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
-            found.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
+            assumptions.append(Assumption(text, Frame(site.path, site.line, ""), found=True))
         settings: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
         for each in self._loop(recipe).values():
@@ -115,25 +115,27 @@ class Recipes:
             else:
                 settings[each.key] = each.value
             named = each.key.replace("_", " ")
-            found.append(Assumption(f"{named} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True))
+            assumptions.append(
+                Assumption(f"{named} {each.value}: {each.text}", Frame(each.path, each.line, ""), found=True)
+            )
         return replace(
             workload,
             **settings,
             arguments={**recipe.arguments, **workload.arguments},
             guessed=recipe.assumed,
-            found=tuple(found),
+            found=tuple(assumptions),
             sizes=sizes,
             assumed=workload.assumed - settings.keys(),
         )
 
-    def _loop(self, recipe: Recipe) -> Mapping[str, Found]:
+    def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
         """What the loop that trains such a model says: that around the call, or the only one there is."""
-        if recipe.site is not None and recipe.trains and (found := training_loop(recipe.site, self._project)):
-            return found
+        if recipe.site is not None and recipe.trains and (settings := training_loop(recipe.site, self._project)):
+            return settings
         return self._sole_loop
 
     @cached_property
-    def _sole_loop(self) -> Mapping[str, Found]:
+    def _sole_loop(self) -> Mapping[str, LoopSetting]:
         return sole_loop(self._path, self._project)
 
 

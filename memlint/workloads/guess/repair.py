@@ -154,15 +154,15 @@ def _transposed(trial: Trial) -> Iterator[Specs]:
 def _missing(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Add what the error says is missing: by name, or an optional input where None is used."""
     taken = parameters(sizes.model.forward)
-    given = {spec.name for spec in trial.specs}
+    known = {spec.name for spec in trial.specs}
     names = {name for match in _REQUIRED.findall(message) for name in re.findall(r"'(\w+)'", match)}
-    optional = [name for name, each in taken.items() if each.default is None and name not in given]
+    optional = [name for name, each in taken.items() if each.default is None and name not in known]
     line = "" if trial.error is None else line_of(trial.error)
     names |= {name for name in optional if re.search(rf"\b{name}\b", f"{message} {line}")}
     if "NoneType" in message or "None" in line:
         names |= {*optional[: 1 if not names else 0]}
     every = frozenset(taken) | names
-    for name in sorted(names - given, key=[*taken, *sorted(names)].index):
+    for name in sorted(names - known, key=[*taken, *sorted(names)].index):
         parameter = taken.get(name, inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD))
         yield (*trial.specs, guess_input(parameter, sizes.model, every, sizes))
         yield from ((*trial.specs, replace(spec, name=name)) for spec in trial.specs[:1])

@@ -99,17 +99,17 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     kinds = [kind for kind in features.KINDS if _takes(model, names, kind)]
     if {"image", "video"} <= set(kinds):
         kinds.remove("video")
-    said = _by_config(model, names)
+    configured = _by_config(model, names)
     stand_for_tokens = any(_stands(model, kind) is not None for kind in kinds)
     prepared = [made for kind in kinds if (made := _prepared(model, names, kind)) is not None]
     whole = [_Media(*map(_flat, zip(*prepared, strict=True)))] if prepared else []
-    by_config = [_with_runs(model, said, kinds)] if said or not kinds else []
+    by_config = [_with_runs(model, configured, kinds)] if configured or not kinds else []
     more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
     yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
     yield from prepared if len(prepared) > 1 else ()
-    if said and len(said[0].shape) == 5:  # the tower of a model of films gets its images one by one
-        _, frames, *image = said[0].shape
-        yield _Media((replace(said[0], shape=(f"{frames}*{BATCH}", *image)), *said[1:]))
+    if configured and len(configured[0].shape) == 5:  # the tower of a model of films gets its images one by one
+        _, frames, *image = configured[0].shape
+        yield _Media((replace(configured[0], shape=(f"{frames}*{BATCH}", *image)), *configured[1:]))
     if "image" in kinds and (own := _prepared(model, names, "image", sized=False)) is not None:
         yield own
     if "input_ids" in names and kinds:
@@ -188,8 +188,8 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
         tokens = replace(tokens, shape=(BATCH, CHOICES, SEQUENCE))
     yield tokens
     if media.runs:
-        found = (_stands(model, kind) for kind in features.KINDS)
-        standing = frozenset(each for each in found if each is not None)
+        tokens_of_kinds = (_stands(model, kind) for kind in features.KINDS)
+        standing = frozenset(each for each in tokens_of_kinds if each is not None)
         yield from (
             kinds_of_tokens(name, media.runs, standing)
             for name in ("mm_token_type_ids", "token_type_ids")
