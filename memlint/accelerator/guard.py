@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from memlint.base.uninterrupted import uninterrupted
+
 _TYPE, _VALUE, _TRACEBACK = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 _PENDING = (ctypes.byref(_TYPE), ctypes.byref(_VALUE), ctypes.byref(_TRACEBACK))
 _fetch = ctypes.pythonapi.PyErr_Fetch
@@ -24,6 +26,7 @@ _DEVICE_TYPE = torch._C._autograd.DeviceType.PrivateUse1
 class DeviceGuard(torch._C._acc.DeviceGuard):
     """What PyTorch asks about the virtual device while it changes devices and streams."""
 
+    @uninterrupted
     def type_(self) -> Any:
         """The device type; called for every node of a backward, so it only does what it must."""
         _fetch(*_PENDING)  # nothing else may run before: CPython calls with an exception pending fail

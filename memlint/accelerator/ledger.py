@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from memlint.base.uninterrupted import uninterrupted
+
 
 class Birth(NamedTuple):
     """What is known of a storage when it is created; shape and dtype are those of its first tensor."""
@@ -147,6 +149,7 @@ class Entry:
         else:
             self.ledger.nonzeros.pop(self.number, None)
 
+    @uninterrupted
     def __del__(self) -> None:
         if self.counted:
             self.ledger.close(self.number)

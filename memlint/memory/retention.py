@@ -65,7 +65,7 @@ class Growth:
 
 def may_grow(timeline: Timeline) -> bool:
     """Whether every step leaves Buffers behind, of which the earlier ones are not let go of by the later steps."""
-    return bool(_added_by_all(timeline))
+    return timeline.num_steps > 1 and bool(_added_by_all(timeline))
 
 
 def growths(run: LongRun) -> tuple[Growth, ...]:

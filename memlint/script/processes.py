@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from memlint.base.patching import patched
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import simulated
 from memlint.distributed.rank import Rank
@@ -14,6 +16,8 @@ from memlint.distributed.rank import Rank
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
     from memlint.script.spec import Script
+
+_real_join: Callable[..., Any] = getattr(dist, "init_process_group", None)  # type: ignore[assignment]
 
 
 def set_variables(script: Script) -> None:
@@ -29,19 +33,25 @@ def set_variables(script: Script) -> None:
 def become_rank(script: Script) -> None:
     """Let the script be its rank, or from where it joins a group, of the world that it names."""
     if script.ranks is not None:
-        _begin()
+        _become()(Rank.current())
     elif dist.is_available():  # not every build has it
-        patches: list[Patch] = [(owner, "init_process_group", _join) for owner in (dist, dist.distributed_c10d)]
-        simulated().exits.enter_context(patched_everywhere(patches))
+        simulated().exits.enter_context(patched_everywhere(_joining(_join)))
 
 
-def _begin() -> None:
+def _become() -> Callable[[Rank], None]:
     # it takes PyTorch a second to import all strategies, which most scripts do without
     from memlint.distributed.group import become  # noqa: PLC0415
 
-    become(Rank.current())
+    return become
+
+
+def _joining(function: Callable[..., Any]) -> list[Patch]:
+    """What lets `function` be `init_process_group`."""
+    return [(owner, "init_process_group", function) for owner in (dist, dist.distributed_c10d)]
 
 
 def _join(*args: Any, **options: Any) -> None:
-    _begin()
+    with patched(_joining(_real_join)):  # what is imported now keeps PyTorch's own
+        become = _become()
+    become(Rank.current())
     dist.init_process_group(*args, **options)

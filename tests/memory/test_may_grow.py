@@ -27,6 +27,10 @@ class Steps:
             self.kept.append(out)
 
 
+def test_one_step_does_not_say_what_every_step_leaves_behind() -> None:
+    assert not may_grow(Timeline.of(trace_program(Steps(keeps=True), device_named("a100-80gb"), num_steps=1).trace))
+
+
 def test_tensors_of_the_host_are_not_what_a_step_leaves_behind() -> None:
     def timeline(*, keeps: bool) -> Timeline:
         return Timeline.of(trace_program(Steps(keeps=keeps), device_named("a100-80gb")).trace)

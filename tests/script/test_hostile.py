@@ -16,7 +16,7 @@ from memlint.base.errors import TargetError
 from memlint.commands.exit_status import exit_status
 from memlint.script.guard import is_own
 from tests.script.isolated import tree
-from tests.script.running import run_script, write
+from tests.script.running import run_script, stdout_of, write
 
 if TYPE_CHECKING:
     from memlint.commands.check.command import Checked
@@ -256,6 +256,34 @@ def test_training_in_odd_ways_is_training(tmp_path: Path, text: str) -> None:
     assert workload.script is not None
     assert workload.script.ending == "2 steps were taken"
     assert exit_status(checked.report) == 0
+
+
+@pytest.mark.slow
+def test_a_handler_that_raises_every_other_millisecond_ends_no_run(tmp_path: Path) -> None:
+    text = """
+import signal
+class Stop(Exception): pass
+raises = False
+def stop(_number, _frame):
+    global raises
+    if raises:
+        raises = False
+        raise Stop
+signal.signal(signal.SIGALRM, stop)
+step()
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+while True:
+    try:
+        raises = True
+        model(torch.randn(4, 512, device="cuda")).sum().backward()
+        raises = False
+        optimizer.step()  # what interrupts PyTorch's own no_grad here leaves gradients off, on a GPU as well
+    except Stop:
+        print("stopped", flush=True)
+"""
+    checked = run_hostile(tmp_path, TRAINING + text, steps=100)
+    assert message_of(checked) == ""
+    assert stdout_of(checked).split().count("stopped") > 10
 
 
 def test_processes_that_import_the_script_again_are_left_alone(tmp_path: Path) -> None:

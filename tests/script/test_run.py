@@ -274,6 +274,23 @@ def test_an_end_before_the_first_step_is_an_error_that_says_why(tmp_path: Path, 
     assert workload.estimate.peak.requested.estimate == 1 << 22
 
 
+def test_a_failure_in_the_first_step_is_one_of_training_and_no_finding(tmp_path: Path) -> None:
+    text = """
+        import torch
+        model = torch.nn.Linear(1024, 1024, device="cuda")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        output = model(torch.zeros(8192, 1024, device="cuda"))
+        output.sum().backward()
+        raise ValueError("no step")
+    """
+    checked = run_text(tmp_path, text, settings={"select": ("ALL",)})
+    workload = workload_of(checked)
+    assert workload.error is not None
+    assert workload.error.message == "the script raised ValueError: no step, before its first whole step"
+    assert workload.mode == "train"
+    assert not [finding.code for finding in checked.report.findings if finding.code == "MEM003"]  # a rule that failed
+
+
 def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
     text = """
         import atexit, torch
@@ -370,6 +387,25 @@ def test_a_configured_script_is_a_workload_with_a_budget(tmp_path: Path) -> None
         assert workload.budget is not None
         assert workload.budget.outcome == "does not fit"
         assert exit_status(checked.report) == 1
+
+
+def test_a_script_may_join_a_group_of_its_own(tmp_path: Path) -> None:
+    text = """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group("nccl", init_method="tcp://127.0.0.1:29500", world_size=1, rank=0)
+        model = DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[0])
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            model(torch.randn(8, 64, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is None
+    assert workload.estimate is not None
+    assert workload.estimate.categories["communication"] == 4 * (64 * 64 + 64)  # the bucket
 
 
 def test_the_first_of_several_ranks_sees_what_torchrun_sets(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         name=script.name,
         target=request.target,
         path=script.path,
-        mode="train" if run.num_steps or run.optimizer else "inference",
+        mode="train" if run.num_steps or any(node.phase is Phase.BACKWARD for node in run.trace.nodes) else "inference",
         batch=run.batch or 1,
         dtype=run.precision or "float32",  # type: ignore[arg-type]  # other dtypes of parameters are not told apart
         optimizer=run.optimizer.lower() or "none",
