@@ -77,6 +77,9 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         torch_option(of),
+        click.option("--strategy", metavar="NAME", help=f"{of}ddp, fsdp, fsdp-no-reshard or hsdp:2x4, with --ranks."),
+        click.option("--ranks", "world_size", type=click.IntRange(min=1), metavar="N", help=f"{of}How many there are."),
+        click.option("--rank", type=click.IntRange(min=0), metavar="K", help=f"{of}Which of them is simulated."),
         click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
     )
 

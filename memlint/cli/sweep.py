@@ -63,6 +63,8 @@ def sweep(
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
 @torch_option()
+@click.option("--strategy", metavar="NAMES", help="ddp, fsdp, fsdp-no-reshard, hsdp:2x4 by comma; else ddp and fsdp.")
+@click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64, or 1:512 for 1, 2, 4, ...")
 @step_options()
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
@@ -70,18 +72,27 @@ def sweep(
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 @click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
 def fit(
-    targets: tuple[str, ...], gpu: str | None, output_format: str, output_file: Path | None, color: str, **options: Any
+    targets: tuple[str, ...],
+    gpu: str | None,
+    strategy: str | None,
+    ranks: str | None,
+    output_format: str,
+    output_file: Path | None,
+    color: str,
+    **options: Any,
 ) -> None:
     """Say which batch fits into a GPU: as it is, and with changes that keep what is trained.
 
     TARGETS are as those of check. For each way it says the largest batch, and into how many parts the batch asked for
-    has to be cut. No change of another batch size, of fewer trained parameters or of the weights' type is tried.
+    has to be cut; with --ranks also on several GPUs, where it is the batch of each rank. No change of another batch
+    size, of fewer trained parameters or of the weights' type is tried.
 
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
     from memlint.commands.sweep.tables_text import render_fits  # noqa: PLC0415
 
+    spread = fit_command.spread_of(strategy, ranks)
     with progress("fitting") as show:
-        result = fit_command.fit(targets, gpu, options, on_wait=show)
+        result = fit_command.fit(targets, gpu, spread, options, on_wait=show)
     show_result(result, render_fits, output_format, output_file, color)

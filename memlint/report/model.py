@@ -179,6 +179,8 @@ class Ranks(Record):
 
     rank: NonNegativeInt
     world_size: NonNegativeInt
+    strategy: str = ""
+    """How the model was spread over ranks, where that was asked for: `ddp`, `fsdp`."""
     traffic: Several[Traffic] = []
     """Of the last step, most bytes first."""
     communicators: NonNegativeInt = 0
@@ -670,6 +672,10 @@ class Settings(Record):
     optimizer: str | None = None
     gpu: str | None = None
     torch: str | None = None
+    strategy: Annotated[str | None, Field(exclude_if=lambda strategy: strategy is None)] = None
+    """How models are spread over ranks; left out with `world_size` and `rank` where it was not asked for."""
+    world_size: Annotated[NonNegativeInt | None, Field(exclude_if=lambda size: size is None)] = None
+    rank: Annotated[NonNegativeInt | None, Field(exclude_if=lambda rank: rank is None)] = None
     budget: NonNegativeInt | None = None
     """What Workloads may take that have no budget of their own."""
     select: Several[str] = []

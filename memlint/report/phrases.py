@@ -91,8 +91,8 @@ def step_text(mode: str | None, batch: int | None, dtype: str | None, *others: s
 
 
 def ranks_text(ranks: Ranks | None) -> str:
-    """`rank 0 of 8`; empty for a program that joins no process group."""
-    return f"rank {ranks.rank} of {ranks.world_size}" if ranks else ""
+    """`rank 0 of 8`, `fsdp, rank 0 of 8`; empty for a program that joins no process group."""
+    return listed(ranks.strategy, f"rank {ranks.rank} of {ranks.world_size}") if ranks else ""
 
 
 def stream_text(peak: StreamPeak) -> str:

@@ -44,6 +44,8 @@ class Made(NamedTuple):
     first: int
     end: int
     """Its events among all: from `first` up to, not including, `end`."""
+    stream: int
+    """The CUDA stream that was current."""
 
 
 class Born(NamedTuple):
@@ -111,7 +113,8 @@ class Calls(list[Made]):
         """The call is over."""
         self._inside -= 1
         if not self._inside and self._call is not None:
-            self.append(Made(self._call, self._first, len(state.current.ledger.events)))
+            ledger = state.current.ledger
+            self.append(Made(self._call, self._first, len(ledger.events), ledger.stream))
 
 
 def _place(tensor: Tensor) -> Any:

@@ -83,6 +83,8 @@ class _Step(NamedTuple):
     """Whether the sizes of what it leaves open depend on more than its arguments."""
     workspaces: tuple[tuple[int, int], ...] = ()
     """Storages of libraries that open meanwhile: after how many events of the call, and the slot."""
+    stream: int = 0
+    """The CUDA stream of whatever opens."""
 
 
 _Structure: TypeAlias = "tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]"
@@ -95,6 +97,8 @@ class _Template(NamedTuple):
     events: np.ndarray
     rows: np.ndarray
     """(storages): where the size of each stands among slots, births of steady Groups and births of the others."""
+    own: dict[int, int]
+    """Those of other CUDA streams than the default one, as in Streams."""
 
 
 @dataclass
@@ -125,8 +129,8 @@ class Scaled:
         Raises NotScalableError where they are not one program at several sizes.
         """
         first, *others = samples
-        if any(sample.storages.streams.own for sample in samples):
-            raise NotScalableError("tensors belong to several CUDA streams")
+        if any(sample.storages.streams.held for sample in samples):
+            raise NotScalableError("tensors are used by several CUDA streams")
         for sample in others:
             _refuse_different_calls(first, sample)
         groups, group_of = _grouped(samples)
@@ -165,7 +169,7 @@ class Scaled:
         doubtful = np.flatnonzero((sizes[:, 1] != sizes[:, 0]) | (sizes[:, 2] != sizes[:, 0])).tolist()
         bounds = sizes[doubtful, 1:].tolist()
         doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
-        return Lives(sizes[:, 0], template.events, doubts)
+        return Lives(sizes[:, 0], template.events, doubts, Streams(template.own, {}))
 
     def settle(self, point: Point) -> None:
         """Call for every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
@@ -216,7 +220,7 @@ class Scaled:
         for step in self._script:
             if step.call is None:
                 for slot in step.opens:
-                    writer.open(slot, slot)
+                    writer.open(slot, slot, step.stream)
                 if step.closes is not None:
                     writer.close(step.closes)
                 continue
@@ -225,7 +229,7 @@ class Scaled:
                 name = self.samples[0].calls[step.call].call.kernel.name
                 raise NotScalableError(f"at {size_name(point)} {name} leaves another number of tensors behind")
             writer.call(step, first, events, dict(zip(kept, step.opens, strict=True)))
-        return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp))
+        return _Template(np.array(writer.events), np.array(writer.rows, dtype=np.intp), writer.own)
 
 
 def lives_of(storages: Storages) -> Lives:
@@ -251,10 +255,13 @@ class _Writer:
     def __init__(self) -> None:
         self.events: list[int] = []
         self.rows: list[int] = []
+        self.own: dict[int, int] = {}
         self._ids: dict[object, int] = {}
 
-    def open(self, name: object, row: int) -> None:
+    def open(self, name: object, row: int, stream: int = 0) -> None:
         number = self._ids[name] = len(self.rows)
+        if stream:
+            self.own[number] = stream
         self.rows.append(row)
         self.events.append(number)
 
@@ -267,14 +274,14 @@ class _Writer:
         for place, event in enumerate((*events, None)):
             for after, slot in step.workspaces:
                 if after == place or (after > last and event is None):
-                    self.open(slot, slot)
+                    self.open(slot, slot, step.stream)
             if event is None:
                 return
             birth = event if event >= 0 else ~event
             slot = kept.get(birth, -1)
             name: object = slot if slot >= 0 else (step.call, birth)
             if event >= 0:
-                self.open(name, slot if step.fitted and slot >= 0 else first + birth)
+                self.open(name, slot if step.fitted and slot >= 0 else first + birth, step.stream)
             else:
                 self.close(name)
 
@@ -347,7 +354,10 @@ def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Ste
 
     def by_themselves(first: int, end: int) -> Iterator[_Step]:
         for event in storages.events[first:end]:
-            yield _Step(opens=(slot_of(event),)) if event >= 0 else _Step(closes=slots[~event])
+            if event < 0:
+                yield _Step(closes=slots[~event])
+            else:
+                yield _Step(opens=(slot_of(event),), stream=storages.streams.own.get(event, 0))
 
     position = 0
     for number, (call, is_fitted) in enumerate(zip(sample.calls, fitted, strict=True)):
@@ -357,13 +367,13 @@ def _script_of(sample: Sample, fitted: Sequence[bool | None]) -> tuple[list[_Ste
             script += by_themselves(position, call.first)
         position = call.end
         if call.first == call.end:
-            script.append(_Step(call=number, fitted=is_fitted))
+            script.append(_Step(call=number, fitted=is_fitted, stream=call.stream))
             continue
         events = storages.events[call.first : call.end]
         closed = {~event for event in events if event < 0}
         workspaces = tuple((n, slot_of(e)) for n, e in enumerate(events) if e in storages.workspaces)
         kept = tuple(slot_of(e) for e in events if e >= 0 and e not in closed and e not in storages.workspaces)
-        script.append(_Step(kept, call=number, fitted=is_fitted, workspaces=workspaces))
+        script.append(_Step(kept, call=number, fitted=is_fitted, workspaces=workspaces, stream=call.stream))
     script += by_themselves(position, len(storages.events))
     return script, born
 

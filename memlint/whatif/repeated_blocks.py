@@ -1,17 +1,16 @@
 """The repeated blocks of a model, what each saves for backward, and which of them could be checkpointed."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
 from memlint.tracing.records import Buffer, Category, Phase, Trace
+from memlint.tracing.repeated_modules import children_of, is_inside, repeated
 
-MIN_BLOCKS = 3
 NEARLY = 0.8
 _PART = 0.15
 """A part of every block is worth a try by itself if it saves at least this share of what the blocks do."""
-CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
 
 class Blocks(NamedTuple):
@@ -52,7 +51,7 @@ def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
 
     A part has children of its own or saves within itself; parts that save little are left out.
     """
-    children = _children(trace.modules)
+    children = children_of(trace.modules)
     parts: defaultdict[str, list[str]] = defaultdict(list)
     for path in blocks.paths:
         for child in children[path]:
@@ -61,28 +60,6 @@ def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
     chosen += [tuple(paths) for paths in parts.values() if len(paths) == len(blocks.paths)]
     selected = [_blocks(paths, blocks.saved) for paths in chosen]
     return tuple(each for each in selected if each.nbytes >= _PART * blocks.nbytes)
-
-
-def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
-    """Paths of each class that repeats among siblings and has children, without those inside another of the class."""
-    children = _children(modules)
-    groups: defaultdict[str, list[str]] = defaultdict(list)
-    for path, kind in modules:
-        is_block = path and kind not in CONTAINERS and children[path]
-        if is_block and not any(is_inside(path, outer) for outer in groups[kind]):
-            groups[kind].append(path)
-    for paths in groups.values():
-        siblings = Counter(path.rpartition(".")[0] for path in paths)
-        if len(paths) >= MIN_BLOCKS and max(siblings.values()) >= 2:
-            yield tuple(paths)
-
-
-def _children(modules: Sequence[tuple[str, str]]) -> defaultdict[str, list[str]]:
-    children: defaultdict[str, list[str]] = defaultdict(list)
-    for path, _kind in modules:
-        if path:
-            children[path.rpartition(".")[0]].append(path)
-    return children
 
 
 def _blocks(paths: tuple[str, ...], inner: Sequence[Buffer]) -> Blocks:
@@ -114,8 +91,3 @@ def _ancestors(path: str) -> Iterator[str]:
     while path:
         yield path
         path = path.rpartition(".")[0]
-
-
-def is_inside(path: str, outer: str) -> bool:
-    """Whether a module is another or a part of it."""
-    return path == outer or path.startswith(f"{outer}.")

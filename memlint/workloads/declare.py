@@ -91,7 +91,8 @@ def workload(target: Target | None = None, /, **settings: Any) -> Target | Calla
     """Declare the decorated function or model class as a Workload.
 
     Settings are the keys of a `[[tool.memlint.workload]]` table but `target`: name, mode, batch, dimensions, dtype,
-    optimizer, gpu, torch, inputs, loss, arguments, allocator. The function itself is returned unchanged.
+    optimizer, gpu, torch, inputs, loss, arguments, allocator, strategy, world_size, rank. The function itself is
+    returned unchanged.
 
     >>> @memlint.workload(batch=16, dtype="bf16-amp", optimizer="sgd")
     ... def classifier(batch):

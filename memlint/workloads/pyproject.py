@@ -15,7 +15,7 @@ from memlint.workloads.target import parse_target
 
 KEYS = (
     *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch"),
-    *("inputs", "loss", "arguments", "adapter", "allocator"),
+    *("inputs", "loss", "arguments", "adapter", "allocator", "strategy", "world_size", "rank"),
 )
 """Keys of a table, in the order they are written."""
 
@@ -70,6 +70,7 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
         "torch",
         "loss",
         "allocator",
+        "strategy",
         "arguments",
         "dimensions",
         "adapter",
@@ -85,7 +86,8 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             f"{where}: target {table['target']!r} does not say what in the file gives the model",
             f'Write target = "{table["target"]}::Name", with the name of a class or a function.',
         )
-    values = {key: table[key] for key in ("mode", "batch", "dtype", "gpu", "torch", "allocator") if key in table}
+    plain = ("mode", "batch", "dtype", "gpu", "torch", "allocator", "strategy", "world_size", "rank")
+    values = {key: table[key] for key in plain if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:
         values["inputs"] = inputs_from_table(table["inputs"], where)

@@ -10,6 +10,7 @@ from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Dtype, Mode
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
+from memlint.distributed.strategy import Strategy
 from memlint.tracing.records import Assumption
 
 BATCH = "batch"
@@ -163,6 +164,12 @@ class Workload:
     """Sizes of named dimensions besides the batch; `complete` adds those that the target and the inputs have."""
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
+    strategy: str = ""
+    """How the model is spread over ranks, as in memlint.distributed.strategy; empty: as the target does it itself."""
+    world_size: int = 1
+    """How many ranks there are."""
+    rank: int = 0
+    """Which of them this is."""
     origin: Origin = "target"
     assumed: frozenset[str] = frozenset()
     """Of batch, dtype and optimizer those that nobody named: defaults of memlint."""
@@ -188,7 +195,22 @@ class Workload:
             raise UsageError(f"workload {self.name}: torch is {self.torch!r}", hint)
         if isinstance(self.batch, bool) or not isinstance(self.batch, int) or self.batch < 1:
             raise UsageError(f"workload {self.name}: batch is {self.batch!r}", "Write a whole number from 1.")
+        self._check_ranks()
         self._check_dimensions()
+
+    def _check_ranks(self) -> None:
+        for key, value, least in (("world_size", self.world_size, 1), ("rank", self.rank, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"workload {self.name}: {key} is {value!r}", f"Write a whole number from {least}.")
+        if self.rank >= self.world_size:
+            raise UsageError(f"workload {self.name}: rank {self.rank} of {self.world_size}", "Ranks count from 0.")
+        if self.strategy:
+            Strategy.parse(self.strategy, self.world_size)
+            if self.world_size == 1:
+                raise UsageError(
+                    f"workload {self.name}: strategy {self.strategy} of one rank",
+                    "Say how many ranks there are: --ranks 8, or world_size = 8 where it is declared.",
+                )
 
     @property
     def device(self) -> Device:

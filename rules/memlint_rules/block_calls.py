@@ -7,7 +7,7 @@ from pathlib import Path
 from memlint.source.files import Unreadable
 from memlint.source.text import Source, dotted_name
 from memlint.tracing.records import Frame, Trace
-from memlint.whatif.repeated_blocks import CONTAINERS
+from memlint.tracing.repeated_modules import CONTAINERS
 
 
 def call_of_blocks(trace: Trace, path: str) -> Frame | None:

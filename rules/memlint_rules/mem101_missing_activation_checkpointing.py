@@ -2,8 +2,9 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Phase
+from memlint.tracing.repeated_modules import MIN_BLOCKS
 from memlint.whatif.changes import CheckpointModules
-from memlint.whatif.repeated_blocks import MIN_BLOCKS, blocks_that_save, granularities, selections
+from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
 from memlint_rules.block_calls import call_of_blocks
 
 MIN_SHARE = 0.25

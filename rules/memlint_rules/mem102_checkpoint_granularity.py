@@ -6,8 +6,8 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Frame, Node, Phase, Trace
+from memlint.tracing.repeated_modules import repeated
 from memlint.whatif.changes import CheckpointInstead
-from memlint.whatif.repeated_blocks import repeated
 
 MIN_SHARE = 0.6
 """Of the model's kernels that one checkpoint runs again."""

@@ -32,7 +32,7 @@ from memlint.workloads.skeleton import skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 OVER_BUDGET = "MEM010"
-_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch")
+_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "strategy", "world_size", "rank")
 
 
 def analyse(request: Request) -> Result:

@@ -50,7 +50,7 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
             report.Assumption(text=each.text, found=each.found, **place_of(each.frame)) for each in analysis.assumptions
         ],
         estimate=_estimate(analysis),
-        ranks=_ranks(analysis.trace),
+        ranks=_ranks(analysis.trace, analysis.workload.strategy),
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),
         what_ifs=what_ifs_of(analysis.simulation.answers, analysis.trace),
@@ -159,19 +159,18 @@ def _streams(analysis: Analysis) -> list[report.StreamPeak]:
     ]
 
 
-def _ranks(trace: Trace) -> report.Ranks | None:
+def _ranks(trace: Trace, strategy: str) -> report.Ranks | None:
     """Which rank it was and what it exchanged with others; None for a program that joins no process group."""
     if trace.world is None:
         return None
     kinds = {each.kind for each in trace.collectives}
-    others = (
-        "every other rank is taken to be like this one; of uneven shards the first rank has the largest"
-    )
+    others = "every other rank is taken to be like this one; of uneven shards the first rank has the largest"
     if kinds & {"send", "recv"}:
         others = "ranks before and after it in a pipeline hold other layers"
     return report.Ranks(
         rank=trace.world.rank,
         world_size=trace.world.size,
+        strategy=strategy,
         traffic=[
             report.Traffic(kind=kind, ranks=size, within_node=within, calls=calls, nbytes=nbytes, sent=sent)
             for kind, size, within, calls, nbytes, sent in traffic(trace)

@@ -12,6 +12,7 @@ from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.child import answered
 from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.distributed.communicators import beside
 from memlint.memory.estimate import peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
@@ -34,10 +35,9 @@ _MOST_TRIES = 4
 
 
 def fit(request: Request) -> Result:
-    """What fits of every Workload of the target, on the GPU named in `request.detail` or on that of the Workload."""
-    gpu = request.detail.get("gpu")
-    workloads = find_requested(request).workloads
-    here = [replace(workload, gpu=gpu) if isinstance(gpu, str) else workload for workload in workloads]
+    """What fits of every Workload of the target, on the GPU and with the ranks that `request.detail` names, if any."""
+    detail: dict[str, Any] = dict(request.detail)
+    here = [replace(workload, **detail) for workload in find_requested(request).workloads]
     return answered("fits", (_fits_or_error(workload, Path(request.root)) for workload in here))
 
 
@@ -82,6 +82,7 @@ class _Search:
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
         self._trace: Trace = trace_of_workload(completed_program(workload, root), self.device, self._settings)
+        self.device = beside(self.device, self._trace.collectives)
 
     def why_whole(self) -> str | None:
         """Why the batch is not cut into parts."""
@@ -135,4 +136,5 @@ class _Search:
 
 
 def _described(workload: Workload, **others: Any) -> Fit:
-    return Fit.model_validate({**subject(workload), "batch": workload.batch, **others})
+    asked = {name: getattr(workload, name) for name in ("batch", "strategy", "world_size")}
+    return Fit.model_validate({**subject(workload), **asked, **others})

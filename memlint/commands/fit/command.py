@@ -1,13 +1,18 @@
 """`memlint fit`: what of each Workload fits into a GPU, as it is and changed."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from memlint.commands.sweep.command import gpus_of
+from memlint.base.errors import UsageError
+from memlint.commands.sweep.command import gpus_of, sizes_of
 from memlint.commands.sweep.gather import Gathered, gather
 from memlint.commands.sweep.tables import Fit, Fits
+from memlint.distributed.strategy import Strategy
 from memlint.worker.protocol import Request, Task
 
+Spread = tuple[tuple[str | None, int | None], ...]
+"""Strategies, each with a number of ranks; None for what the Workload says."""
 _FIT = "memlint.commands.fit.child:fit"
 _PATIENCE = 10
 """Many programs are traced: it may take this many times the time limit of one analysis."""
@@ -16,10 +21,11 @@ _PATIENCE = 10
 def fit(
     targets: Sequence[str],
     gpus: str | None,
+    spread: Spread,
     options: dict[str, object],
     on_wait: Callable[[str, float], None] = lambda _target, _seconds: None,
 ) -> Gathered[Fits]:
-    """Say what fits into each of `gpus`, named by comma, or into that of the Workload.
+    """Say what fits into each of `gpus`, named by comma, or into that of the Workload, with each way to spread it.
 
     `options` are those of Settings. Raises MemlintError for arguments and configuration that make no sense.
     """
@@ -27,9 +33,30 @@ def fit(
     def name(fit: Fit) -> str:
         return f"{fit.target}, {fit.gpu}"
 
-    return gather(targets, options, functools.partial(_tasks, gpus_of(gpus)), Fits, "fits", name, on_wait=on_wait)
+    tasks = functools.partial(_tasks, gpus_of(gpus), spread)
+    return gather(targets, options, tasks, Fits, "fits", name, on_wait=on_wait)
 
 
-def _tasks(gpus: Sequence[str], request: Request) -> Iterator[Task]:
-    for gpu in gpus or (None,):
-        yield Task(request.model_copy(update={"detail": {"gpu": gpu}}), request.limits(_PATIENCE), _FIT)
+def spread_of(strategies: str | None, ranks: str | None) -> Spread:
+    """Strategies by comma and numbers of ranks as typed. Raises UsageError for what makes no sense.
+
+    Without strategies, DDP and FSDP2 are tried; one rank is as the Workload is.
+    """
+    if ranks is None:
+        if strategies is not None:
+            raise UsageError(f"--strategy {strategies} of how many ranks?", "Add --ranks 8, or --ranks 1:512.")
+        return ((None, None),)
+    names = [name.strip() for name in (strategies or "ddp,fsdp").split(",")]
+    sizes = sizes_of(ranks, "--ranks")
+    pairs = [("", size) if size == 1 else (name, size) for size in sizes for name in names]
+    for name, size in pairs:
+        if name:
+            Strategy.parse(name, size)
+    return tuple(dict.fromkeys(pairs))
+
+
+def _tasks(gpus: Sequence[str], spread: Spread, request: Request) -> Iterator[Task]:
+    for gpu, (strategy, world_size) in itertools.product(gpus or (None,), spread):
+        asked = {"gpu": gpu, "strategy": strategy, "world_size": world_size}
+        detail = {key: value for key, value in asked.items() if value is not None}
+        yield Task(request.model_copy(update={"detail": detail}), request.limits(_PATIENCE), _FIT)

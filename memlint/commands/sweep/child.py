@@ -13,10 +13,13 @@ from memlint.base.errors import MemlintError
 from memlint.base.units import LARGEST_SIZE
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.sweep.tables import Order, row_of, subject
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.distributed.communicators import beside
 from memlint.lint.rule import MANY_NODES
 from memlint.report.model import Record, Sweep, SweepRow
 from memlint.scaling.polynomials import NUM_SIZES, Point
 from memlint.scaling.sizes import Sizes
+from memlint.tracing.workload_errors import trace_of_workload
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import build, completed_program, simulated_device
@@ -149,6 +152,9 @@ def _sizes(
 ) -> Sizes:
     axes = tuple(map(_axis, varied.values()))
     device = workload.device
+    if workload.world_size > 1:
+        settings = AllocatorSettings.parse(workload.allocator)
+        device = beside(device, trace_of_workload(completed_program(workload, root), device, settings).collectives)
     return Sizes(workload, lambda each: completed_program(each, root), device, tuple(varied), axes, most_calls)
 
 

@@ -73,6 +73,9 @@ class Fit(Record):
     gpu: str
     gpu_title: str
     gpu_nbytes: int
+    strategy: str = ""
+    """How the model is spread over ranks."""
+    world_size: int = 1
     ways: tuple[Way, ...] = ()
     """As it is first, then with ever more changes."""
     note: str | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 from tabulate import tabulate
 
-from memlint.base.units import format_nbytes
+from memlint.base.units import format_count, format_nbytes
 from memlint.commands.sweep.tables import Fit, Fits, Tables, Way
 from memlint.report.escaping import for_log
 from memlint.report.model import Sweep, SweepRow
@@ -180,8 +180,51 @@ def render_fits(fits: Fits, form: str, paint: TextStyle) -> str:
     for fit in for_log(fits).fits:
         heads = ("largest batch", "device", f"batch {fit.batch} as", "changes", "")
         rows = [heads, *(row for way in fit.ways for row in _fit_rows(way, paint))]
-        lines += section(title(fit), rows, _FIT_ALIGNMENT, _fit_sentences(fit), paint, markdown=form == "markdown")
+        heading = title(fit) + (f", {_spread(fit)}" if fit.world_size > 1 else "")
+        lines += section(heading, rows, _FIT_ALIGNMENT, _fit_sentences(fit), paint, markdown=form == "markdown")
+    lines += _overview(for_log(fits).fits, paint, markdown=form == "markdown")
     return "\n".join(lines)
+
+
+def _spread(fit: Fit) -> str:
+    """`fsdp on 8 ranks`."""
+    ranks = format_count(fit.world_size, "rank")
+    return f"{fit.strategy} on {ranks}" if fit.strategy else ranks
+
+
+def _overview(fits: Sequence[Fit], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
+    """Where there are several numbers of ranks: the largest batch of each rank, as it is and with the best changes."""
+    if not any(fit.world_size > 1 for fit in fits):
+        return
+    rows = [("workload", "GPU", "ranks", "largest batch of a rank", "with changes", "changes")]
+    for fit in fits:
+        best = max(fit.ways, key=_most, default=None)
+        first = str(_most(fit.ways[0])) if fit.ways else ""
+        changes = "; ".join(best.changes) if best and _most(best) > _most(fit.ways[0]) else ""
+        rows.append((fit.name, fit.gpu, _spread(fit), first, str(_most(best)) if changes and best else "", changes))
+    alignment = ("left", "left", "left", "right", "right", "left")
+    yield from section("Ranks", rows, alignment, _fewest(fits), paint, markdown=markdown)
+
+
+def _most(way: Way) -> int:
+    return way.largest.batch if way.largest else 0
+
+
+def _fewest(fits: Sequence[Fit]) -> Iterator[str]:
+    """For each Workload the fewest GPUs on which the batch asked for fits on every rank."""
+    for name, own in itertools.groupby(sorted(fits, key=operator.attrgetter("name")), operator.attrgetter("name")):
+        fitting = [
+            (fit.world_size, len(way.changes), fit, way)
+            for fit in own
+            for way in fit.ways
+            if _most(way) >= fit.batch
+        ]
+        if not fitting:
+            yield f"{name}: its batch fits nowhere as a whole."
+            continue
+        _size, _number, fit, way = min(fitting, key=operator.itemgetter(0, 1))
+        ways = "; ".join([_spread(fit), *way.changes])
+        yield f"{name}: batch {fit.batch} of each rank fits {fit.world_size} x {fit.gpu_title} ({ways})."
 
 
 def _fit_rows(way: Way, paint: TextStyle) -> Iterator[tuple[str, ...]]:

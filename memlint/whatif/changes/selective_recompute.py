@@ -18,9 +18,10 @@ import torch
 
 from memlint.memory.recompute import Value, trade_off
 from memlint.tracing.records import Buffer, Category, Geometry, Node, Phase, Trace
+from memlint.tracing.repeated_modules import is_inside
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops
-from memlint.whatif.repeated_blocks import Blocks, is_inside, selections
+from memlint.whatif.repeated_blocks import Blocks, selections
 
 _NEGLIGIBLE = 0.002
 """Share of a step's FLOPs by which checkpoints must differ to be worth a trace each."""

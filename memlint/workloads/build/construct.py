@@ -45,6 +45,10 @@ def simulated_device(device: Device) -> Iterator[str]:
 
 def build(workload: Workload, root: Path | None = None) -> Construction:
     """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
+    if workload.world_size > 1:
+        from memlint.distributed.wrapping import join  # noqa: PLC0415 -- as below
+
+        join(workload.world_size, workload.rank)
     target = _target(workload)
     if target.is_config and target.path is not None:
         config = with_arguments(config_from_json(target.path), workload.arguments)
@@ -91,6 +95,10 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
     Runs the model on a virtual device, so not to be called inside one. Where the target itself gives the inputs,
     `inputs` stays None. Raises WorkloadError when none are found, UsageError for dimensions that nothing takes.
     """
+    if workload.world_size > 1:
+        from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- it takes PyTorch a second
+
+        import_strategies()
     declared = workload.dimensions
     assumptions: tuple[Assumption, ...] = ()
     with simulated_device(workload.device) as place:

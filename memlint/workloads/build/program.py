@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.utils._pytree import tree_map_only
 
 from memlint.base.errors import WorkloadError
+from memlint.distributed.strategy import Strategy
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.optimizers import OptimizerFactory
 from memlint.workloads.loss import mean_of, own_loss
@@ -19,6 +22,8 @@ from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
 
 _CASTS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_WRAPPING = "memlint.distributed.wrapping"
+"""Imported where there are several ranks: it takes PyTorch a second to import all strategies."""
 AUTOCASTS = {"bf16-amp": torch.bfloat16, "fp16-amp": torch.float16}
 
 
@@ -61,6 +66,8 @@ class Program:
     """Applied to the model on the device, before the optimizer is made."""
     assumptions: list[Assumption] = field(default_factory=list)
     model: torch.nn.Module | None = None
+    called: torch.nn.Module | None = None
+    """What a step calls: the model, or what wraps it."""
     optimizer: torch.optim.Optimizer | None = None
     inputs: dict[str, Any] = field(default_factory=dict)
     scaler: torch.amp.GradScaler | None = None
@@ -83,12 +90,22 @@ class Program:
 
         Raises WorkloadError with what the user's code raised.
         """
-        built = self.construct(self.workload)
+        workload = self.workload
+        if workload.world_size > 1:
+            wrapping = import_module(_WRAPPING)
+            wrapping.join(workload.world_size, workload.rank)
+        built = self.construct(workload)
         self._assume(*built.assumptions)
         with reported(f"{self.name}: the model cannot be moved to the device"):
             dtype = _CASTS.get(self.workload.dtype)
             model = built.model if dtype is None else built.model.to(dtype)
-            self.model = model.to(self.device).train(self.workload.mode == "train")
+            strategy = Strategy.parse(workload.strategy, workload.world_size) if workload.strategy else None
+            if strategy is not None:
+                dist.init_process_group()
+            if strategy is not None and strategy.is_sharded:
+                text = wrapping.sharded(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
+                self._assume(Assumption(text, None))
+            self.model = model.to(self.device).train(workload.mode == "train")
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
         self.loss, self.own_step = built.loss, built.step
         self.declares_optimizer = built.declares_optimizer
@@ -97,6 +114,9 @@ class Program:
             self._assume(Assumption(f"{self.workload.dtype} {text}", None))
         for change in self.changes:
             change(self)
+        self.called = self.model
+        if strategy is not None and not strategy.is_sharded:
+            self.called = wrapping.replicated(self.model, self.device)
         if self.workload.mode == "train":
             if built.optimizer is not None:
                 with reported(f"{self.name}: the optimizer {self.workload.optimizer} cannot be made"):
@@ -108,8 +128,8 @@ class Program:
         """Take one whole step. Raises WorkloadError with what the user's code raised."""
         with reported(f"{self.name}: the step failed"):
             if self.own_step is not None:
-                assert self.model is not None
-                self.own_step(self.model, self.inputs, self.optimizer)
+                assert self.called is not None
+                self.own_step(self.called, self.inputs, self.optimizer)
             elif self.workload.mode == "train":
                 self._train_step()
             else:
@@ -117,14 +137,14 @@ class Program:
 
     def _train_step(self) -> None:
         # As in an ordinary loop, `output` and `loss` stay referenced until the step is over.
-        assert self.model is not None
+        assert self.called is not None
         if isinstance(self.optimizer, torch.optim.LBFGS):
             self._step_with_closure(self.optimizer)
             return
         positional, named = positional_and_named(self.inputs)
         for _ in range(self.accumulation_steps):
             with self._autocast():
-                output = self.model(*positional, **named)
+                output = self.called(*positional, **named)
                 loss = self._loss(output)
                 if self.accumulation_steps > 1:
                     loss = loss / self.accumulation_steps
@@ -133,7 +153,7 @@ class Program:
             else:
                 loss.backward()
         if self.optimizer is None:
-            self.model.zero_grad()
+            self.called.zero_grad()
             return
         if self.scaler is not None:
             self.scaler.step(self.optimizer)
@@ -149,20 +169,20 @@ class Program:
         positional, named = positional_and_named(self.inputs)
 
         def closure() -> torch.Tensor:
-            assert self.model is not None
+            assert self.called is not None
             optimizer.zero_grad()
             with self._autocast():
-                loss = self._loss(self.model(*positional, **named))
+                loss = self._loss(self.called(*positional, **named))
             loss.backward()
             return loss
 
         optimizer.step(closure)
 
     def _inference_step(self) -> None:
-        assert self.model is not None
+        assert self.called is not None
         positional, named = positional_and_named(self.inputs)
         with torch.no_grad(), self._autocast():
-            output = self.model(*positional, **named)
+            output = self.called(*positional, **named)
         del output
 
     def _autocast(self) -> AbstractContextManager[object]:

@@ -1,0 +1,167 @@
+"""A model of one GPU spread over ranks by a name, and one that spreads itself where its ranks are declared."""
+
+from pathlib import Path
+
+import pytest
+
+from memlint.base.errors import UsageError
+from memlint.commands.fit.command import spread_of
+from memlint.commands.sweep.tables import Fit, Fits, Way
+from memlint.commands.sweep.tables_text import render_fits
+from memlint.cuda.devices import device_named
+from memlint.distributed.strategy import Strategy
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline
+from memlint.report.model import SweepRow
+from memlint.report.text_style import TextStyle
+from memlint.scaling.sizes import Sizes
+from memlint.tracing.records import Category, Trace
+from memlint.tracing.workload_errors import trace_of_workload
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.discover import complete
+from memlint.workloads.spec import Workload
+
+TEXT = """
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(256, 1024)
+        self.down = nn.Linear(1024, 256)
+
+    def forward(self, x):
+        return x + self.down(torch.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.head = nn.Linear(256, 64)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def plain(batch):
+    return Net(), torch.randn(batch, 256)
+
+
+def wraps_itself(batch):
+    net, mesh = Net(), init_device_mesh("cuda", (8,))
+    for block in net.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(net, mesh=mesh), torch.randn(batch, 256)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.py"
+    path.write_text(TEXT)
+    return path
+
+
+def declared(file: Path, name: str, **fields: object) -> Workload:
+    workload = Workload(name, f"{file}::{name}", str(file), name, batch=16, gpu="h100-80gb", **fields)  # type: ignore[arg-type]
+    return complete(workload, file.parent)[0]
+
+
+def traced(file: Path, strategy: str, world_size: int = 8, name: str = "plain") -> Trace:
+    workload = declared(file, name, strategy=strategy, world_size=world_size)
+    return trace_of_workload(completed_program(workload, file.parent), workload.device)
+
+
+def held(trace: Trace, category: Category) -> int:
+    return sum(b.nbytes for b in trace.buffers if b.category is category and b.died is None)
+
+
+def requested(trace: Trace) -> int:
+    return estimate(Timeline.of(trace), device_named("h100-80gb"), trace.nodes).requested.estimate
+
+
+def test_each_strategy_holds_what_its_ranks_hold(file: Path) -> None:
+    alone = held(traced(file, "", 1), Category.PARAMETER)
+    assert held(traced(file, "ddp"), Category.PARAMETER) == alone
+    assert held(traced(file, "fsdp"), Category.PARAMETER) == pytest.approx(alone / 8, rel=0.02)
+    assert held(traced(file, "hsdp:2x4"), Category.PARAMETER) == pytest.approx(alone / 4, rel=0.02)
+    assert held(traced(file, "ddp"), Category.COMMUNICATION) == alone
+    assert requested(traced(file, "fsdp-no-reshard")) > requested(traced(file, "fsdp"))
+
+
+def test_blocks_are_found_and_sharded_as_one_writes_it(file: Path) -> None:
+    by_name, by_hand = traced(file, "fsdp"), traced(file, "", name="wraps_itself")
+    assert by_hand.world is not None
+    assert by_hand.world.size == 8
+    assert requested(by_name) == requested(by_hand)
+    assert [each.kind for each in by_name.collectives] == [each.kind for each in by_hand.collectives]
+
+
+def test_a_batch_of_several_streams_follows_from_smaller_ones(file: Path) -> None:
+    workload = declared(file, "plain", strategy="fsdp", world_size=8)
+    sizes = Sizes(workload, lambda each: completed_program(each, file.parent), workload.device)
+    assert sizes.learn([64]) is None
+    computed = sizes.at((300,))
+    assert computed.evidence == "computed"
+    other = Sizes(workload, sizes.program, workload.device)
+    assert computed.peaks == other.at((300,)).peaks
+
+
+@pytest.mark.parametrize("name", ["zero", "hsdp", "hsdp:0x8", "hsdp:2x8", "tp:8+fsdp", "pp"])
+def test_other_strategies_are_refused(name: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        Strategy.parse(name, 8)
+    assert refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"strategy": "fsdp"}, {"world_size": 0}, {"world_size": True}, {"rank": 8, "world_size": 8}, {"rank": -1}],
+)
+def test_ranks_that_make_no_sense_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Workload("net", "model.py::Net", **fields)  # type: ignore[arg-type]
+
+
+def test_strategies_and_ranks_are_tried_together() -> None:
+    assert spread_of(None, None) == ((None, None),)
+    assert spread_of(None, "1:4") == (("", 1), ("ddp", 2), ("fsdp", 2), ("ddp", 4), ("fsdp", 4))
+    assert spread_of("hsdp:2x4", "8") == (("hsdp:2x4", 8),)
+    with pytest.raises(UsageError):
+        spread_of("fsdp", None)
+
+
+def test_the_overview_names_the_fewest_gpus() -> None:
+    def fit(strategy: str, world_size: int, *batches: int) -> Fit:
+        ways = [
+            Way(changes=("checkpoint",) * bool(number), effect="exact", largest=SweepRow(batch=batch))
+            for number, batch in enumerate(batches)
+        ]
+        return Fit(
+            name="gpt",
+            target="gpt.py::GPT",
+            mode="train",
+            optimizer="adamw",
+            dtype="float32",
+            batch=8,
+            gpu="a100-40gb",
+            gpu_title="NVIDIA A100 40 GB",
+            gpu_nbytes=39 << 30,
+            strategy=strategy,
+            world_size=world_size,
+            ways=tuple(ways),
+        )
+
+    fits = (fit("", 1, 1, 2), fit("fsdp", 8, 4, 8), fit("fsdp", 16, 9, 12))
+    text = render_fits(Fits(tool="memlint", fits=fits), "text", TextStyle())
+    assert "gpt: batch 8 of each rank fits 8 x NVIDIA A100 40 GB (fsdp on 8 ranks; checkpoint)." in text
+    assert "fsdp on 16 ranks" in text
+    alone = render_fits(Fits(tool="memlint", fits=fits[:1]), "text", TextStyle())
+    assert "Ranks" not in alone
