@@ -29,7 +29,7 @@ from typing import Any
 import click
 
 _FILES = Path(__file__).with_suffix(".txt")
-_COMMAND = re.compile(r"memlint (?:check|run) (?:'[^']*'|\S+)(?: --?[\w-]+(?: \d\S*)?)*")
+_COMMAND = re.compile(r"memlint (?:check|run) (?:'[^']*'|\S+)(?: --?[\w-]+(?:=\w+| \d\S*)?)*")
 _LONGEST = 600
 
 

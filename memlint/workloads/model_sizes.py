@@ -49,7 +49,7 @@ class ModelSizes:
 
     def __init__(self, model: nn.Module, stated: Mapping[str, object] | None = None) -> None:
         """`stated` is what it was built with, and what others say where the model says nothing."""
-        self.model = model
+        self.model, self._stated = model, stated or {}
         parts = (size for module in list(model.modules())[1:] for size in _sizes_in(module))
         self._sources = [*_sizes_in(model), stated or {}, *parts, *_defaults(model)]
 
@@ -68,7 +68,11 @@ class ModelSizes:
                 return value, value
             if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
                 return int(value[-2]), int(value[-1])
-        own = getattr(self.model, "size", None)
+        for source in self._sources:
+            height, width = source.get("height"), source.get("width")
+            if type(height) is int and type(width) is int and height in _SIDES and width in _SIDES:
+                return height, width
+        own = getattr(self.model, "size", self._stated.get("size"))
         return (own, own) if type(own) is int and own in _SIDES else None
 
     @property
@@ -85,6 +89,12 @@ class ModelSizes:
     def mels(self) -> int | None:
         """Bands of a spectrogram."""
         return self._first_int(("n_mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins"))
+
+    @property
+    def segment(self) -> tuple[int, int] | None:
+        """Samples and frames of the pieces of sound that a vocoder is trained with."""
+        samples, hop = self._first_int(("segment_size", "segment_length")), self._first_int(("hop_size", "hop_length"))
+        return (samples, samples // hop) if samples is not None and hop is not None and samples > hop else None
 
     @property
     def series(self) -> tuple[int, int] | None:

@@ -53,6 +53,9 @@ def with_stand_ins(load: Callable[[], ModuleType], target: Path) -> ModuleType:
             try:
                 return load()
             except Exception as error:
+                if _stands_in_for_extensions(error):
+                    forget_users(modules)
+                    continue
                 missing = _missing(error) if isinstance(error, ModuleNotFoundError) else _failing(error)
                 if missing is None or missing[0] in _finder.replaced:
                     raise
@@ -125,9 +128,12 @@ class _Absent:
         package = self._name.partition(".")[0]
         reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
         missing = "is not there" if reason is None else f"cannot be imported: {reason}"
+        hint = f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+        if package in _finder.failed and reason == _finder.uncompiled:
+            hint = f"Compile it, or see what the step takes on the host: memlint check {_finder.target} --gpu=cpu"
         raise WorkloadError(
             f"{self._name} is used, and {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
-            f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment.",
+            hint,
         )
 
 
@@ -152,6 +158,8 @@ class _Finder(MetaPathFinder, Loader):
         """By dotted name; None for those that were asked for."""
         self.failed: dict[str, str] = {}
         """What importing those raises that are there."""
+        self.uncompiled = ""
+        """Why extensions cannot be compiled here."""
         self.importing = 0
         self.target = ""
 
@@ -211,6 +219,24 @@ def _failing(error: Exception) -> tuple[str, Frame] | None:
     importer = modules[-2]
     line = next((line for frame, line in traceback.walk_tb(error.__traceback__) if frame is importer), 0)
     return str(modules[-1].f_globals["__name__"]), Frame(importer.f_code.co_filename, line, "<module>")
+
+
+def _stands_in_for_extensions(error: Exception) -> bool:
+    """Let extensions that are compiled on import, which failed here, be stand-ins; False where none is to blame."""
+    frames = [frame for frame, _line in traceback.walk_tb(error.__traceback__)]
+    module = next((f.f_globals for f in frames if f.f_globals.get("__name__") == "torch.utils.cpp_extension"), None)
+    if module is None or _finder.uncompiled:
+        return False
+    _finder.uncompiled = f"{type(error).__name__}: {' '.join(str(error).split())[:_LONGEST]}"
+    module["load"] = module["load_inline"] = _extension
+    return True
+
+
+def _extension(name: str, *_arguments: object, **_named: object) -> _Absent:
+    frame = sys._getframe(1)
+    _finder.replaced.setdefault(name, Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+    _finder.failed[name] = _finder.uncompiled
+    return _Absent(name)
 
 
 def _is_code(code: CodeType) -> bool:

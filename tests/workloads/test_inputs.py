@@ -290,3 +290,33 @@ class Net(nn.Module):
 def test_a_size_of_the_model_itself_is_that_of_its_images(write):
     body = "self.size = 300; self.norm = nn.LocalResponseNorm(32); self.layer = nn.Conv2d(3, 4, 1)|return self.layer(x)"
     assert inputs(write(module(body))) == ["x [batch, 3, 300, 300] float32"]
+
+
+def test_what_forward_counts_and_goes_over_is_a_list(write):
+    body = """self.layer = nn.Linear(16, 4)|
+        assert len(styles) < 3
+        return sum(self.layer(style) for style in styles)"""
+    assert inputs(write(module(body, "self, styles"))) == ["styles.0 [batch, 16] float32"]
+
+
+def test_pieces_of_sound_are_as_long_as_the_settings_of_a_vocoder_say(write):
+    path = write("""
+from types import SimpleNamespace
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(segment_size=8192, hop_size=256)
+        self.layer = nn.Conv1d(80, 8, 7, padding=3)
+    def forward(self, x): return self.layer(x)
+""")
+    assert inputs(path) == ["x [batch, 80, 32] float32"]
+
+
+def test_height_and_width_among_the_models_settings_are_those_of_its_images(write):
+    body = "self.hyperparams = {'height': 416, 'width': 320}; self.layer = nn.Conv2d(3, 4, 1)|return self.layer(x)"
+    assert inputs(write(module(body))) == ["x [batch, 3, 416, 320] float32"]
+
+
+def test_a_functional_convolution_says_that_it_takes_images(write):
+    body = "self.size = 64; self.weight = nn.Parameter(torch.zeros(4, 3, 1, 1))|return nn.functional.conv2d(x, self.weight)"
+    assert inputs(write(module(body))) == ["x [batch, 3, 64, 64] float32"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
+import torch.utils.cpp_extension
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads import stand_ins
@@ -129,3 +131,21 @@ def test_another_file_may_derive_from_what_is_missing(write):
     (workload,) = find_workloads(str(path), path.parent).workloads
     with pytest.raises(WorkloadError, match=r"absent_cv2.Wrapper is used, and absent_cv2 is not there"):
         build_program(workload, path.parent)
+
+
+def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write, monkeypatch):
+    monkeypatch.setattr(torch.utils.cpp_extension, "CUDA_HOME", None)
+    for name in ("load", "load_inline"):  # to be put back
+        monkeypatch.setattr(torch.utils.cpp_extension, name, getattr(torch.utils.cpp_extension, name))
+    write(
+        "from torch.utils.cpp_extension import load\nfused = load('fused', ['fused.cpp', 'fused_kernel.cu'])\n"
+        "def act(x): return fused.act(x) if x.is_cuda else x.relu()\n",
+        "op.py",
+    )
+    path = write("from op import act\n" + NET.format("x = act(x)\n        "))
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError) as caught:
+        build_program(workload, path.parent)
+    assert caught.value.message.startswith("fused.act is used, and fused cannot be imported: ")
+    assert caught.value.hint.endswith(f"memlint check {path} --gpu=cpu")
+    assert build_program(replace(workload, gpu="cpu"), path.parent).model is None

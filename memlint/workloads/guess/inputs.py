@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input, unpacked
+from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input, is_list, unpacked
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.huggingface import diffusion
@@ -138,7 +138,7 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
         # forward(*inputs) or forward(**batch): the first layer alone says something.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
-    return tuple(guesses)
+    return tuple(replace(spec, name=f"{spec.name}.0") if is_list(model, spec.name) else spec for spec in guesses)
 
 
 def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:

@@ -124,12 +124,26 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     return by_name or by_layer
 
 
+def _forward(kind: type[nn.Module]) -> ast.Module:
+    """The code of `forward`; empty where nobody sees it."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def is_list(model: nn.Module, name: str) -> bool:
+    """Whether the code of `forward` goes over its parameter `name` and counts its entries: no tensor, but several."""
+    nodes = list(ast.walk(_forward(type(model))))
+    loops = (node.iter for node in nodes if isinstance(node, ast.For | ast.comprehension))
+    return any(isinstance(each, ast.Name) and each.id == name for each in loops) and any(
+        isinstance(node, ast.Call) and ast.unparse(node) == f"len({name})" for node in nodes
+    )
+
+
 def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
     """Names that the code of `forward`, in the mode of `model`, takes its parameter `name` apart into."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(type(model).forward)))
-    except (OSError, TypeError, SyntaxError):
-        return ()
+    tree = _forward(type(model))
     skipped = {
         each
         for node in ast.walk(tree)

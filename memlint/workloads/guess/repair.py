@@ -33,6 +33,7 @@ _VIEW = re.compile(r"shape '\[([-\d, ]+)\]' is invalid for input of size (\d+)")
 _RANGE = re.compile(r"Dimension out of range \(expected to be in range of \[-\d+, (\d+)\]")
 _RANKS = re.compile(r"same number of dimensions: got (\d+) and (\d+)")
 _OUT_OF_BOUNDS = re.compile(r"index \d+ is out of bounds|index out of range")
+_CONV_RANK = re.compile(r"\(batched\) input to conv(\d)d")
 _REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
@@ -51,11 +52,11 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _viewed(trial, message)
     yield from _of_named_rank(trial, message)
     yield from _as_the_layers_say(trial, sizes)
-    yield from _as_the_module_says(trial, sizes)
     yield from _parts_of_channels(trial)
     yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
+    yield from _as_the_module_says(trial, sizes)
     yield from _of_named_sizes(trial, message)
     yield from _of_lower_values(trial, message)
     yield from _as_image(trial, sizes)
@@ -189,8 +190,9 @@ def _of_other_type(trial: Trial, message: str) -> Iterator[Specs]:
 
 def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Specs]:
     """Give an input as many dimensions as the model unpacks."""
-    if match := _UNPACK.search(message):
-        rank = int(match[1])
+    match, layer = _UNPACK.search(message), _CONV_RANK.search(message)
+    if match or layer:
+        rank = int(match[1]) if match else int(layer[1]) + 2 if layer else 0
         if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs if spec.dtype == "float32"):
             yield tuple(_without_height(spec) for spec in trial.specs)
         for index, spec in enumerate(trial.specs):
