@@ -31,6 +31,7 @@ from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
 from memlint.tracing.records import Phase, Trace
+from memlint.workloads import availability
 
 if TYPE_CHECKING:
     from memlint.cuda.allocator.settings import AllocatorSettings
@@ -204,7 +205,7 @@ def _ending_of(error: BaseException) -> Ending:
 
 
 def _listening(recorder: ScriptRecorder) -> list[Patch]:
-    """What tells the recorder of optimizers that are made and of files that are saved."""
+    """What tells the recorder of optimizers that are made and of files that are saved, and who asks for a GPU."""
     init = torch.optim.Optimizer.__init__
 
     def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
@@ -213,6 +214,7 @@ def _listening(recorder: ScriptRecorder) -> list[Patch]:
 
     _follow_libraries(recorder)
     return [
+        *availability.noting(),
         (torch.optim.Optimizer, "__init__", making),
         (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
     ]

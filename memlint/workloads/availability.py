@@ -51,6 +51,12 @@ def assumptions() -> list[Assumption]:
     return [Assumption("there is a GPU when the file is imported, as it asks there", frame) for frame in _asked]
 
 
+def noting() -> list[Patch]:
+    """What notes the lines of a script's files that ask as they are imported, while a device is simulated."""
+    answers = [(owner, name, vars(owner).get(name)) for owner in _OWNERS for name in _QUESTIONS]
+    return [(owner, name, _noted(answer, within="<module>")) for owner, name, answer in answers if answer is not None]
+
+
 def _patches(device: Device) -> list[Patch]:
     # The process that takes real steps imports this module, and no virtual device.
     from memlint.accelerator.ledger import Ledger  # noqa: PLC0415
@@ -64,10 +70,10 @@ def _patches(device: Device) -> list[Patch]:
     return [(owner, name, _noted(value) if name in _QUESTIONS else value) for owner, name, value in patches]
 
 
-def _noted(answer: Callable[[], bool]) -> Callable[[], bool]:
+def _noted(answer: Callable[[], bool], within: str = "") -> Callable[[], bool]:
     def ask() -> bool:
         caller = sys._getframe(1)
-        if is_users(caller.f_code.co_filename):
+        if is_users(caller.f_code.co_filename) and within in ("", caller.f_code.co_name):
             _asked[Frame(caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name)] = None
         return answer()
 

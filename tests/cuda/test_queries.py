@@ -121,6 +121,13 @@ def test_a_history_ends_with_the_simulation() -> None:
         assert torch.cuda.memory._snapshot()["device_traces"] == [[]]
 
 
+def test_questions_about_a_device_may_name_it_by_keyword(gpu: Ledger) -> None:
+    assert torch.cuda.current_stream(device="cuda:0") == torch.cuda.default_stream(device=0)
+    assert torch.cuda.get_stream_from_external(data_ptr=0, device=0) == torch.cuda.current_stream()
+    torch.cuda.synchronize(device=torch.device("cuda"))
+    assert torch.cuda.device_memory_used(device=0) == torch.cuda.device_memory_used()
+
+
 def test_ranges_and_profilers_decorate_and_surround(gpu: Ledger) -> None:
     @torch.cuda.nvtx.range("work")
     def work() -> int:

@@ -221,6 +221,23 @@ def test_the_whole_script_reaches_evaluation_and_repeats_its_batches_from_memory
     assert again.estimate.peak == workload.estimate.peak
 
 
+def test_a_file_that_asks_for_a_gpu_as_it_is_imported_finds_one_which_is_said(tmp_path: Path) -> None:
+    write(tmp_path, "import torch\nDTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32\n", "settings.py")
+    text = """
+        import torch
+        from settings import DTYPE
+        model = torch.nn.Linear(64, 64, device="cuda", dtype=DTYPE)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            model(torch.randn(8, 64, device="cuda", dtype=DTYPE)).sum().backward()
+            optimizer.step()
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.dtype == "bfloat16"
+    (place,) = [each for each in workload.assumptions if each.text.startswith("there is a GPU when the file is imported")]
+    assert (Path(place.path or "").name, place.line) == ("settings.py", 2)
+
+
 def test_what_steps_do_not_reach_is_said(tmp_path: Path) -> None:
     workload = workload_of(run_text(tmp_path, EVALUATION, steps=1))
     assert workload.script is not None

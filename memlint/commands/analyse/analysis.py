@@ -87,7 +87,7 @@ class Analysis:
         """What was seen of a script, which declares `workload`."""
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
-        trace = replace(run.trace, assumptions=(*run.trace.assumptions, *compiled))
+        trace = replace(run.trace, assumptions=(*availability.assumptions(), *run.trace.assumptions, *compiled))
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)
         rerun = run.reruns.trace

@@ -174,7 +174,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "_cudart": cudart,
             "device": DeviceContext,
             "device_of": type("device_of", (DeviceContext,), {}),
-            "device_memory_used": lambda *_: device.total_nbytes - statistics.free,
+            "device_memory_used": lambda *_, **__: device.total_nbytes - statistics.free,
             **{name: lambda *_, **__: contextlib.nullcontext() for name in _CONTEXTS},
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },

@@ -156,20 +156,20 @@ def _record_stream(tensor: torch.Tensor, stream: Stream) -> None:
                 entry.ledger.use(entry.number, stream.stream_id)
 
 
-def _current_stream(_device: Any = None) -> Stream:
+def _current_stream(device: Any = None) -> Stream:
     return _current(state.current.ledger.stream)
 
 
-def _external(pointer: int, _device: Any = None) -> Stream:
+def _external(data_ptr: int, device: Any = None) -> Stream:
     """A stream that another library made: a pool of its own, unless it is one of PyTorch's."""
-    return _current(pointer)
+    return _current(data_ptr)
 
 
-def _default_stream(_device: Any = None) -> Stream:
+def _default_stream(device: Any = None) -> Stream:
     return _current(0)
 
 
-def _synchronize(_device: Any = None) -> None:
+def _synchronize(device: Any = None) -> None:
     state.current.ledger.synchronize()
 
 
