@@ -5,16 +5,15 @@ DistributedDataParallel or functional collectives. All ranks are taken to be ali
 others have this rank's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future  # type: ignore[attr-defined]
+from torch._ops import OpOverload
 from torch.futures import Future
 
 from memlint.accelerator import values
@@ -24,9 +23,6 @@ from memlint.accelerator.registration import KEY
 from memlint.cuda.simulated import simulated
 from memlint.distributed.rank import Rank
 from memlint.tracing.records import Collective
-
-if TYPE_CHECKING:
-    from torch._ops import OpOverload
 
 Tensor = torch.Tensor
 

@@ -11,17 +11,12 @@ Not counted: gloo, which works on the host; NCCL's settings of the environment, 
 NCCL_MAX_NCHANNELS; symmetric memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from memlint.cuda.devices import Device
 from memlint.memory.estimate import Interval
-
-if TYPE_CHECKING:
-    from memlint.cuda.devices import Device
-    from memlint.tracing.records import Collective
+from memlint.tracing.records import Collective
 
 _LOW = (484 - 300) << 20
 _PAIR, _MORE = 544 << 20, 688 << 20

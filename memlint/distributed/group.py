@@ -1,7 +1,5 @@
 """Process groups in which nobody else is: what `torch.distributed` shows the one rank that is simulated."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import importlib
@@ -9,7 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,15 +21,13 @@ from memlint.accelerator import state
 from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, real, scratch
 from memlint.accelerator.registration import KEY
+from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import simulated
 from memlint.distributed.collectives import of_host_as_well
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
 from memlint.distributed.rank import Rank, environment
 from memlint.tracing.records import World
-
-if TYPE_CHECKING:
-    from memlint.base.patching import Patch
 
 dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake backend takes tensors of the virtual device
 

@@ -1,7 +1,5 @@
 """Objects and shapes that one rank sends to another. Ranks are simulated one after the other, so letters wait here."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

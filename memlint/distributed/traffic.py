@@ -1,12 +1,9 @@
 """What a rank exchanges with others in a step, by kind of collective and by size of the group."""
 
-from __future__ import annotations
-
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from memlint.tracing.records import Collective, Trace
+from memlint.tracing.records import Collective, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
 """Of those in which each rank passes on all parts but its own so often: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""

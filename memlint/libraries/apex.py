@@ -4,8 +4,6 @@ apex/optimizers/fused_adam.py, apex/normalization/fused_layer_norm.py, csrc/laye
 csrc/layer_norm_cuda_kernel.cu.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Held against 0.50.2. Without a GPU bitsandbytes would run references of its kern
 Memory of paged optimizers is managed: the driver moves it between host and GPU, and PyTorch's allocator has none of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable

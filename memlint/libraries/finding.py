@@ -4,26 +4,21 @@ A stand-in is found last of all, and only by a program that imports the library 
 there, as other packages do to choose their kernels, is told the truth until then.
 """
 
-from __future__ import annotations
-
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memlint.base.after_import import after_import
 from memlint.base.ownership import is_users
 from memlint.libraries.library import Library
-
-if TYPE_CHECKING:
-    import os
-    from pathlib import Path
-
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
 """Files of Python that import; `importlib.util.find_spec`, which only asks, is in another."""

@@ -4,8 +4,6 @@ Attention saves its operands (views of what is packed), its output, and a float3
 flash_attn/flash_attn_interface.py. What its kernels take is in csrc/flash_attn/flash_api.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

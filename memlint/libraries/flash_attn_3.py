@@ -4,8 +4,6 @@ It saves its operands, its output, and a float32 logsumexp for each row and head
 its kernels take is in hopper/flash_api.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All libraries that are known, found in this process from now on."""
 
-from __future__ import annotations
-
 import sys
 
 from memlint.libraries import (

@@ -11,21 +11,17 @@ allocates what it returns and drops what it takes for itself:
         return like(q), contiguous(q.shape[:-1], torch.float32)
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
+from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
-
-if TYPE_CHECKING:
-    from memlint.accelerator.ledger import Ledger
 
 __all__ = ["SKELETON", "Library", "assume_once", "contiguous", "launch", "like", "temporary"]
 

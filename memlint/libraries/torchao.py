@@ -1,7 +1,5 @@
 """torchao runs its own Python: tensors that wrap others, whose parts are on the simulated GPU. Held against 0.18.0."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

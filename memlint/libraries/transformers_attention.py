@@ -4,8 +4,6 @@ The library of that name is then found, and a kernel of the hub that is FlashAtt
 where no model asks: transformers does not choose a library because it could.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType

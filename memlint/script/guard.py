@@ -4,8 +4,6 @@ An audit hook sees every such call of Python and refuses it. It stays until the 
 it is not active.
 """
 
-from __future__ import annotations
-
 import errno
 import ipaddress
 import os
@@ -14,14 +12,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
 from memlint.script.place import script_frame
-
-if TYPE_CHECKING:
-    from memlint.tracing.records import Frame
+from memlint.tracing.records import Frame
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGED = {

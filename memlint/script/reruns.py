@@ -4,22 +4,18 @@ The process forks where the first training call begins: model, data and optimize
 happened. The copy waits there, and forks again for every combination of Changes that is asked for.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn, Protocol
 
 from torch import nn
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
-    from memlint.tracing.records import Trace
+from memlint.tracing.records import Trace
 
 _exit, _fork = os._exit, getattr(os, "fork", None)
 """Not what a script makes of them."""

@@ -1,7 +1,5 @@
 """Runs a script on a simulated device until enough was seen, and says what that was."""
 
-from __future__ import annotations
-
 import functools
 import os
 import runpy
@@ -11,33 +9,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from memlint.base.after_import import after_import
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.patching import Patch, patched
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script.data import loaders_in_process
 from memlint.script.ending import End, exits, wait_for_threads
+from memlint.script.guard import Connection
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
 from memlint.script.recorder import ScriptRecorder
-from memlint.script.reruns import copied
+from memlint.script.reruns import Reruns, copied
 from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
 from memlint.tracing.records import Phase, Trace
 from memlint.workloads import availability
-
-if TYPE_CHECKING:
-    from memlint.cuda.allocator.settings import AllocatorSettings
-    from memlint.cuda.devices import Device
-    from memlint.script.guard import Connection
-    from memlint.script.reruns import Reruns
 
 _exit = os._exit
 """Not what a script makes of it."""
