@@ -124,13 +124,15 @@ class ExtensionFinder(MetaPathFinder, Loader):
         return ModuleSpec(fullname, self, origin="memlint") if library and library.name in sys.modules else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """Make the stand-in, of which nothing is known."""
+        """Make the stand-in."""
         module = StandIn(spec.name)
         module.library = self._extensions[spec.name]
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """There is nothing in it."""
+        """Give it what is known, which is nothing where the library's own Python is replaced."""
+        assert isinstance(module, StandIn)
+        module.__dict__.update(module.library.modules.get(module.__name__, {}))
 
 
 def _replacing(functions: dict[str, Any]) -> Callable[[ModuleType], None]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F  # noqa: N812
 
-from memlint.cuda.kernels.attention import rounded_head, split_sums
+from memlint.cuda.kernels.attention import flash_backward, flash_forward, grouped_query, split_sums
 from memlint.cuda.simulated import simulated
 from memlint.libraries.library import Library, contiguous, like, temporary
 
@@ -21,11 +21,6 @@ _provides = library.provides("flash_attn", "flash_attn.flash_attn_interface")
 
 
 # --- kernels
-
-
-def round_up(n: int, multiple: int) -> int:
-    """The next multiple."""
-    return -(-n // multiple) * multiple
 
 
 def _check(*operands: Tensor) -> None:
@@ -47,23 +42,12 @@ def _forward(
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """`mha_fwd`, flash_api.cpp:350, and `mha_varlen_fwd`, 514. `plain`: neither window nor bias of positions."""
     copies = [like(t) for t in (q, k, v) if t.stride(-1) != 1]  # `maybe_contiguous`
-    grouped = max_q == 1 and q.shape[-2] > k.shape[-2] and dropout == 0 and plain
-    if grouped and cu_seqlens is not None:  # a query of swapped groups and its output
+    if cu_seqlens is not None and grouped_query(q, k, max_q, dropout, plain):  # swapped groups, and their output
         copies += [like(q), like(q)]
     out = torch.empty_like(q) if q.stride(-1) == 1 else like(q)
-    heads, heads_k, head = q.shape[-2], k.shape[-2], q.shape[-1]
-    b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    lse = contiguous((b, heads, max_q) if cu_seqlens is None else (heads, q.shape[0]), torch.float32)
-    pairs = (b, heads, round_up(max_q, 128), round_up(max_k, 128))
-    p = contiguous(pairs if probs else (0,), q.dtype)
-    sums: list[Tensor] = []
-    if dropout == 0 and grouped:
-        sums = split_sums(b, heads_k, heads // heads_k, max_k, head)
-    elif dropout == 0 and cu_seqlens is None:
-        sums = split_sums(b, heads, max_q, max_k, head)
-    seed = contiguous((2,), torch.int64)
-    del sums, copies
-    return out, lse, p, seed
+    rest = flash_forward(q, k, cu_seqlens, max_q, max_k, dropout, plain, torch.int64, probs)
+    del copies
+    return out, *rest
 
 
 @library.kernel(
@@ -76,15 +60,8 @@ def _backward(
 ) -> Tensor:  # fmt: skip
     """`mha_bwd`, flash_api.cpp:767, and `mha_varlen_bwd`, 973: row sums, float32 dq, dk and dv of every head."""
     copies = [like(t) for t in (dout, q, k, v, out) if t.stride(-1) != 1]
-    heads, head = q.shape[-2:]
-    b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-    rows = b * round_up(max_q, 128) if cu_seqlens is None else q.shape[0] + 128 * b
-    row_sums = contiguous((b, heads, rows // b) if cu_seqlens is None else (heads, rows), torch.float32)
-    parts = -(-simulated().device.num_sms // (b * heads)) if deterministic else 1
-    taken = [temporary(4 * parts * rows * heads * rounded_head(head))]
-    if k.shape[-2] != heads:
-        taken += [temporary(k.numel() // k.shape[-2] * heads * k.element_size()) for _ in range(2)]
-    del taken, copies
+    row_sums = flash_backward(q, k, cu_seqlens, max_q, deterministic)
+    del copies
     return row_sums
 
 

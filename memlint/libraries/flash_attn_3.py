@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from memlint.cuda.kernels.attention import round_up
 from memlint.cuda.simulated import simulated
-from memlint.libraries.flash_attn import round_up
 from memlint.libraries.library import Library, contiguous, like, temporary
 
 Tensor = torch.Tensor

@@ -92,7 +92,7 @@ class Library:
             name = self._ops.define(schema).rpartition("::")[2]
 
             def carry_out(*args: Any, **kwargs: Any) -> Any:
-                assume_once(self._assumption)
+                self.assume()
                 return function(*args, **kwargs)
 
             enter_hand_written(f"memlint_{self.name}.{name}.default", carry_out)
@@ -100,6 +100,10 @@ class Library:
             return op
 
         return enter
+
+    def assume(self) -> None:
+        """Say, once, that a kernel is not run."""
+        assume_once(self._assumption)
 
     def unknown(self, name: str) -> type:
         """What stands for a function or class of the library that is not known: whoever uses it is told."""

@@ -76,6 +76,7 @@ def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
         operands = {name: value for name, value in arguments.items() if is_virtual(value)}
         if operands:
             _tune(list(operands.values()), [operands[name].nbytes for name in tuner.restore_value if name in operands])
+    tuner.best_config = tuner.cache.get(key, tuner.configs[0])
     return tuner.fn.run(*args, **options)
 
 

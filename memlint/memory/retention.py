@@ -71,6 +71,8 @@ def may_grow(timeline: Timeline) -> bool:
 def growths(run: LongRun) -> tuple[Growth, ...]:
     """Find what every step adds, most bytes first, if live bytes do grow with each of the last two steps."""
     timeline, nbytes = run.timeline, [0, *live(run.timeline)]
+    if timeline.num_steps < 2:
+        return ()
     ends = (*(bisect_left(timeline.event_nodes, node) for node in timeline.step_nodes[-2:]), len(timeline.events))
     if not nbytes[ends[0]] < nbytes[ends[1]] < nbytes[ends[2]]:
         return ()

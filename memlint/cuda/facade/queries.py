@@ -142,6 +142,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch.autograd.profiler: {"emit_nvtx": contextlib.nullcontext()},
         torch.cuda.amp.common: {"amp_definitely_not_available": False},
         torch.backends.cuda: {
+            "is_flash_attention_available": True,
             "is_built": True,
             **dict.fromkeys(("preferred_linalg_library", "preferred_blas_library")),
         },

@@ -20,7 +20,8 @@ HALF = (torch.float16, torch.bfloat16)
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
 
 
-def _round_up(n: int, multiple: int) -> int:
+def round_up(n: int, multiple: int) -> int:
+    """The next multiple."""
     return -(-n // multiple) * multiple
 
 
@@ -196,7 +197,7 @@ def _num_splits(rows: int, num_blocks: int) -> int:
 
 def rounded_head(head: int) -> int:
     """The size of heads that FlashAttention's kernels reckon with."""
-    return _round_up(head, 32 if head <= 128 else 64)
+    return round_up(head, 32 if head <= 128 else 64)
 
 
 def split_sums(b: int, heads: int, rows: int, columns: int, head: int, splits: int = 0) -> list[Tensor]:
@@ -212,71 +213,160 @@ def split_sums(b: int, heads: int, rows: int, columns: int, head: int, splits: i
     return [temporary(4 * splits * b * heads * rows), temporary(4 * splits * b * heads * rows * rounded_head(head))]
 
 
+def flash_forward(
+    q: Tensor, k: Tensor, cu_seqlens: Tensor | None, max_q: int, max_k: int, dropout: float,
+    plain: bool, seed_dtype: torch.dtype, probs: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The logsumexp, probabilities where they are asked for, and the random state.
+
+    `mha_fwd` of flash_api.cpp, of [batch, rows, heads, size], and with `cu_seqlens` `mha_varlen_fwd`, of [rows, heads,
+    size]. `plain`: neither window nor bias of positions.
+    """
+    heads, heads_k, head = q.shape[-2], k.shape[-2], q.shape[-1]
+    b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    lse = contiguous((b, heads, max_q) if cu_seqlens is None else (heads, q.shape[0]), torch.float32)
+    p = contiguous((b, heads, round_up(max_q, 128), round_up(max_k, 128)) if probs else (0,), q.dtype)
+    sums: list[Tensor] = []
+    if dropout == 0 and grouped_query(q, k, max_q, dropout, plain):
+        sums = split_sums(b, heads_k, heads // heads_k, max_k, head)
+    elif dropout == 0 and cu_seqlens is None:
+        sums = split_sums(b, heads, max_q, max_k, head)
+    seed = contiguous((2,), seed_dtype)
+    del sums
+    return lse, p, seed
+
+
+def grouped_query(q: Tensor, k: Tensor, max_q: int, dropout: float, plain: bool) -> bool:
+    """Whether one query of each head of a group is taken for the queries of one head."""
+    return max_q == 1 and q.shape[-2] > k.shape[-2] and dropout == 0 and plain
+
+
+def flash_backward(q: Tensor, k: Tensor, cu_seqlens: Tensor | None, max_q: int, is_deterministic: bool) -> Tensor:
+    """The row sums of `mha_bwd` and `mha_varlen_bwd`; float32 dq, and dk and dv of every head, are dropped again."""
+    heads, head = q.shape[-2:]
+    b = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    rows = b * round_up(max_q, 128) if cu_seqlens is None else q.shape[0] + 128 * b
+    row_sums = contiguous((b, heads, rows // b) if cu_seqlens is None else (heads, rows), torch.float32)
+    # What is deterministic adds to a dq of its own in each round of the multiprocessors.
+    rounds = -(-simulated().device.num_sms // (b * heads)) if is_deterministic else 1
+    taken = [temporary(4 * rounds * rows * heads * rounded_head(head))]
+    if k.shape[-2] != heads:
+        taken += [temporary(k.numel() // k.shape[-2] * heads * k.element_size()) for _ in range(2)]
+    del taken
+    return row_sums
+
+
+def _is_deterministic() -> bool:
+    return torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
+
+
 @kernel("_scaled_dot_product_flash_attention")
-def _flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
-    b, h, s, head = q.shape
+def _sdpa_flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
     out = _like_transposed(q)
-    lse = contiguous((b, h, s), torch.float32)
-    if dropout == 0:
-        # One query of each head of a group is taken for the queries of one head.
-        heads, rows = (k.shape[1], h // k.shape[1]) if s == 1 else (h, s)
-        sums = split_sums(b, heads, rows, k.shape[2], head)
-        del sums
+    rows, columns = q.shape[2], k.shape[2]
+    lse, p, seed = flash_forward(q.transpose(1, 2), k.transpose(1, 2), None, rows, columns, dropout, True, torch.uint64)
     # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
-    seed, unused = allocate((2,), (1,), torch.uint64), allocate((), (), torch.uint64)
-    return out, lse, None, None, s, k.shape[2], seed, unused, allocate((0,), (1,), q.dtype)
+    return out, lse, None, None, rows, columns, seed, allocate((), (), torch.uint64), p
 
 
 @kernel("_scaled_dot_product_flash_attention_backward")
-def _flash_backward(
+def _sdpa_flash_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any, **_: Any
 ) -> tuple[Tensor, ...]:
-    b, h, s, d = q.shape
     copy = None if grad.stride(-1) == 1 else _like_transposed(grad)
     grads = tuple(_like_transposed(t) for t in (q, k, v))
-    rows = _round_up(s, 128)
-    # With deterministic algorithms, each multiprocessor's round adds to a dq_accum of its own.
-    is_deterministic = (
-        torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
-    )
-    parts = -(-simulated().device.num_sms // (b * h)) if is_deterministic else 1
-    scratch = [
-        temporary(4 * b * h * rows),
-        temporary(4 * parts * b * rows * h * rounded_head(d)),
-    ]  # softmax_d, dq_accum
-    if k.shape[1] != h:
-        scratch += [_like_transposed(allocate((b, h, k.shape[2], d), (1, 1, 1, 1), k.dtype)) for _ in range(2)]
-    del scratch, copy
+    row_sums = flash_backward(q.transpose(1, 2), k.transpose(1, 2), None, q.shape[2], _is_deterministic())
+    del row_sums, copy
+    return grads
+
+
+@kernel("_flash_attention_forward")
+def _flash_forward(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor | None, _cu_k: Tensor | None, max_q: int, max_k: int,
+    dropout: float, _is_causal: bool, debug: bool, *, window_size_left: int | None = None,
+    window_size_right: int | None = None, alibi_slopes: Tensor | None = None, **_: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """FlashAttention of [batch, rows, heads, size], or of [rows, heads, size] with lengths: attention.cu."""
+    no_window = all(size is None or size < 0 for size in (window_size_left, window_size_right))
+    plain = no_window and alibi_slopes is None
+    copies = []
+    if cu_seqlens is None:
+        max_q, max_k = q.shape[1], k.shape[1]
+    elif grouped_query(q, k, max_q, dropout, plain):
+        copies = [contiguous(q.shape, q.dtype) for _ in range(2)]  # a query of swapped groups and its output
+    out = torch.empty_like(q)
+    lse, p, seed = flash_forward(q, k, cu_seqlens, max_q, max_k, dropout, plain, torch.uint64, debug)
+    del copies
+    return out, lse, seed, allocate((), (), torch.uint64), p
+
+
+@kernel("_flash_attention_backward")
+def _flash_backward(
+    _grad: Tensor, q: Tensor, k: Tensor, v: Tensor, _out: Tensor, _lse: Tensor, cu_seqlens: Tensor | None, _cu_k: Any,
+    max_q: int, *_: Any, **__: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    grads = tuple(torch.empty_like(t) for t in (q, k, v))
+    row_sums = flash_backward(q, k, cu_seqlens, q.shape[1] if cu_seqlens is None else max_q, _is_deterministic())
+    del row_sums
     return grads
 
 
 @kernel("_scaled_dot_product_efficient_attention")
-def _efficient_forward(
+def _sdpa_efficient_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, compute_lse: bool, *_: Any, **__: Any
-) -> tuple[Tensor, ...]:
-    b, h, s, _head = q.shape
-    out = _like_transposed(q, v.shape[-1])
-    rows = _round_up(s, 32) if compute_lse else 0
-    lse = contiguous((b, h, rows), torch.float32)
+) -> tuple[Any, ...]:
+    operands = (t.transpose(1, 2) for t in (q, k, v))
+    out, *rest = _efficient_forward(*operands, mask, None, None, None, None, 0.0, 0, compute_lse)
+    return out.transpose(1, 2), *rest[:3]
+
+
+@kernel("_efficient_attention_forward")
+def _efficient_forward(
+    q: Tensor, k: Tensor, v: Tensor, _bias: Tensor | None, cu_seqlens: Tensor | None, _cu_k: Tensor | None,
+    max_q: int | None, max_k: int | None, _dropout: float, _kind: int, compute_lse: bool = False, **_: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Memory-efficient attention of [batch, rows, heads, size]; sequences with `cu_seqlens` are rows of one batch."""
+    b, s, h, _head = q.shape
+    if cu_seqlens is None:
+        max_q, max_k = s, k.shape[1]
+    else:
+        b = cu_seqlens.shape[0] - 1
+    out = contiguous((*q.shape[:3], v.shape[-1]), q.dtype)
+    lse = contiguous((b, h, round_up(max_q or s, 32) if compute_lse else 0), torch.float32)
     if v.shape[-1] > 128 and q.dtype in HALF:
         accumulator = temporary(4 * out.numel())
         del accumulator
     with state.current.placed(on_host=True):
         seed, offset = allocate((), (), torch.int64), allocate((), (), torch.int64)
-    return out, lse, seed, offset
+    return out, lse, seed, offset, max_q, max_k
 
 
 @kernel("_scaled_dot_product_efficient_attention_backward")
-def _efficient_backward(
+def _sdpa_efficient_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any, **_: Any
 ) -> tuple[Tensor | None, ...]:
-    _out, _lse, _seed, _offset, _dropout, output_mask = rest[:6]
-    b, h, s, _head = q.shape
-    grads = [_like_transposed(t) for t in (q, k, v)]
-    grad_mask = None
-    if mask is not None and output_mask[3]:
-        columns = _round_up(mask.shape[-1], 16)
-        grad_mask = contiguous((*mask.shape[:-1], columns), mask.dtype)[..., : mask.shape[-1]]
+    operands = (t.transpose(1, 2) for t in (grad, q, k, v))
+    *grads, grad_mask = _efficient_backward(
+        *operands, mask, None, None, None, q.shape[2], k.shape[2], None, 0.0, None, None, 0, rest[5][3]
+    )
+    return *(g.transpose(1, 2) for g in grads), grad_mask
+
+
+@kernel("_efficient_attention_backward")
+def _efficient_backward(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, _out: Any, cu_seqlens: Tensor | None,
+    _cu_k: Any, max_q: int, max_k: int, _lse: Any, _dropout: float, _seed: Any, _offset: Any, _kind: int,
+    bias_requires_grad: bool, *, shared_storage_dqdkdv: bool = False, **_: Any,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    b, s, h, _head = q.shape
+    if shared_storage_dqdkdv:
+        grads = list(contiguous((b, s, 3, h, q.shape[-1]), q.dtype).unbind(2))
+    else:
+        grads = [contiguous(t.shape, t.dtype) for t in (q, k, v)]
+    grad_bias = None
+    if bias is not None and bias_requires_grad:
+        columns = round_up(bias.shape[-1], 16)
+        grad_bias = contiguous((*bias.shape[:-1], columns), bias.dtype)[..., : bias.shape[-1]]
     if q.dtype in HALF and _capability() != (7, 0):
         delta: Any = temporary(4 * b * h * s)  # computed inside the kernel
     else:
@@ -285,31 +375,36 @@ def _efficient_backward(
         del product
         delta = temporary(4 * b * h * s)
         del row_sums
-    scratch = temporary(efficient_backward_workspace(q, k, v))
+    sequences, rows, columns = (b, s, k.shape[1]) if cu_seqlens is None else (cu_seqlens.shape[0] - 1, max_q, max_k)
+    scratch = temporary(_accumulators(sequences, h, rows, columns, q.shape[-1], v.shape[-1], q.dtype in HALF))
     del scratch, delta
-    return (*grads, grad_mask)
+    return (*grads, grad_bias)
 
 
 def efficient_backward_workspace(q: Tensor, k: Tensor, v: Tensor) -> int:
-    """Bytes of the accumulators of memory-efficient attention's backward (mem_eff_attention/kernel_backward.h)."""
+    """Bytes of the accumulators of memory-efficient attention's backward of [batch, heads, rows, size]."""
     b, h, s, d = q.shape
-    half = q.dtype in HALF
+    return _accumulators(b, h, s, k.shape[2], d, v.shape[-1], q.dtype in HALF)
+
+
+def _accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
+    """mem_eff_attention/kernel_backward.h."""
     capability = _capability()
-    size = max(d, v.shape[-1])
+    size = max(d, d_v)
     max_k = next(n for n in (32, 64, 128, 65536) if size <= n)
     block_i = 128 if (capability >= (8, 0) and max_k > 64) or (half and capability >= (7, 0) and max_k > 64) else 64
     preload = capability >= (8, 0) and half and max_k <= 128
     block_j = 128 if preload and max_k > 64 else 64
     staged = half and max_k > block_i  # float32 adds into the gradients themselves, small heads into registers
-    blocks = -(-k.shape[2] // block_j)
+    blocks = -(-columns // block_j)
     splits = blocks
-    if b * h * blocks >= 256 and k.shape[2] <= 2 * block_j:
+    if b * h * blocks >= 256 and columns <= 2 * block_j:
         splits = 1
     if staged:
         splits = min(splits, max(200 // (b * h), 1))
     grad_q = -(-s // block_i) * -(-d // block_j) * (16 + block_i * block_j * 4) // 4
     grad_k = grad_v = 0
     if staged:
-        grad_k = splits * block_j * _round_up(d, block_i)
-        grad_v = splits * block_j * _round_up(v.shape[-1], block_i)
-    return b * h * _round_up(grad_k + grad_v + grad_q, 4) * 4
+        grad_k = splits * block_j * round_up(d, block_i)
+        grad_v = splits * block_j * round_up(d_v, block_i)
+    return b * h * round_up(grad_k + grad_v + grad_q, 4) * 4
