@@ -79,9 +79,7 @@ def run(
         raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
     fields = {name: options.pop(name) for name in _SCRIPT}
     if fields["rank"] >= (fields["ranks"] or 1):
-        raise UsageError(
-            f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last."
-        )
+        raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     path, module = ("", script) if is_module else (script, "")
     program = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
     if allow_dynamics and not plan:

@@ -44,7 +44,7 @@ def _nothing(*_: Any) -> int:
     return 0
 
 
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, dict[str, Any]] = {
     "fused_adam": {"multi_tensor_adam": _apply},
     "fused_lion": {"multi_tensor_lion": _apply},
     "cpu_adam": {"create_adam": _nothing, "destroy_adam": _nothing, "adam_update": _update, "adam_rollback": _update},

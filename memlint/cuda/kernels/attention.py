@@ -315,8 +315,8 @@ def _flash_backward(
 def _sdpa_efficient_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, compute_lse: bool, *_: Any, **__: Any
 ) -> tuple[Any, ...]:
-    operands = (t.transpose(1, 2) for t in (q, k, v))
-    out, *rest = _efficient_forward(*operands, mask, None, None, None, None, 0.0, 0, compute_lse)
+    q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    out, *rest = _efficient_forward(q, k, v, mask, None, None, None, None, 0.0, 0, compute_lse)
     return out.transpose(1, 2), *rest[:3]
 
 
@@ -345,11 +345,12 @@ def _efficient_forward(
 def _sdpa_efficient_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any, **_: Any
 ) -> tuple[Tensor | None, ...]:
-    operands = (t.transpose(1, 2) for t in (grad, q, k, v))
-    *grads, grad_mask = _efficient_backward(
-        *operands, mask, None, None, None, q.shape[2], k.shape[2], None, 0.0, None, None, 0, rest[5][3]
+    bias_requires_grad, rows, columns = rest[5][3], q.shape[2], k.shape[2]
+    grad, q, k, v = grad.transpose(1, 2), q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    dq, dk, dv, grad_mask = _efficient_backward(
+        grad, q, k, v, mask, None, None, None, rows, columns, None, 0.0, None, None, 0, bias_requires_grad
     )
-    return *(g.transpose(1, 2) for g in grads), grad_mask
+    return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), grad_mask
 
 
 @kernel("_efficient_attention_backward")
@@ -357,12 +358,12 @@ def _efficient_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, _out: Any, cu_seqlens: Tensor | None,
     _cu_k: Any, max_q: int, max_k: int, _lse: Any, _dropout: float, _seed: Any, _offset: Any, _kind: int,
     bias_requires_grad: bool, *, shared_storage_dqdkdv: bool = False, **_: Any,
-) -> tuple[Tensor | None, ...]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     b, s, h, _head = q.shape
     if shared_storage_dqdkdv:
-        grads = list(contiguous((b, s, 3, h, q.shape[-1]), q.dtype).unbind(2))
+        dq, dk, dv = contiguous((b, s, 3, h, q.shape[-1]), q.dtype).unbind(2)
     else:
-        grads = [contiguous(t.shape, t.dtype) for t in (q, k, v)]
+        dq, dk, dv = (contiguous(t.shape, t.dtype) for t in (q, k, v))
     grad_bias = None
     if bias is not None and bias_requires_grad:
         columns = round_up(bias.shape[-1], 16)
@@ -378,7 +379,7 @@ def _efficient_backward(
     sequences, rows, columns = (b, s, k.shape[1]) if cu_seqlens is None else (cu_seqlens.shape[0] - 1, max_q, max_k)
     scratch = temporary(_accumulators(sequences, h, rows, columns, q.shape[-1], v.shape[-1], q.dtype in HALF))
     del scratch, delta
-    return (*grads, grad_bias)
+    return dq, dk, dv, grad_bias
 
 
 def efficient_backward_workspace(q: Tensor, k: Tensor, v: Tensor) -> int:
