@@ -56,6 +56,21 @@ def test_a_process_has_32_streams_of_each_priority(gpu):
     assert high.priority == -1
 
 
+PUBLIC = {
+    (owner, name): {each for each in dir(getattr(owner, name)) if not each.startswith("_")} - {"ipc_handle", "from_ipc_handle"}
+    for owner in (torch, torch.cuda)
+    for name in ("Stream", "Event")
+}
+"""What PyTorch's own have, but for handles that another process opens."""
+
+
+@pytest.mark.parametrize(("owner", "name"), PUBLIC, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.usefixtures("gpu")
+def test_streams_and_events_have_what_those_of_pytorch_have(owner, name):
+    made = getattr(owner, name)()
+    assert PUBLIC[owner, name] - set(dir(made)) == set()
+
+
 def test_memory_of_one_stream_does_not_serve_another(gpu):
     x = torch.empty(20 * MIB, dtype=torch.uint8, device="cuda")
     del x

@@ -33,9 +33,13 @@ class Stream:
     """A CUDA stream."""
 
     cuda_stream: int
+    native_handle: int
     stream_id: int
     priority: int
-    device: torch.device
+    device = torch.device("cuda", 0)
+    device_index = 0
+    device_type = 1
+    """CUDA's number in c10/core/DeviceType.h."""
 
     def __init__(self, _device: Any = None, priority: int = 0, **_: Any) -> None:
         level = min(max(-priority, 0), _HIGHEST_PRIORITY)
@@ -44,8 +48,7 @@ class Stream:
         made[level] += 1
 
     def _be(self, number: int) -> None:
-        self.device = torch.device("cuda", 0)
-        self.cuda_stream = self.stream_id = number
+        self.cuda_stream = self.native_handle = self.stream_id = number
         self.priority = -((number - 1) // _STREAMS_PER_POOL) if number else 0
         self._outer: list[int] = []
 
@@ -63,6 +66,11 @@ class Stream:
 
     def __exit__(self, *_: object) -> None:
         state.current.ledger.stream = self._outer.pop()
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority."""
+        return 0, -_HIGHEST_PRIORITY
 
     def query(self) -> bool:
         """Nothing is ever pending."""
@@ -91,7 +99,10 @@ class Stream:
 class Event:
     """A CUDA event; it has always happened."""
 
+    device = torch.device("cuda", 0)
+
     def __init__(self, *_: Any, **__: Any) -> None:
+        self.cuda_event = self.event_id = id(self)
         self._recorded: tuple[int, int] | None = None
         """The stream, and the position in the ledger's events."""
 
