@@ -222,7 +222,11 @@ def test_the_whole_script_reaches_evaluation_and_repeats_its_batches_from_memory
 
 
 def test_a_file_that_asks_for_a_gpu_as_it_is_imported_finds_one_which_is_said(tmp_path: Path) -> None:
-    write(tmp_path, "import torch\nDTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32\n", "settings.py")
+    write(
+        tmp_path,
+        "import torch\nDTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32\n",
+        "settings.py",
+    )
     text = """
         import torch
         from settings import DTYPE
@@ -234,7 +238,9 @@ def test_a_file_that_asks_for_a_gpu_as_it_is_imported_finds_one_which_is_said(tm
     """
     workload = workload_of(run_text(tmp_path, text))
     assert workload.dtype == "bfloat16"
-    (place,) = [each for each in workload.assumptions if each.text.startswith("there is a GPU when the file is imported")]
+    (place,) = [
+        each for each in workload.assumptions if each.text.startswith("there is a GPU when the file is imported")
+    ]
     assert (Path(place.path or "").name, place.line) == ("settings.py", 2)
 
 
