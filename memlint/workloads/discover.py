@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
@@ -159,10 +159,12 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     parts = parts_of_others(tree, classes)
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, str] = {}
+    absent: list[stand_ins.AbsentError] = []
     with simulated_device(defaults.device):
         for name, kind in classes.items():
             methods = [each for each in recipes.methods_of(name) if _makes_by_class(kind, each)]
-            built = _first_built(module, (name, *factories.get(name, ()), *methods), recipes, defaults, failures)
+            names = (name, *factories.get(name, ()), *methods)
+            built = _first_built(module, names, recipes, defaults, failures, absent)
             if built is not None:
                 candidates[kind] = built
         called = (r for name in functions for r in recipes.of(name, getattr(module, name)) if r.trains)
@@ -182,9 +184,16 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     for name, value in vars(module).items():
         if _is_class_of(value, module, name) and not _has_forward(value):
             failures.setdefault(name, f"{name} has no forward")
+    _refuse_others(candidates.values(), absent)
     chosen = _chosen(candidates, failures, classes, parts, text)
     call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
+
+
+def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[stand_ins.AbsentError]) -> None:
+    """Raise what keeps the project's own models from being built, where no other that it trains is there."""
+    if absent and not any(candidate.is_trained for candidate in candidates):
+        raise absent[0]
 
 
 def _call_to_type(module: ModuleType, recipes: Recipes, classes: Mapping[str, type], defaults: Workload) -> str:
@@ -203,15 +212,25 @@ def _call_to_type(module: ModuleType, recipes: Recipes, classes: Mapping[str, ty
 
 
 def _first_built(
-    module: ModuleType, names: Sequence[str], recipes: Recipes, defaults: Workload, failures: dict[str, str]
+    module: ModuleType,
+    names: Sequence[str],
+    recipes: Recipes,
+    defaults: Workload,
+    failures: dict[str, str],
+    absent: list[stand_ins.AbsentError],
 ) -> _Candidate | None:
-    """What the first recipe gives that works, those of training scripts before all others; why the others fail."""
+    """What the first recipe gives that works, those of training scripts before all others; why the others fail.
+
+    `absent` gets what those of the project's scripts need and is not installed.
+    """
     every = [recipe for name in names for recipe in recipes.of(name, attrgetter(name)(module))]
     own: dict[str, str] = {}
     for recipe in sorted(every, key=lambda recipe: (*recipe.doubts, "pretrained" in recipe.maker)):
         try:
             return _built(module, recipes, recipe, defaults)[1]
         except (WorkloadError, TargetError) as error:
+            if recipe.trains and isinstance(error, stand_ins.AbsentError):
+                absent.append(error)
             if "." not in recipe.maker:  # a method of the class that has failures of its own
                 (own if recipe.site is None else failures).setdefault(recipe.maker, error.message)
     failures |= {name: message for name, message in own.items() if name not in failures}

@@ -87,6 +87,10 @@ def _reason(name: str, frame: Frame | None) -> str:
     return "which is not installed" if frame else "as --stub asks"
 
 
+class AbsentError(WorkloadError):
+    """Something of a package that is not there is used."""
+
+
 class _Absent:
     """Something of a package that is not there."""
 
@@ -131,7 +135,7 @@ class _Absent:
         hint = f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
         if package in _finder.failed and reason == _finder.uncompiled:
             hint = f"Compile it, or see what the step takes on the host: memlint check {_finder.target} --gpu=cpu"
-        raise WorkloadError(
+        raise AbsentError(
             f"{self._name} is used, and {package} {missing} ({frame.f_code.co_filename}:{frame.f_lineno})",
             hint,
         )

@@ -32,6 +32,8 @@ def _what_to_do(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.partition(".")[0]
         return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+    if "more than 1 value per channel" in text_of(error):
+        return "BatchNorm cannot train on one value of each channel: type the same command with --batch 2."
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""

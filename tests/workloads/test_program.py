@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.workloads.build.construct import simulated_device
 from memlint.workloads.build.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
 from memlint.workloads.loss import mean_of, own_loss
@@ -195,3 +196,14 @@ def test_lbfgs_evaluates_the_model_itself(write):
     assert {vector.shape for vector in state["old_dirs"]} == {(10,)}
     with pytest.raises(WorkloadError, match="GradScaler takes no closure"):
         program(write(NET), optimizer="lbfgs", dtype="fp16-amp").step()
+
+
+def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write):
+    path = write("class Net(nn.BatchNorm1d):\n    def __init__(self): super().__init__(4)\n")
+    (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 1}).workloads
+    program = build_program(workload, path.parent)
+    with simulated_device(workload.device):
+        program.setup()
+        with pytest.raises(WorkloadError) as caught:
+            program.step()
+    assert caught.value.hint.endswith("type the same command with --batch 2.")

@@ -149,3 +149,15 @@ def test_an_extension_that_cannot_be_compiled_fails_only_where_it_is_used(write,
     assert caught.value.message.startswith("fused.act is used, and fused cannot be imported: ")
     assert caught.value.hint.endswith(f"memlint check {path} --gpu=cpu")
     assert build_program(replace(workload, gpu="cpu"), path.parent).model is None
+
+
+def test_what_no_script_builds_is_no_answer_for_a_model_that_needs_a_missing_package(write):
+    path = write(
+        "import absent_cv2\nclass Bias(nn.Linear):\n    def __init__(self): super().__init__(2, 2)\n"
+        + NET.format("").replace("self.layer =", "absent_cv2.seed(); self.layer =")
+    )
+    assert names(path) == ["Bias"]
+    (path.parent / "train.py").write_text(f"from {path.stem} import Net\nnet = Net()\nloss.backward()\n")
+    with pytest.raises(WorkloadError, match=r"absent_cv2\.seed is used, and absent_cv2 is not there") as caught:
+        names(path)
+    assert caught.value.hint.startswith("Install absent_cv2")
