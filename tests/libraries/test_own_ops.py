@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401 -- without it, memlint.op does nothing
 
 import memlint
 from memlint.base.errors import UsageError
