@@ -101,8 +101,9 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
     name = called(call)
     if name in _OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
         kind = _OPTIMIZERS[name]
-        if kind == "sgd" and _value(argument(call, "momentum", 2), scope, values) not in (None, 0, 0.0):
-            kind = "sgd-momentum"
+        momentum = argument(call, "momentum", 2)
+        if kind == "sgd" and momentum is not None and _value(momentum, scope, values) != 0:
+            kind = "sgd-momentum"  # also where nobody sees how much: it takes a buffer for each weight
         yield "optimizer", kind
     elif name == "DataLoader" and not _is_evaluation(call, scope):
         size = _value(argument(call, "batch_size", 1), scope, values)
@@ -113,7 +114,7 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
             yield "image_size", size
     elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
         yield "image_size", _DATASETS[name]
-    elif name == "autocast" and _value(argument(call, "enabled"), scope, values) in (None, True):
+    elif name == "autocast" and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
         yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
 
@@ -125,8 +126,15 @@ def _value(node: ast.expr | None, scope: Scope, values: Values) -> object:
         return None
 
 
+def _is_enabled(call: ast.Call, scope: Scope, values: Values) -> bool:
+    """Whether the text says that autocast is on, as it is without an argument."""
+    name = values.source.qualified_name(call.func) or dotted_name(call.func)
+    enabled = argument(call, "enabled", 0 if "cuda.amp" in name else 2)
+    return enabled is None or _value(enabled, scope, values) is True
+
+
 def _is_evaluation(call: ast.Call, scope: Scope) -> bool:
-    """Whether a loader is bound to a name of an evaluation, or is not shuffled beside one that is."""
+    """Whether a loader is bound to a name of an evaluation."""
     parent = scope.parents.get(call)
     targets = parent.targets if isinstance(parent, ast.Assign) else ()
     return any(re.search(r"val|test|eval|dev", dotted_name(target), re.IGNORECASE) for target in targets)

@@ -273,8 +273,8 @@ class Values:
             case ast.Tuple(elts=items) | ast.List(elts=items):
                 values = [self.of(each, scope) for each in items]
                 return values if isinstance(node, ast.List) else tuple(values)
-            case ast.Dict(keys=keys, values=items):
-                return {self.of(k, scope): self.of(v, scope) for k, v in zip(keys, items, strict=True) if k is not None}
+            case ast.Dict():
+                return self._mapping(node, scope)
             case ast.Name():
                 return self._name(node, scope)
             case ast.Attribute():
@@ -285,6 +285,18 @@ class Values:
                 return self._call(node, scope)
         return self._operation(node, scope)
 
+    def _mapping(self, node: ast.Dict, scope: Scope | None) -> dict[object, object]:
+        entries: dict[object, object] = {}
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.of(item, scope)
+            if key is not None:
+                entries[self.of(key, scope)] = value
+            elif isinstance(value, Mapping):
+                entries |= value
+            else:
+                raise Unknown
+        return entries
+
     def _operation(self, node: ast.expr, scope: Scope | None) -> object:
         match node:
             case ast.UnaryOp(op=op, operand=operand):
@@ -294,8 +306,12 @@ class Values:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return _plain(_OPERATORS[type(op)], self.of(left, scope), self.of(right, scope))
             case ast.BoolOp(op=op, values=items):
-                values = [self.of(each, scope) for each in items]
-                return all(values) if isinstance(op, ast.And) else any(values)
+                value: object = None
+                for each in items:  # as Python does: the first that decides, or else the last
+                    value = self.of(each, scope)
+                    if bool(value) is isinstance(op, ast.Or):
+                        break
+                return value
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self.of(body if self.of(test, scope) else other, scope)
         raise Unknown
@@ -317,17 +333,19 @@ class Values:
         """Arguments of a call, positional ones under digits, and the names of those that nobody can see."""
         known: dict[str, object] = {}
         unseen = []
-        for position, node in enumerate(call.args):
+        position = 0
+        for node in call.args:
             try:
-                if isinstance(node, ast.Starred):
-                    values = self.of(node.value, scope)
-                    if not isinstance(values, list | tuple):
-                        raise Unknown
-                    known |= {str(position + k): value for k, value in enumerate(values)}
-                    continue
-                known[str(position)] = self.of(node, scope)
+                values = self.of(node.value, scope) if isinstance(node, ast.Starred) else (self.of(node, scope),)
+                if not isinstance(values, list | tuple):
+                    raise Unknown
+                known |= {str(position + k): value for k, value in enumerate(values)}
+                position += len(values)
             except Unknown:
                 unseen.append(str(position))
+                if isinstance(node, ast.Starred):
+                    break  # nobody knows how many it stands for
+                position += 1
         for keyword in call.keywords:
             try:
                 value = self.of(keyword.value, scope)

@@ -3,7 +3,7 @@
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
@@ -86,7 +86,10 @@ def find_workloads(
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
             if missing and not discovery.workloads:
                 reasons = "; ".join(each.text for each in missing)
-                raise TargetError(f"{text}: {NO_MODULE_FOUND}: {reasons}", "Install what is missing.")
+                raise TargetError(
+                    f"{text}: {NO_MODULE_FOUND}: {reasons}",
+                    "Install what is missing, or build it where the project has its source.",
+                )
             return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
     workloads = workloads or [_asked(target, text, root, overrides)]
@@ -186,7 +189,8 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             failures.setdefault(name, f"{name} has no forward")
     _refuse_others(candidates.values(), absent)
     chosen = _chosen(candidates, failures, classes, parts, text)
-    call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, defaults)
+    trained = {n for n in classes if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
+    call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, trained, parts, defaults)
     return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
 
 
@@ -196,14 +200,27 @@ def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[stand_ins.
         raise absent[0]
 
 
-def _call_to_type(module: ModuleType, recipes: Recipes, classes: Mapping[str, type], defaults: Workload) -> str:
-    """Of the classes that can be built with arguments that are made up, the largest that runs, as a call."""
+def _call_to_type(
+    module: ModuleType,
+    recipes: Recipes,
+    classes: Mapping[str, type],
+    trained: Collection[str],
+    parts: Collection[str],
+    defaults: Workload,
+) -> str:
+    """A call with arguments that are made up and that runs, of the likeliest class, and of those of the largest.
+
+    Those in `trained` come first, as scripts build them, then those that are no `parts` of others. A part is only
+    offered where no script builds anything in the file: it would be no answer to what fails.
+    """
     candidates = []
     with simulated_device(defaults.device):
-        for recipe in filter(None, (sized(name, kind, guess=True) for name, kind in classes.items())):
+        for name, kind in classes.items():
+            recipe = None if trained and name in parts and name not in trained else sized(name, kind, guess=True)
             with suppress(WorkloadError, TargetError):
-                candidates.append(_built(module, recipes, recipe, defaults)[1])
-    for candidate in sorted(candidates, key=lambda each: -each.num_parameters)[:_MOST_TYPED]:
+                candidates += [] if recipe is None else [_built(module, recipes, recipe, defaults)[1]]
+    candidates.sort(key=lambda each: (each.name not in trained, each.name in parts, -each.num_parameters))
+    for candidate in candidates[:_MOST_TYPED]:
         workload = replace(candidate.workload, qualname=candidate.name, found=())
         with suppress(WorkloadError, TargetError, UsageError):
             complete(workload)

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 from memlint.base.errors import WorkloadError
 from memlint.base.ownership import is_users
 from memlint.tracing.records import Assumption, Frame
+from memlint.workloads.missing import remedy
 
 _GUARDS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 _LONGEST = 160
@@ -132,7 +133,9 @@ class _Absent:
         package = self._name.partition(".")[0]
         reason = next((why for name, why in _finder.failed.items() if f"{self._name}.".startswith(f"{name}.")), None)
         missing = "is not there" if reason is None else f"cannot be imported: {reason}"
-        hint = f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+        parts = self._name.split(".")
+        modules = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+        hint = remedy(next((each for each in modules if each in sys.modules), package), _finder.target)
         if package in _finder.failed and reason == _finder.uncompiled:
             hint = f"Compile it, or see what the step takes on the host: memlint check {_finder.target} --gpu=cpu"
         raise AbsentError(

@@ -1,7 +1,6 @@
 """What a user's code raised, as a text with its type, its message and its line."""
 
 import argparse
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.workloads.missing import remedy
 
 _TORCH = str(Path(torch.__file__).parent)
 
@@ -30,8 +30,7 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
 def _what_to_do(error: BaseException) -> str:
     """A hint, where the error itself shows what is missing."""
     if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
-        return f"Install {package} where memlint runs, {sys.prefix}, or run memlint in the project's environment."
+        return remedy(error.name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
         return "BatchNorm cannot train on one value of each channel: type the same command with --batch 2."
     if _refused_arguments(error) is not None:

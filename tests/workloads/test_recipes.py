@@ -1,7 +1,14 @@
 """Models are built and trained as the project's own files do it."""
 
+import sys
+
 import pytest
 
+from memlint.source.project_files import ProjectFiles
+from memlint.source.scopes import scopes
+from memlint.source.text import Source
+from memlint.source.training_loop import sole_loop
+from memlint.source.values import Project, Values
 from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import find_workloads
@@ -350,3 +357,61 @@ def test_where_nothing_can_be_built_a_call_that_runs_is_offered(write):
     assert {each.call for each in found.left_out} == {"Part(num_inputs=3, strange=64)"}
     (workload,) = find_workloads(f"{path}::Part(num_inputs=3, strange=64)", path.parent).workloads
     assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 3, 224, 224)
+
+
+def test_a_call_of_a_part_is_not_offered_for_a_model_that_a_script_builds(write):
+    path = write(
+        "class Part(nn.Module):\n    def __init__(self, num_inputs):\n        super().__init__()\n"
+        "        self.layer = nn.Conv2d(num_inputs, 512, 3)\n    def forward(self, x): return self.layer(x)\n"
+        "class Head(nn.Module):\n    def __init__(self, dim, strange):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(dim, 2)\n    def forward(self, x): return self.layer(x)\n"
+        "class Net(nn.Module):\n    def __init__(self, num_inputs, space):\n        super().__init__()\n"
+        "        space.shape\n        self.part = Part(num_inputs)\n    def forward(self, x): return self.part(x)\n"
+    )
+    assert {each.call for each in find_workloads(str(path), path.parent).left_out} == {"Head(dim=512, strange=64)"}
+    script = path.parent / "train.py"
+    script.write_text("from model import Net\nnet = Net(3, elsewhere())\nnet().backward()\n")
+    assert {each.call for each in find_workloads(str(path), path.parent).left_out} == {"Head(dim=512, strange=64)"}
+    top = "class Top(nn.Module):\n    head = Head\n    def forward(self, x): return x\n"
+    path.write_text(f"{path.read_text()}{top}")
+    del sys.modules["model"]
+    assert {each.call for each in find_workloads(str(path), path.parent).left_out} == {""}
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("Net(None or 12, 1)", {"0": 12, "1": 1}),
+        ("Net(3 and 4, 5 or elsewhere())", {"0": 4, "1": 5}),
+        ("Net(*(1, 2), 3)", {"0": 1, "1": 2, "2": 3}),
+        ("Net(elsewhere(), 3)", {"1": 3}),
+        ("Net(1, *elsewhere(), 3)", {"0": 1}),
+        ("Net(**{**{'width': 5}, 'depth': 6})", {"width": 5, "depth": 6}),
+        ("Net(**{**elsewhere(), 'depth': 6})", {}),
+    ],
+)
+def test_arguments_are_what_python_would_pass(call, arguments):
+    source = Source.from_text(f"made = {call}\n", "model.py")
+    node = source.tree.body[0].value
+    assert Values(source, None).arguments(node, scopes(source)[0])[0] == arguments
+
+
+@pytest.mark.parametrize(
+    ("line", "setting", "value"),
+    [
+        ("torch.optim.SGD(weights, 0.1, momentum=elsewhere())", "optimizer", "sgd-momentum"),
+        ("torch.optim.SGD(weights, 0.1, momentum=0.0)", "optimizer", "sgd"),
+        ("torch.cuda.amp.autocast(False)", "dtype", None),
+        ("torch.cuda.amp.autocast(enabled=elsewhere())", "dtype", None),
+        ("torch.autocast('cuda', torch.bfloat16, False)", "dtype", None),
+        ("torch.autocast('cuda', torch.bfloat16)", "dtype", "bf16-amp"),
+        ("torch.cuda.amp.autocast()", "dtype", "fp16-amp"),
+    ],
+)
+def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, setting, value):
+    path = tmp_path / "train.py"
+    path.write_text(f"import torch\nfrom model import Net\nnet = Net()\n{line}\nloss.backward()\n")
+    target = tmp_path / "model.py"
+    target.write_text("class Net: ...\n")
+    settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
+    assert (settings[setting].value if setting in settings else None) == value

@@ -161,3 +161,23 @@ def test_what_no_script_builds_is_no_answer_for_a_model_that_needs_a_missing_pac
     with pytest.raises(WorkloadError, match=r"absent_cv2\.seed is used, and absent_cv2 is not there") as caught:
         names(path)
     assert caught.value.hint.startswith("Install absent_cv2")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ("kernels/fused/fused_ops.cpp", ""),
+        ("fused_ops.pyx", ""),
+        ("kernels/setup.py", "setup(ext_modules=[CUDAExtension(name='own.fused_ops', sources=['ops.cu'])])"),
+    ],
+)
+def test_a_compiled_module_of_the_project_is_built_and_not_installed(write, source, text):
+    path = write("import fused_ops\n" + NET.format("x = fused_ops.act(x)\n        "))
+    place = path.parent / source
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError) as caught:
+        build_program(workload, path.parent)
+    assert caught.value.hint.startswith("Build fused_ops where memlint runs")
+    assert f"its source is {place};" in caught.value.hint

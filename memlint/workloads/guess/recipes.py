@@ -96,6 +96,10 @@ class Recipes:
         names = (site.function for site in self._sites)
         yield from dict.fromkeys(name for name in names if name.startswith(f"{maker}."))
 
+    def is_trained(self, maker: str) -> bool:
+        """Whether a script of the project calls it, or a method of it, with whatever arguments."""
+        return any(site.function.partition(".")[0] == maker and site.where <= Where.OTHER for site in self._sites)
+
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
         assumptions: list[Assumption] = []

@@ -1,0 +1,44 @@
+"""What to type where a module is not there: build what the project has the source of, install everything else."""
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from memlint.base.ownership import is_users
+
+_COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
+_EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
+"""The name of what a setup.py builds."""
+_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+_MOST_FOLDERS = 1000
+
+
+def remedy(module: str, importer: str) -> str:
+    """What brings the dotted `module` that the file `importer` imports."""
+    elsewhere = "or run memlint in the project's environment."
+    source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
+    if source is not None:
+        return f"Build {module} where memlint runs, {sys.prefix}: its source is {source}; {elsewhere}"
+    return f"Install {module.partition('.')[0]} where memlint runs, {sys.prefix}, {elsewhere}"
+
+
+def _sources(name: str, importer: Path) -> Iterator[Path]:
+    """Files below the project's folder, as imports search it, that build a compiled module of this last name."""
+    above = [folder for folder in importer.parents if str(folder) in sys.path]
+    for folder, folders, files in islice(os.walk(above[-1] if above else importer.parent), _MOST_FOLDERS):
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
+        for path in (Path(folder, file) for file in sorted(files)):
+            is_source = path.stem == name and path.suffix in _COMPILED
+            if is_source or (path.name == "setup.py" and name in _built_by(path)):
+                yield path
+
+
+def _built_by(setup: Path) -> frozenset[str]:
+    """Last names of the compiled modules that a setup.py names."""
+    with suppress(OSError):  # a file that nobody may read names none
+        return frozenset(each.rpartition(".")[2] for each in _EXTENSION.findall(setup.read_text(errors="replace")))
+    return frozenset()
