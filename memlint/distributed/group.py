@@ -95,9 +95,9 @@ class _Groups:
 
     def backend(self, group: Any = None) -> str:
         """`get_backend`: what the program asked for."""
-        real = _real_backend(group)
+        own = _real_backend(group)
         world = distributed_c10d._get_default_group()
-        names = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, real)
+        names = self._backends.get((group or world).group_name) or self._backends.get(world.group_name, own)
         return dist.Backend(next((part[5:] for part in names.split(",") if part.startswith("cuda:")), names))
 
     def patches(self) -> list[Patch]:

@@ -15,7 +15,8 @@ from memlint.base.errors import TargetError
 
 MAX_SOURCE_NBYTES = 8 * 2**20
 """Files above this are not parsed: a syntax tree takes about a hundred times the text, and nobody writes such files."""
-_SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+SKIPPED_DIRECTORIES = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
+"""Names of those that hold nothing a person of the project wrote, beside those that are hidden."""
 
 
 class Unreadable(TargetError):  # noqa: N818 -- TargetError is its suffix
@@ -47,7 +48,7 @@ def _below(directory: Path) -> Iterator[Path]:
             name
             for name in directories
             if not name.startswith(".")
-            and name not in _SKIPPED_DIRECTORIES
+            and name not in SKIPPED_DIRECTORIES
             and not Path(root, name, "pyvenv.cfg").exists()
         )
         yield from (Path(root, name) for name in sorted(files) if name.endswith((".py", ".pyi")))

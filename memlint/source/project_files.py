@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memlint.source.files import Unreadable, read_bytes
+from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
 
 _MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
 """Files that are looked at, files that are parsed, and the largest of them."""
 _MOST_CONFIGS = 24
 _ENDINGS = (".py", ".md", ".rst", ".ipynb", ".yaml", ".yml", ".json")
-_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "data", "datasets"})
+_SKIPPED = SKIPPED_DIRECTORIES | {"data", "datasets"}
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
 

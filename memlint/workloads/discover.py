@@ -80,7 +80,9 @@ def find_workloads(
             *(workload for workload in configured if workload.path == str(target.path)),
         ]
         if not workloads and not name:
-            defaults = Workload("", text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides)
+            defaults = Workload(
+                target.path.stem, text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides
+            )
             discovery = _discovered(module, target.path, root, text, defaults)
             here = str(target.path)
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]

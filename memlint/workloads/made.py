@@ -14,7 +14,7 @@ from memlint.source.scripts import training_at_import
 from memlint.source.text import Source
 from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.workloads.loading import load_file
-from memlint.workloads.plain_values import parameters, plain_value
+from memlint.workloads.plain_values import by_name, parameters, plain_value
 
 _KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")
 _NAMESPACE = "Namespace"
@@ -77,8 +77,7 @@ def _set(result: object, attributes: Mapping[str, object], namespace: Mapping[st
 def _called(function: Any, arguments: Mapping[str, object], assumed: list[str]) -> object:
     """What the call gives; an argument that it needs and that nobody sees is a size that is made up."""
     taken = parameters(function)
-    names = list(taken)
-    named = {names[int(key)] if key.isdigit() and int(key) < len(names) else key: v for key, v in arguments.items()}
+    named = by_name(arguments, taken)
     for name, parameter in taken.items():
         if name not in named and parameter.default is parameter.empty and (size := plain_value(parameter)) is not None:
             named[name] = size
@@ -107,14 +106,18 @@ def _named(name: Name, namespace: Mapping[str, object]) -> object:
         for part in text.split(".")[1:]:
             place = getattr(place, part) if hasattr(place, part) else importlib.import_module(module)
         return place
+    failure: MemlintError | None = None
     for path in _places(name, module) if module else filter(Path.is_file, map(Path, filter(None, [name.path]))):
         if _is_harmless(path):
             try:
                 loaded = load_file(path)
-            except MemlintError:
+            except MemlintError as error:
+                failure = error
                 continue
             if hasattr(loaded, last):
                 return getattr(loaded, last)
+    if failure is not None:
+        raise WorkloadError(f"{text} is needed, and {failure.message}", failure.hint) from failure
     raise WorkloadError(f"{text} is nowhere in the file, and not in what {Path(name.path).name} imports")
 
 

@@ -9,11 +9,11 @@ from itertools import islice
 from pathlib import Path
 
 from memlint.base.ownership import is_users
+from memlint.source.files import SKIPPED_DIRECTORIES
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
 _EXTENSION = re.compile(r"Extension\(\s*(?:name\s*=\s*)?['\"]([\w.]+)['\"]")
 """The name of what a setup.py builds."""
-_SKIPPED = frozenset({"__pycache__", "node_modules", "site-packages", "build", "dist", "venv"})
 _MOST_FOLDERS = 1000
 
 
@@ -30,7 +30,7 @@ def _sources(name: str, importer: Path) -> Iterator[Path]:
     """Files below the project's folder, as imports search it, that build a compiled module of this last name."""
     above = [folder for folder in importer.parents if str(folder) in sys.path]
     for folder, folders, files in islice(os.walk(above[-1] if above else importer.parent), _MOST_FOLDERS):
-        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in _SKIPPED)
+        folders[:] = sorted(each for each in folders if not each.startswith(".") and each not in SKIPPED_DIRECTORIES)
         for path in (Path(folder, file) for file in sorted(files)):
             is_source = path.stem == name and path.suffix in _COMPILED
             if is_source or (path.name == "setup.py" and name in _built_by(path)):

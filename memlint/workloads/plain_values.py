@@ -3,7 +3,7 @@
 import inspect
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _BY_NAME: tuple[tuple[str, object], ...] = (
@@ -57,3 +57,12 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     except (TypeError, ValueError):
         return {}
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}
+
+
+def by_name(arguments: Mapping[str, object], taken: Mapping[str, inspect.Parameter]) -> dict[str, object]:
+    """Arguments of a call under the names of parameters, also those under digits, which stand for positions.
+
+    A position that no parameter of `taken` has keeps its digits.
+    """
+    names = dict(zip(map(str, range(len(taken))), taken, strict=True))
+    return {names.get(key, key): value for key, value in arguments.items()}

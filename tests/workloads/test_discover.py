@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.base.errors import TargetError, WorkloadError
+from memlint.base.errors import TargetError, UsageError, WorkloadError
 from memlint.cuda.devices import device_named
 from memlint.memory.timeline import Timeline, live
 from memlint.tracing.recorder import trace_program
@@ -422,3 +422,9 @@ def test_a_tensor_of_the_top_level_that_stays_outside_of_the_host_is_named(write
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "made before the host was simulated" in done.stdout
+
+
+def test_a_setting_that_is_refused_before_any_model_is_known_names_the_file(write):
+    path = write("")
+    with pytest.raises(UsageError, match="workload model: strategy fsdp of one rank"):
+        find_workloads(str(path), path.parent, overrides={"strategy": "fsdp"})

@@ -415,3 +415,15 @@ def test_what_nobody_sees_of_the_step_makes_no_figure_smaller(tmp_path, line, se
     target.write_text("class Net: ...\n")
     settings = sole_loop(target, Project(ProjectFiles(tmp_path, target)))
     assert (settings[setting].value if setting in settings else None) == value
+
+
+def test_what_an_argument_is_made_of_that_cannot_be_imported_says_why(write):
+    path = write(
+        "class Net(nn.Module):\n    def __init__(self, act):\n        super().__init__()\n        self.act = act()\n"
+        "    def forward(self, x): return self.act(x)\n"
+    )
+    (path.parent / "acts.py").write_text("class Act: ...\nSIZE = int('x')\n")
+    (path.parent / "train.py").write_text("from acts import Act\nfrom model import Net\nnet = Net(Act)\n")
+    (left_out,) = find_workloads(str(path), path.parent).left_out
+    assert "acts.Act is needed, and " in left_out.reason
+    assert "acts.py cannot be imported: ValueError" in left_out.reason

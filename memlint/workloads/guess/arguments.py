@@ -14,7 +14,7 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
 from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.plain_values import parameters, plain_value
+from memlint.workloads.plain_values import by_name, parameters, plain_value
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe, reported
@@ -54,12 +54,11 @@ def arguments_for(
     Parameters get the Workload's arguments and the sizes of its dimensions, a function's `batch` the batch size;
     configs come from the file's `namespace`. Raises WorkloadError naming the parameters for which nothing is found.
     """
-    names = list(parameters(function))
     sizes: list[str] = []
     with reported(f"{workload.name}: its arguments cannot be made"):
         own = {
-            names[int(key)] if key.isdigit() and int(key) < len(names) else key: made(value, namespace, sizes)
-            for key, value in workload.arguments.items()
+            name: made(value, namespace, sizes)
+            for name, value in by_name(workload.arguments, parameters(function)).items()
         }
     fixed = {**own, **_sizes(function, workload)}
     open_choices = {}

@@ -15,7 +15,7 @@ from memlint.source.project_files import ProjectFiles
 from memlint.source.training_loop import LoopSetting, sole_loop, training_loop
 from memlint.source.values import Project, shown_arguments
 from memlint.tracing.records import Assumption, Frame
-from memlint.workloads.plain_values import parameters, plain_value
+from memlint.workloads.plain_values import by_name, parameters, plain_value
 from memlint.workloads.spec import Workload
 
 _MOST = 4
@@ -150,9 +150,7 @@ def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object]
         return None, {}  # something else of that name, such as an environment
     arguments: dict[str, object] = {}
     assumed: dict[str, object] = {}
-    for key, value in site.arguments.items():
-        if key.isdigit() and int(key) < len(names):
-            key = names[int(key)]  # noqa: PLW2901
+    for key, value in by_name(site.arguments, taken).items():
         if key.isdigit():
             return None, {}
         if key in taken or not site.path.endswith((".yaml", ".yml", ".json")):
