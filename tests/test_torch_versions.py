@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from memlint.accelerator import accumulation, backend, registration
 from memlint.accelerator.device import NAME
 from memlint.accelerator.kernel import HAND_WRITTEN
-from memlint.cuda import autocast
+from memlint.cuda import autocast, versions
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.versions import torch_version
+from memlint.tracing.recorder import trace_program
 
 has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
@@ -35,6 +38,7 @@ def test_autocast_casts_the_ops_that_it_casts_for_cuda() -> None:
         *autocast.LOWER_PRECISION, *autocast.FLOAT32, *autocast.FLOAT32_OUTPUT, *autocast.PROMOTE, *autocast.BANNED,
     }  # fmt: skip
     listed |= set(autocast.FLOAT32_SINCE_2_12) if torch_version() >= (2, 12) else set()
+    listed |= set(autocast.FLOAT32_SINCE_2_15) if torch_version() >= (2, 15) else set()
     cuda = {name for name in registered("AutocastCUDA") if "imname" not in name and not name.startswith("norm.names")}
     assert cuda - WITHOUT_TENSORS_OF_OURS == listed
     assert listed <= registered("AutocastPrivateUse1")
@@ -100,3 +104,16 @@ def test_steps_are_counted_where_the_optimizer_wants_them(options: dict[str, boo
         step = optimizer.state[weight]["step"]
         assert step.device.type == ("cuda" if on_device else "cpu")
         assert step.item() == 3
+
+
+def test_a_version_that_is_newer_than_all_that_were_checked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def assumptions() -> list[str]:
+        program = SimpleNamespace(setup=lambda: torch.ones(4, device="cuda"), step=lambda: None)
+        trace = trace_program(program, device_named("a100-80gb"), num_steps=1).trace
+        return [each.text for each in trace.assumptions if "newer than those checked" in each.text]
+
+    monkeypatch.setattr(versions, "_RUNNING", versions.CHECKED[1])
+    assert assumptions() == []
+    monkeypatch.setattr(versions, "_RUNNING", (2, 99))
+    (text,) = assumptions()
+    assert text.startswith("torch 2.99 is newer than those checked, 2.10 to 2.13")

@@ -47,6 +47,7 @@ LOWER_PRECISION, FLOAT32 = _LOWER_PRECISION.split(), _FLOAT32.split()
 FLOAT32_OUTPUT, PROMOTE = _FLOAT32_OUTPUT.split(), _PROMOTE.split()
 BANNED = ("binary_cross_entropy",)
 FLOAT32_SINCE_2_12 = ("rms_norm",)
+FLOAT32_SINCE_2_15 = ("linalg_matrix_sqrth",)
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 
@@ -150,7 +151,7 @@ def _banned(op: OpOverload, *_: Any, **__: Any) -> NoReturn:
 def _register() -> None:
     for names, kernel_of in (
         (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
-        (FLOAT32, lambda op: partial(_casting, op, _float32)),
+        ((*FLOAT32, *FLOAT32_SINCE_2_15), lambda op: partial(_casting, op, _float32)),
         (FLOAT32_SINCE_2_12, lambda op: partial(_casting, op, _float32_since_2_12)),
         (FLOAT32_OUTPUT, lambda op: partial(_float32_output, op)),
         (PROMOTE, lambda op: partial(_promoting, op)),

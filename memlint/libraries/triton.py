@@ -273,6 +273,8 @@ class _Finder:
         outer = sys.modules.get(NAME)
         if name != NAME and not (name.startswith(f"{NAME}.") and isinstance(outer, _StandIn)):
             return None
+        if name.startswith(f"{NAME}._torch"):  # what PyTorch's own build of Triton adds, and looks for
+            return None
         return ModuleSpec(name, cast("Any", self), origin="memlint", is_package=True)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:

@@ -19,6 +19,7 @@ from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.cuda.versions import doubts_of_version
 from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
@@ -76,7 +77,7 @@ class Recorder:
         self.step = -1
         self.step_nodes: list[int] = []
         self.step_events: list[int] = []
-        self.assumptions: dict[Assumption, None] = {}
+        self.assumptions: dict[Assumption, None] = {Assumption(text, None): None for text in doubts_of_version()}
         self.roles = Roles()
         self.workspaces = workspaces
         self.modules: dict[tuple[int, str], str] = {}

@@ -50,7 +50,7 @@ def simulated_peaks(world: int, name: str, number: int) -> list[int]:
         return peaks
 
 
-@pytest.mark.skipif(torch.__version__ < "2.13", reason="other versions wrap and exchange in another order")
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="other versions wrap and exchange otherwise")
 @pytest.mark.parametrize(("world", "name"), CASES)
 def test_every_rank_takes_what_real_processes_took(world: int, name: str) -> None:
     measured = MEASURED[str(world)][name]

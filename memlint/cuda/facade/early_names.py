@@ -48,7 +48,8 @@ def _exchange(replacements: Mapping[int, Any]) -> None:
             continue
         _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
         spec = getattr(module, "__spec__", None)
-        if spec is not None and not getattr(spec, "_initializing", False):  # `__main__` and notebooks go on
+        goes_on = name == "__main__" or spec is None or getattr(spec, "_initializing", False)  # notebooks have none
+        if not goes_on:
             _searched[name] = module
 
 

@@ -1,7 +1,7 @@
 """`torch.cuda.*`: questions about the simulated GPU, answered from the catalogue and the simulation."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +24,14 @@ class DeviceContext:
 
     def __exit__(self, *_: object) -> None:
         pass
+
+
+def _nothing_different() -> Callable[..., Any]:
+    @contextlib.contextmanager
+    def context(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    return context  # a new function each, whose `__wrapped__` TorchDynamo wants
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
@@ -176,7 +184,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             "device": DeviceContext,
             "device_of": type("device_of", (DeviceContext,), {}),
             "device_memory_used": lambda *_, **__: device.total_nbytes - statistics.free,
-            **{name: lambda *_, **__: contextlib.nullcontext() for name in _CONTEXTS},
+            **{name: _nothing_different() for name in _CONTEXTS},
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
         torch: {"set_default_tensor_type": _set_default_tensor_type},
