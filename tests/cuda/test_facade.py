@@ -239,9 +239,23 @@ def test_pinned_tensors_of_any_size_are_the_hosts(
 ) -> None:
     pinned = make(numbers)
     assert (str(pinned.device), pinned.shape) == ("cpu", (numbers,))
+    assert pinned.is_pinned()
+    assert pinned.pin_memory() is pinned
     before = len(gpu.events)
     assert_on_gpu(pinned.cuda(non_blocking=True))
     assert len(gpu.events) > before
+
+
+@pytest.mark.parametrize("numbers", [4, 1 << 19])
+@pytest.mark.usefixtures("gpu")
+def test_a_pinned_copy_is_told_from_its_original(numbers: int) -> None:
+    x = torch.ones(numbers)
+    pinned = x.pin_memory()
+    assert (pinned.is_pinned(), pinned[2:].is_pinned(), pinned.untyped_storage().is_pinned()) == (True, True, True)
+    assert (x.is_pinned(), pinned.clone().is_pinned(), pinned.cuda().is_pinned()) == (False, False, False)
+    for pin in (torch.Tensor.pin_memory, lambda t: torch.zeros_like(t, pin_memory=True)):
+        with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors"):
+            pin(x.cuda())
 
 
 def test_activations_are_saved_in_pinned_host_memory(gpu: Ledger) -> None:

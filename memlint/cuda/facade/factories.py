@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, is_virtual, real, real_device_of
 from memlint.accelerator.inference import to_meta
-from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, real_to, to, to_host
+from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, pin, real_to, to, to_host
 
 Tensor = torch.Tensor
 BIG = 1 << 20
@@ -41,14 +41,24 @@ def _context_device() -> Any:
     return next((context.device for context in contexts), None)
 
 
+def _pinning(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What `make` gives, pinned where that is asked for."""
+
+    @functools.wraps(make)
+    def call(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        return pin(make(*args, **kwargs)) if pin_memory else make(*args, **kwargs)
+
+    return call
+
+
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.zeros` and its like."""
 
+    @_pinning
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
             return function(*args, **kwargs)
-        kwargs.pop("pin_memory", None)  # only a driver can pin
         device = kwargs.get("device")
         if device is None:
             device = _context_device()
@@ -73,9 +83,9 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
 def _after(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.zeros_like`, `Tensor.new_zeros` and their like: where the tensor is, unless a device is given."""
 
+    @_pinning
     @functools.wraps(function)
     def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(tensor)
@@ -116,9 +126,9 @@ def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.tensor` and its like."""
 
+    @_pinning
     @functools.wraps(function)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
-        kwargs.pop("pin_memory", None)
         device = kwargs.pop("device", None)
         if device is None:
             device = device_of(data) if isinstance(data, Tensor) else _context_device()

@@ -194,6 +194,33 @@ class _Context(device_contexts.DeviceContext):
         super().__init__(DEVICE if is_gpu(device) and state.current.cuda else device)
 
 
+def pin(tensor: Tensor) -> Tensor:
+    """`tensor`, which the program finds pinned; only a driver can pin. Raises RuntimeError for one of the GPU."""
+    if device_of(tensor).type != "cpu":
+        raise RuntimeError(f"cannot pin '{tensor.type()}' only dense CPU tensors can be pinned")
+    for part in parts_of(tensor):
+        _pin_storage(part.untyped_storage())
+    return tensor
+
+
+def _pin_storage(storage: Any, *_: Any, **__: Any) -> Any:
+    storage.memlint_pinned = True
+    return storage
+
+
+def _is_pinned_storage(storage: Any, *_: Any) -> bool:
+    return getattr(storage, "memlint_pinned", False)
+
+
+def _pinned(tensor: Tensor, *_: Any) -> Tensor:
+    """`Tensor.pin_memory`: a copy, unless it is pinned."""
+    return tensor if _is_pinned(tensor) else pin(tensor.clone() if is_cpu(device_of(tensor)) else tensor)
+
+
+def _is_pinned(tensor: Tensor, *_: Any) -> bool:
+    return all(_is_pinned_storage(part.untyped_storage()) for part in parts_of(tensor))
+
+
 def _default_device() -> torch.device:
     device = _real_default_device()
     return CUDA if device.type == NAME else device
@@ -209,10 +236,11 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (Tensor, "cpu", lambda t, memory_format=None: move(t, on_host=state.current.cuda, memory_format=memory_format)),
         (Tensor, "type", _type),
         (Tensor, "get_device", lambda t: 0 if device_of(t).type == "cuda" else -1),
-        (Tensor, "pin_memory", lambda t, *_: t),
-        (Tensor, "is_pinned", lambda t, *_: False),
+        (Tensor, "pin_memory", _pinned),
+        (Tensor, "is_pinned", _is_pinned),
         (Tensor, "data", property(_real_data.__get__, _set_data)),
-        (torch.UntypedStorage, "pin_memory", lambda s, *_, **__: s),
+        (torch.UntypedStorage, "pin_memory", _pin_storage),
+        (torch.UntypedStorage, "is_pinned", _is_pinned_storage),
         (device_contexts, "DeviceContext", _Context),
         (torch, "get_default_device", _default_device),
     ]
