@@ -1,6 +1,5 @@
 """Runs a script on a simulated device until enough was seen, and says what that was."""
 
-import functools
 import os
 import runpy
 import sys
@@ -9,13 +8,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import torch
-
-from memlint.base.after_import import after_import
 from memlint.base.frames import is_out_of_host_memory, user_lines
-from memlint.base.patching import Patch, patched
+from memlint.base.patching import patched
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
@@ -23,6 +19,7 @@ from memlint.cuda.simulated import simulated
 from memlint.script.data import loaders_in_process
 from memlint.script.ending import End, exits, wait_for_threads
 from memlint.script.guard import Connection
+from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.processes import become_rank
@@ -31,8 +28,7 @@ from memlint.script.reruns import Reruns, copied
 from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
 from memlint.tracing.recorder import collected_between_steps, observed
-from memlint.tracing.records import Phase, Trace
-from memlint.workloads import availability
+from memlint.tracing.records import Trace
 
 _exit = os._exit
 """Not what a script makes of it."""
@@ -136,37 +132,12 @@ def run_script(
         recorder.keep = keep_in_copy
         ways_out = exits(end, exchange, recorder.postponing)
         become_rank(script)
-        with observed(recorder), patched([*_listening(recorder), *ways_out]):
+        with observed(recorder), patched([*hooks(recorder), *ways_out]):
             ending = _executed(script, end.undisturbed)
             if not ending.is_failure:
                 wait_for_threads()
             end(ending)
     raise AssertionError("the end of a script ends the process")
-
-
-def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose kernels belong to `phase`."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with recorder.attribution.within(phase):
-            return function(*args, **kwargs)
-
-    return call
-
-
-def _follow_libraries(recorder: ScriptRecorder) -> None:
-    """Let what libraries generate and save be phases of their own."""
-
-    def saving(module: Any) -> None:
-        module.save_file = _in_phase(recorder, Phase.SAVING, module.save_file)
-
-    def generating(module: Any) -> None:
-        mixin = module.GenerationMixin
-        mixin.generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
-
-    after_import("safetensors.torch", saving)
-    after_import("transformers.generation.utils", generating)
 
 
 def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:
@@ -197,19 +168,3 @@ def _ending_of(error: BaseException) -> Ending:
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()
     return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)
-
-
-def _listening(recorder: ScriptRecorder) -> list[Patch]:
-    """What tells the recorder of optimizers that are made and of files that are saved, and who asks for a GPU."""
-    init = torch.optim.Optimizer.__init__
-
-    def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        recorder.made.add(self)
-        init(self, *args, **kwargs)
-
-    _follow_libraries(recorder)
-    return [
-        *availability.noting(),
-        (torch.optim.Optimizer, "__init__", making),
-        (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
-    ]

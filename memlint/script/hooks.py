@@ -1,0 +1,58 @@
+"""Where a script's steps and phases are heard of beside kernels and modules: optimizers, files, other libraries.
+
+PyTorch's own hooks of optimizers, which end a step, are in `memlint.tracing.recorder.observed`. A library that trains,
+generates or saves in a way of its own is followed here.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from memlint.base.after_import import after_import
+from memlint.base.patching import Patch
+from memlint.script.recorder import ScriptRecorder
+from memlint.tracing.records import Phase
+from memlint.workloads import availability
+
+
+def hooks(recorder: ScriptRecorder) -> list[Patch]:
+    """What tells the recorder of optimizers that are made and of files that are saved, and who asks for a GPU."""
+    init = torch.optim.Optimizer.__init__
+
+    def making(self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        recorder.made.add(self)
+        init(self, *args, **kwargs)
+
+    _follow_libraries(recorder)
+    return [
+        *availability.noting(),
+        (torch.optim.Optimizer, "__init__", making),
+        (torch, "save", _in_phase(recorder, Phase.SAVING, torch.save)),
+    ]
+
+
+def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose kernels belong to `phase`."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with recorder.attribution.within(phase):
+            return function(*args, **kwargs)
+
+    return call
+
+
+def _follow_libraries(recorder: ScriptRecorder) -> None:
+    """Let what libraries generate and save be phases of their own."""
+
+    def saving(module: Any) -> None:
+        module.save_file = _in_phase(recorder, Phase.SAVING, module.save_file)
+
+    def generating(module: Any) -> None:
+        mixin = module.GenerationMixin
+        mixin.generate = _in_phase(recorder, Phase.GENERATION, mixin.generate)
+
+    after_import("safetensors.torch", saving)
+    after_import("transformers.generation.utils", generating)
