@@ -1,6 +1,5 @@
 """The files of a project that say how it uses something: scripts, tests, code in READMEs and notebooks, configs."""
 
-import importlib
 import json
 import os
 import re
@@ -10,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from memlint.source.files import SKIPPED_DIRECTORIES, Unreadable, read_bytes
 from memlint.source.text import Source
@@ -90,9 +91,8 @@ def _config(path: Path, text: str) -> object:
     try:
         if path.suffix == ".json":
             return json.loads(text)
-        # A project that has such files has the package.
-        return importlib.import_module("yaml").safe_load(text)
-    except Exception:
+        return yaml.safe_load(text)
+    except Exception:  # whatever a file that is not meant for anybody's parser makes it raise
         return None
 
 
