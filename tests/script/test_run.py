@@ -335,9 +335,8 @@ def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
     assert workload_of(checked).error is None
 
 
-@pytest.mark.parametrize(
-    "hang", ["while True: pass", pytest.param("import time; time.sleep(1000)", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("hang", ["while True: pass", "import time; time.sleep(1000)"])
 def test_the_time_limit_gives_what_was_seen_and_where_it_was(tmp_path: Path, hang: str) -> None:
     text = f"import torch\nx = torch.zeros(1 << 20, device='cuda')\n{hang}\n"
     began = time.monotonic()
@@ -467,7 +466,9 @@ SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"
     ("arguments", "printed", "requested", "allocated", "reserved"),
     [
         (["--context", "512", "--amp"], 12_434_494_464, 12_426_629_128, None, 12_660_506_624),
-        (["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400),
+        pytest.param(
+            ["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_script_of_the_shape_that_was_recorded_gives_the_recorded_peaks(
