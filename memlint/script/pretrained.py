@@ -20,6 +20,7 @@ from memlint.base.after_import import after_import
 from memlint.script.known_configs import KNOWN_CONFIGS, known_config
 from memlint.script.place import note
 from memlint.script.replacing import Replacing
+from memlint.workloads.downloads import Absent, loading
 
 _OF_CONFIGS = ("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only")
 """Arguments of `from_pretrained` that say where a config is."""
@@ -41,7 +42,7 @@ def random_weights() -> Iterator[None]:
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
-        replacing.put(torch.nn.Module, "load_state_dict", _loading(torch.nn.Module.load_state_dict))
+        replacing.put(torch.nn.Module, "load_state_dict", loading(torch.nn.Module.load_state_dict))
         yield
 
 
@@ -141,13 +142,6 @@ def _save(model: Any, folder: str) -> None:
 # --- timm, torchvision and whatever else loads weights from an address
 
 
-class _Absent(dict[str, Any]):
-    """A state dict that is not on this machine."""
-
-    def __missing__(self, _name: str) -> _Absent:
-        return self
-
-
 def _replace_download(module: Any, replacing: Replacing) -> None:
     download = module.load_state_dict_from_url
 
@@ -156,18 +150,9 @@ def _replace_download(module: Any, replacing: Replacing) -> None:
             return download(url, *args, **kwargs)
         except OSError:
             state.assume(f"the weights at {url} are not on this machine: they are random")
-            return _Absent()
+            return Absent()
 
     replacing.put(module, "load_state_dict_from_url", load_state_dict_from_url)
-
-
-def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
-    def load_state_dict(module: torch.nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(state_dict, _Absent):
-            return torch.nn.modules.module._IncompatibleKeys([], [])
-        return load(module, state_dict, *args, **kwargs)
-
-    return load_state_dict
 
 
 def _replace_timm(module: ModuleType, replacing: Replacing) -> None:

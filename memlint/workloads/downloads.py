@@ -22,15 +22,18 @@ _asked: dict[str, Frame | None] = {}
 """Addresses of weights, with the lines of the user's that asked for them first."""
 
 
-class _Fetched(dict[str, Any]):
-    """Stands for the weights of an address."""
+class Absent(dict[str, Any]):
+    """A state dict that is not on this machine."""
+
+    def __missing__(self, _name: str) -> Absent:
+        return self
 
 
 def install() -> None:
     """Let modules that are imported from now on find weights that leave a model as it is."""
     if torch.hub.load_state_dict_from_url is not _fetched:
         torch.hub.load_state_dict_from_url = _fetched
-        nn.Module.load_state_dict = _loading(nn.Module.load_state_dict)  # type: ignore[method-assign]
+        nn.Module.load_state_dict = loading(nn.Module.load_state_dict)  # type: ignore[method-assign]
         for name, attribute in _COPIES:
             if name in sys.modules:
                 setattr(sys.modules[name], attribute, _fetched)
@@ -42,18 +45,20 @@ def assumptions() -> list[Assumption]:
     return [Assumption(f"{url} {text}", frame) for url, frame in _asked.items()]
 
 
-def _fetched(url: str, *_arguments: object, **_named: object) -> _Fetched:
+def _fetched(url: str, *_arguments: object, **_named: object) -> Absent:
     frame = sys._getframe(1)
     while frame.f_back is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
     place = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
     _asked.setdefault(url, place if is_users(place.path) else None)
-    return _Fetched()
+    return Absent()
 
 
-def _loading(load: Callable[..., Any]) -> Callable[..., Any]:
+def loading(load: Callable[..., Any]) -> Callable[..., Any]:
+    """`load_state_dict`, which leaves a model as it is where its weights are absent."""
+
     def load_state_dict(self: nn.Module, state_dict: Any, *arguments: Any, **named: Any) -> Any:
-        if isinstance(state_dict, _Fetched):
+        if isinstance(state_dict, Absent):
             return nn.modules.module._IncompatibleKeys([], [])
         return load(self, state_dict, *arguments, **named)
 

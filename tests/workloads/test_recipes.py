@@ -336,7 +336,7 @@ def test_weights_are_not_downloaded(write):
     path = write(
         "import torch\nfrom torch import nn\nfrom torch.hub import load_state_dict_from_url\n"
         "class Net(nn.Linear):\n    def __init__(self):\n        super().__init__(4, 2)\n"
-        "        self.load_state_dict(load_state_dict_from_url('https://weights.invalid/net.pth'))\n"
+        "        self.load_state_dict(load_state_dict_from_url('https://weights.invalid/net.pth')['model'])\n"
     )
     assert the_only(path).name == "Net"
     (assumption,) = downloads.assumptions()
