@@ -60,5 +60,14 @@ def is_out_of_host_memory(error: BaseException) -> bool:
 
 def innermost_user_line(stack: str) -> str | None:
     """`path:line in function` of the user's line in a stack that faulthandler wrote, most recent call first."""
-    places = (match for match in _STACK_LINE.finditer(stack) if is_users(match["path"]))
-    return next((f"{place['path']}:{place['line']} in {place['function']}" for place in places), None)
+    return next((f"{place['path']}:{place['line']} in {place['function']}" for place in _places(stack)), None)
+
+
+def is_in_function(stack: str) -> bool:
+    """Whether the user's lines in a stack of faulthandler's are all of functions: no file is being imported."""
+    functions = [place["function"] for place in _places(stack)]
+    return bool(functions) and "<module>" not in functions
+
+
+def _places(stack: str) -> Iterator[re.Match[str]]:
+    return (match for match in _STACK_LINE.finditer(stack) if is_users(match["path"]))

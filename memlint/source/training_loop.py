@@ -1,4 +1,4 @@
-"""What a project's own training loop says of a step: batch size, sizes of images and texts, optimizer, precision."""
+"""What a project's own training loop says of a step: batch size, sizes of images and texts, optimizer, loss, dtype."""
 
 import ast
 import re
@@ -17,6 +17,12 @@ _OPTIMIZERS = {
     "Adagrad": "adagrad", "Adadelta": "adadelta", "Adafactor": "adafactor", "RMSprop": "rmsprop", "Rprop": "rprop",
     "ASGD": "asgd", "SparseAdam": "sparse-adam", "Muon": "muon",
 }  # fmt: skip
+_LOSSES = {
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll_loss", "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "BCELoss": "binary_cross_entropy", "MSELoss": "mse_loss", "L1Loss": "l1_loss", "SmoothL1Loss": "smooth_l1_loss",
+    "HuberLoss": "huber_loss",
+}  # fmt: skip
+"""Losses of torch.nn, and the functions of torch.nn.functional that are the same."""
 _RESIZES = frozenset(
     {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
 )
@@ -32,7 +38,7 @@ class LoopSetting(NamedTuple):
     """A setting of the loop, as memlint names it, with the text that says so and its place."""
 
     key: str
-    """`batch`, `optimizer`, `dtype`, `image_size` or `length`."""
+    """`batch`, `optimizer`, `loss`, `dtype`, `image_size` or `length`."""
     value: object
     text: str
     path: str
@@ -80,18 +86,24 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
 
 
 def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
-    """What one file says; the first that applies by default counts."""
+    """What one file says; the first that applies by default counts, and of losses the only one."""
     values = Values(source, project)
     settings: dict[str, LoopSetting] = {}
+    losses: set[object] = set()
     for scope in scopes(source):
         if scope.evaluates:
             continue
         for call in scope.calls:
             for key, value in _settings(call, scope, values):
-                if key not in settings and values.runs(call, scope):
+                if not values.runs(call, scope):
+                    continue
+                losses |= {value} if key == "loss" else set()
+                if key not in settings:
                     text = " ".join(ast.unparse(call).split())
                     short = text if len(text) <= 60 else f"{text[:57]}..."
                     settings[key] = LoopSetting(key, value, short, source.path, call.lineno)
+    if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
+        settings.pop("loss", None)
     for each in _options(source, project):
         settings.setdefault(each.key, each)
     return settings
@@ -105,6 +117,8 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         if kind == "sgd" and momentum is not None and _value(momentum, scope, values) != 0:
             kind = "sgd-momentum"  # also where nobody sees how much: it takes a buffer for each weight
         yield "optimizer", kind
+    elif (loss := _loss(values.source.qualified_name(call.func) or "")) is not None:
+        yield "loss", loss
     elif name == "DataLoader" and not _is_evaluation(call, scope):
         size = _value(argument(call, "batch_size", 1), scope, values)
         if type(size) is int and size > 0:
@@ -117,6 +131,14 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
     elif name == "autocast" and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
         yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
+
+
+def _loss(name: str) -> str | None:
+    """The class of torch.nn that is called by this whole name, or that a function of torch.nn.functional stands for."""
+    place, _, last = name.rpartition(".")
+    if place not in ("torch.nn", "torch.nn.functional", "torch.nn.modules.loss"):
+        return None
+    return last if last in _LOSSES else next((kind for kind, function in _LOSSES.items() if function == last), None)
 
 
 def _value(node: ast.expr | None, scope: Scope, values: Values) -> object:

@@ -18,6 +18,9 @@ from memlint.script.spec import Script
 ANALYSE = "memlint.commands.analyse.child:analyse"
 """The function that answers a Request where no other is named."""
 
+LEFT = "left"
+"""In the detail of a partial Result: Workloads of the target that nobody has begun with, as they are asked for."""
+
 
 class Extent(Record):
     """How far an analysis goes."""

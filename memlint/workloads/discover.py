@@ -21,6 +21,7 @@ from memlint.source.values import shown_arguments
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
+from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
 from memlint.workloads.plain_values import parameters
@@ -45,6 +46,8 @@ class LeftOut(NamedTuple):
     reason: str
     call: str = ""
     """What can be typed in place of it, with arguments that are made up."""
+    hint: str = ""
+    """What keeps it from being built can be mended so."""
 
 
 class Discovery(NamedTuple):
@@ -163,7 +166,7 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
     recipes = Recipes(path, root, [*classes, *functions, *(maker for each in factories.values() for maker in each)])
     parts = parts_of_others(tree, classes)
     candidates: dict[type, _Candidate] = {}
-    failures: dict[str, str] = {}
+    failures: dict[str, LeftOut] = {}
     absent: list[stand_ins.AbsentError] = []
     with simulated_device(defaults.device):
         for name, kind in classes.items():
@@ -184,11 +187,12 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             try:
                 candidates.setdefault(*_built(module, recipes, recipe, defaults))
             except (WorkloadError, TargetError) as error:
-                before = failures.get(recipe.maker, recipe.maker)
-                failures[recipe.maker] = f"{before}; with sizes made up, {error.message}"
+                before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
+                reason = f"{before.reason}; with sizes made up, {error.message}"
+                failures[recipe.maker] = LeftOut(recipe.maker, reason, hint=before.hint or error.hint)
     for name, value in vars(module).items():
         if _is_class_of(value, module, name) and not _has_forward(value):
-            failures.setdefault(name, f"{name} has no forward")
+            failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
     chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in classes if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
@@ -235,7 +239,7 @@ def _first_built(
     names: Sequence[str],
     recipes: Recipes,
     defaults: Workload,
-    failures: dict[str, str],
+    failures: dict[str, LeftOut],
     absent: list[stand_ins.AbsentError],
 ) -> _Candidate | None:
     """What the first recipe gives that works, those of training scripts before all others; why the others fail.
@@ -243,7 +247,7 @@ def _first_built(
     `absent` gets what those of the project's scripts need and is not installed.
     """
     every = [recipe for name in names for recipe in recipes.of(name, attrgetter(name)(module))]
-    own: dict[str, str] = {}
+    own: dict[str, LeftOut] = {}
     for recipe in sorted(every, key=lambda recipe: (*recipe.doubts, "pretrained" in recipe.maker)):
         try:
             return _built(module, recipes, recipe, defaults)[1]
@@ -251,8 +255,10 @@ def _first_built(
             if recipe.trains and isinstance(error, stand_ins.AbsentError):
                 absent.append(error)
             if "." not in recipe.maker:  # a method of the class that has failures of its own
-                (own if recipe.site is None else failures).setdefault(recipe.maker, error.message)
-    failures |= {name: message for name, message in own.items() if name not in failures}
+                hint = "" if isinstance(error, MissingArgumentsError) else error.hint  # --init writes these out
+                failure = LeftOut(recipe.maker, error.message, hint=hint)
+                (own if recipe.site is None else failures).setdefault(recipe.maker, failure)
+    failures |= {name: failure for name, failure in own.items() if name not in failures}
     return None
 
 
@@ -279,7 +285,7 @@ def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workl
 
 def _chosen(
     candidates: Mapping[type, _Candidate],
-    failures: Mapping[str, str],
+    failures: Mapping[str, LeftOut],
     classes: Mapping[str, type],
     of_others: Mapping[str, str],
     text: str,
@@ -288,8 +294,8 @@ def _chosen(
     built = {candidate.name for candidate in candidates.values()} | {kind.__name__ for kind in candidates}
     used = frozenset().union(*(candidate.parts for candidate in candidates.values()))
     left_out = [
-        LeftOut(name, "it is a part of another model" if classes.get(name) in used else reason)
-        for name, reason in failures.items()
+        LeftOut(name, "it is a part of another model") if classes.get(name) in used else failure
+        for name, failure in failures.items()
         if name not in built
     ]
     roots = []

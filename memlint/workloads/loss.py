@@ -1,12 +1,59 @@
-"""The scalar that a training step differentiates, where nobody declares one."""
+"""The scalar that a training step differentiates: a class of torch.nn that is named, or what a model gives."""
 
 import dataclasses
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 import torch
+from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from memlint.base.errors import WorkloadError
+from memlint.base.errors import UsageError, WorkloadError
+
+OF_CLASSES = ("CrossEntropyLoss", "NLLLoss")
+"""Losses of torch.nn whose targets are numbers of classes."""
+ALIKE = ("BCEWithLogitsLoss", "BCELoss", "MSELoss", "L1Loss", "SmoothL1Loss", "HuberLoss")
+"""Those whose targets are like the output."""
+
+
+class NamedLoss:
+    """A loss of torch.nn on the one tensor that a model gives, with targets of its shape.
+
+    Classes are the second dimension of images and of single items, the last of texts: [batch, length, classes]. The
+    targets stay from step to step, as a batch's do.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Raise UsageError for a name that is none of these."""
+        if name not in (*OF_CLASSES, *ALIKE):
+            close = get_close_matches(name, (*OF_CLASSES, *ALIKE), 1)
+            hint = f"Did you mean {close[0]}?" if close else f"Write one of {', '.join((*OF_CLASSES, *ALIKE))}, or"
+            raise UsageError(f"loss {name!r} is unknown", f"{hint} file.py::callable.")
+        self._has_classes, self._loss = name in OF_CLASSES, getattr(nn, name)()
+        self._target: Tensor | None = None
+
+    def fits(self, output: object) -> bool:
+        """Whether `output` is a tensor, or holds one that needs a gradient, and not the loss itself."""
+        return own_loss(output) is None and self._prediction(output) is not None
+
+    def __call__(self, output: object, _inputs: Mapping[str, object]) -> Tensor:
+        """The scalar of an `output` that fits."""
+        prediction = self._prediction(output)
+        assert prediction is not None
+        if self._has_classes and prediction.dim() == 3:
+            prediction = prediction.flatten(0, 1)
+        shape = (*prediction.shape[:1], *prediction.shape[2:]) if self._has_classes else tuple(prediction.shape)
+        if self._target is None or self._target.shape != shape:
+            is_cast = torch.is_autocast_enabled(prediction.device.type)
+            dtype = torch.int64 if self._has_classes else torch.float32 if is_cast else prediction.dtype
+            self._target = torch.zeros(shape, dtype=dtype, device=prediction.device)
+        loss: Tensor = self._loss(prediction, self._target)
+        return loss
+
+    def _prediction(self, output: object) -> Tensor | None:
+        tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+        fits = len(tensors) == 1 and tensors[0].is_floating_point() and tensors[0].dim() > self._has_classes
+        return tensors[0] if fits else None
 
 
 def own_loss(output: object) -> torch.Tensor | None:

@@ -1,12 +1,17 @@
-"""A declaration to be filled in, for a model that cannot be analysed as it stands: its own names, and best guesses."""
+"""Declarations: of a Workload as it was analysed, and one to be filled in of a model that cannot be.
+
+The latter has the model's own names, and best guesses.
+"""
 
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
 
 from memlint.base.errors import MemlintError
+from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.construct import complete
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
@@ -20,6 +25,55 @@ from memlint.workloads.spec import CONSTANT, InputSpec, Workload
 from memlint.workloads.target import parse_target
 
 _GUESSED = "The arguments and shapes below are guesses: put your own in their place."
+
+
+def declaration(workload: Workload, assumptions: Sequence[Assumption], root: Path) -> str:
+    """A table with every setting explicit, or where an argument is no plain value a function that makes it."""
+    arguments = {name: _as_code(value) for name, value in workload.arguments.items()}
+    if all(_is_plain(value) for value in workload.arguments.values()):
+        return render_declaration(workload, assumptions, root)
+    specs = [spec.with_sizes(workload.dimensions) for spec in workload.inputs or ()]
+    return _as_function(workload, [each.text for each in assumptions], arguments, specs)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a table can hold it."""
+    if isinstance(value, Mapping | list | tuple):
+        return all(map(_is_plain, value.values() if isinstance(value, Mapping) else value))
+    return isinstance(value, bool | int | float | str)
+
+
+def _as_code(value: object) -> str:
+    """What makes it in a file that has the model's names."""
+    match value:
+        case Name():
+            return value.text if value.text.startswith("torch.") else value.text.rpartition(".")[2]
+        case Call():
+            return f"{_as_code(value.function)}({_arguments_as_code(value.arguments)})"
+        case Settings():
+            return _settings_as_code(value.values)
+        case Unseen():
+            return "..."
+        case list() | tuple():
+            inner = ", ".join(map(_as_code, value))
+            return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
+        case dict():
+            return f"{{{', '.join(f'{key!r}: {_as_code(each)}' for key, each in value.items())}}}"
+    return repr(value)
+
+
+def _arguments_as_code(arguments: Mapping[str, object]) -> str:
+    texts = {name: _as_code(each) for name, each in arguments.items()}
+    return ", ".join(text if name.isdigit() else f"{name}={text}" for name, text in texts.items())
+
+
+def _settings_as_code(values: Mapping[str, object]) -> str:
+    """As attributes, those within them too."""
+    texts = {
+        str(name): _settings_as_code(each) if isinstance(each, Mapping) else _as_code(each)
+        for name, each in values.items()
+    }
+    return f"SimpleNamespace(**{{{', '.join(f'{name!r}: {text}' for name, text in texts.items())}}})"
 
 
 def skeleton(workload: Workload, root: Path, error: MemlintError) -> str:
@@ -42,7 +96,8 @@ def skeleton(workload: Workload, root: Path, error: MemlintError) -> str:
             filled = replace(filled, inputs=_inputs_by_name(value) or None)
         comments = [Assumption(text, None) for text in (error.message, _GUESSED)]
         return render_declaration(filled, (*comments, *assumptions), root)
-    return _as_function(workload, error, guesses, _inputs_by_name(value))
+    texts = {name: "..." if value is None else repr(value) for name, value in guesses.items()}
+    return _as_function(workload, (error.message, _GUESSED), texts, _inputs_by_name(value))
 
 
 def _missing(value: object, workload: Workload) -> tuple[str, ...]:
@@ -71,15 +126,16 @@ def _inputs_by_name(value: object) -> tuple[InputSpec, ...]:
 
 
 def _as_function(
-    workload: Workload, error: MemlintError, guesses: dict[str, object], inputs: tuple[InputSpec, ...]
+    workload: Workload, comments: Iterable[str], texts: Mapping[str, str], inputs: Sequence[InputSpec]
 ) -> str:
-    """A `memlint_workload` for the model's file, with `...` where an object belongs."""
-    arguments = ", ".join(f"{name}={'...' if value is None else repr(value)}" for name, value in guesses.items())
+    """A `memlint_workload` for the model's file, with `...` where an object belongs; `texts` are its arguments."""
+    arguments = ", ".join(text if name.isdigit() else f"{name}={text}" for name, text in texts.items())
     tensors = ", ".join(f'"{spec.name}": {_as_python(spec)}' for spec in inputs)
     return "\n".join(
         [
-            f"# {' '.join(error.message.split())}",
-            f"# {_GUESSED} This goes into {Path(workload.path).name}.",
+            *(f"# {' '.join(text.split())}" for text in comments),
+            f"# This goes into {Path(workload.path).name}.",
+            *(("from types import SimpleNamespace", "", "") if "SimpleNamespace(" in arguments else ()),
             "def memlint_workload(batch):",
             f"    return {workload.qualname}({arguments}), {{{tensors}}}",
             "",

@@ -155,7 +155,10 @@ class Workload:
     inputs: tuple[InputSpec, ...] | None = None
     """None: the target gives them, or else they are inferred."""
     loss: str | None = None
-    """`file.py::callable`, called as `loss(output, inputs)`. None: the model's own, or the target's."""
+    """A class of torch.nn by its name, or `file.py::callable`, called as `loss(output, inputs)`.
+
+    None: the model's own, or the target's.
+    """
     arguments: Mapping[str, object] = field(default_factory=dict, hash=False)
     """Arguments for the target by name, positional ones under digits; values of `memlint.source.values` are made."""
     adapter: Mapping[str, object] = field(default_factory=dict, hash=False)

@@ -24,15 +24,20 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
     except MemlintError:
         raise
     except (Exception, SystemExit) as error:
-        raise WorkloadError(f"{action}: {describe(error)}", hint or _what_to_do(error)) from error
+        raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error
 
 
-def _what_to_do(error: BaseException) -> str:
-    """A hint, where the error itself shows what is missing."""
+def what_to_do(error: BaseException) -> str:
+    """A hint, where the error itself shows what is missing; else empty."""
     if isinstance(error, ModuleNotFoundError) and error.name:
         return remedy(error.name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
         return "BatchNorm cannot train on one value of each channel: type the same command with --batch 2."
+    if isinstance(error, ValueError) and "Default process group" in text_of(error):
+        return (
+            "It is made for several processes: type memlint run --ranks 2 FILE.py for the script that starts them, or "
+            "give it world_size = 2 in [[tool.memlint.workload]]."
+        )
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""

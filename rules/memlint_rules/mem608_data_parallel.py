@@ -1,8 +1,9 @@
+import ast
 import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
-from memlint.source.scopes import calls
-from memlint.source.text import Source
+from memlint.source.scopes import Scope, calls, position
+from memlint.source.text import Source, dotted_name
 
 _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataParallel|data_parallel)")
 
@@ -10,7 +11,7 @@ _DATA_PARALLEL = re.compile(r"torch\.nn\.(parallel\.(data_parallel\.)?)?(DataPar
 class UsesDataParallel(SourceRule):
     """`DataParallel` gathers outputs and computes the loss on the first GPU, which fills up first.
 
-    Looks for `torch.nn.DataParallel(...)`.
+    Looks for `torch.nn.DataParallel(...)`, unless only the names of its weights are wanted.
 
     ## Why it costs memory
 
@@ -55,12 +56,21 @@ from torch import nn
 def unwrap(model):
     return model.module if isinstance(model, nn.DataParallel) else model
 """).but(title="Only asked for"),
+        Case("""\
+import torch
+
+def save(model, path):
+    model = torch.nn.DataParallel(model)
+    torch.save({"model": model.state_dict()}, path)
+""").but(title="It adds `module.` to the names of weights, and is never called"),
     )
 
     def check(self, source: Source) -> Findings:
         if source.words.isdisjoint({"DataParallel", "data_parallel"}):
             return
-        for _scope, call in calls(source, _DATA_PARALLEL, tests=False):
+        for scope, call in calls(source, _DATA_PARALLEL, tests=False):
+            if _is_only_saved(scope, call):
+                continue
             yield self.finding(
                 source,
                 call,
@@ -69,3 +79,20 @@ def unwrap(model):
                 "Run one process per GPU with `torchrun`, and wrap the model in "
                 "`DistributedDataParallel(model, device_ids=[rank], gradient_as_bucket_view=True)`.",
             )
+
+
+def _is_only_saved(scope: Scope, call: ast.Call) -> bool:
+    """Whether all that the function does with what it makes is to ask for its weights."""
+    parent, inside = scope.parents[call], set(ast.walk(call))
+    names = {dotted_name(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
+    uses = [
+        node
+        for node in scope.nodes
+        if isinstance(node, ast.Name | ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and dotted_name(node) in names - {""}
+        and node not in inside
+        and position(node) > position(call)
+    ]
+    parents = (scope.parents[node] for node in uses)
+    return bool(uses) and all(isinstance(each, ast.Attribute) and each.attr == "state_dict" for each in parents)

@@ -258,9 +258,46 @@ def test_a_file_whose_models_cannot_be_built_says_why(project):
     alone = project.memlint("check", "model.py")
     assert alone.exit_code == 2
     assert "error: model.py: no model in it can be built: A needs width" in alone.stdout
+    project.write("model.py", skipped=[{"name": "Head", "reason": "it has no parameters", "hint": "Build it."}])
+    alone = project.memlint("check", "model.py")
+    assert "no model in it can be built: Head: it has no parameters" in alone.stdout
+    assert "Build it." in alone.stdout
+    project.write("model.py", skipped=[{"path": "model.py", "name": "A", "reason": "A needs width"}])
     beside = project.memlint("check", "model.py", "good.py", "-v")
     assert beside.exit_code == 0
     assert "model.py: A: A needs width" in beside.stdout
+
+
+ENDS_AT_THE_SECOND = """
+import json, os
+from memlint.worker.child import write_partial
+from memlint.worker.protocol import Result
+
+with open(os.environ["TEST_REQUESTS"]) as file:
+    asked = json.loads(file.readlines()[-1])["qualname"]
+if not asked:
+    write_partial(Result.model_validate(PARTIAL))
+    os.abort()
+RESULT = {"workloads": [LAST]}
+"""
+
+
+def test_a_model_at_which_the_child_ends_costs_the_others_of_its_file_nothing(project):
+    first, second, last = ({**FITS, "name": name} for name in ("First", "Second", "Last"))
+    partial = {
+        "workloads": [first, {"name": second["name"], "target": "model.py::Second"}],
+        "findings": [FINDING],
+        "detail": {"left": ["Last"]},
+    }
+    project.write("model.py", f"PARTIAL, LAST = {partial!r}, {last!r}\n" + dedent(ENDS_AT_THE_SECOND))
+    report = project.report("model.py")
+    assert [(each.name, each.error is None) for each in report.workloads] == [
+        ("First", True),
+        ("Second", False),
+        ("Last", True),
+    ]
+    assert [each.code for each in report.findings] == [FINDING["code"]]
+    assert [request["qualname"] for request in project.requests()] == ["", "Last"]
 
 
 @pytest.mark.parametrize(

@@ -102,5 +102,37 @@ def test_an_argument_that_is_no_number_gives_a_function_to_be_filled_in(memlint)
     compile(done.stdout, "model.py", "exec")
 
 
+TAKES_SETTINGS = (
+    HEAD
+    + """\
+    def __init__(self, hparams, act):
+        super().__init__()
+        self.layer = nn.Linear(hparams.width, hparams.width)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+)
+TRAINS = """
+import argparse
+import torch
+from model import Net
+parser = argparse.ArgumentParser()
+parser.add_argument("--width", default=24)
+args = parser.parse_args()
+Net(args, torch.nn.ReLU())
+loss.backward()
+"""
+
+
+def test_settings_of_a_command_line_give_a_function_that_runs_in_the_models_file(memlint, tmp_path):
+    (tmp_path / "train.py").write_text(TRAINS)
+    done = memlint(TAKES_SETTINGS, "model.py", "--init")
+    assert "SimpleNamespace(**{'width': 24})" in done.stdout
+    again = memlint(f"{TAKES_SETTINGS}\n{done.stdout}", "model.py", "--output-format=concise", "-v")
+    assert again.returncode != 2, again.stderr
+    assert "24" in done.stdout.rpartition("return")[2]
+
+
 def test_the_message_names_the_command_that_writes_it(memlint):
     assert "memlint check model.py --init writes a declaration" in memlint(REFUSES, "model.py").stdout

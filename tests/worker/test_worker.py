@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
-from memlint.worker.child_exit import read_answer
+from memlint.worker.child import STACK
+from memlint.worker.child_exit import read_answer, stopped
 from memlint.worker.protocol import Limits
 from memlint.worker.supervise import ask
 
@@ -172,6 +173,15 @@ def test_code_that_hangs_is_ended_and_its_line_named(project, code):
     assert "no answer within 3 s" in answer.error.message
     assert "model.py:" in answer.error.message
     assert "--timeout" in answer.error.hint
+
+
+@pytest.mark.parametrize(("function", "hint"), [("scan", "--dim seq=64"), ("<module>", "__main__")])
+def test_a_loop_in_a_step_is_told_from_one_at_import(tmp_path, function, hint):
+    stack = f'  File "{tmp_path}/m.py", line 7 in scan\n  File "{tmp_path}/m.py", line 3 in {function}\n'
+    (tmp_path / STACK).write_text(f"Current thread 0x1 (most recent call first):\n{stack}")
+    error = stopped("seconds", tmp_path, Limits()).error
+    assert error.message.endswith("m.py:7 in scan")
+    assert hint in error.hint
 
 
 def test_memory_taken_bit_by_bit_is_noticed(project):

@@ -129,6 +129,18 @@ def test_tables_for_a_config_class_or_file_are_used(tmp_path):
     assert found("transformers::T5Config") == [("T5Config", 8, "bfloat16")]
 
 
+def test_quantized_weights_of_a_config_are_made_or_said_to_be_left_out(tmp_path):
+    config = {**LLAMA, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    _, texts, _ = completed(config, tmp_path)
+    assert any(text.startswith("quantization_config (fp8) is not followed") for text in texts)
+    layers = pytest.importorskip("bitsandbytes.nn")
+    config["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (workload,) = find_workloads(str(tmp_path), tmp_path, overrides={"mode": "inference"}).workloads
+    kinds = [type(each) for each in build(workload).model.modules()]
+    assert kinds.count(layers.Linear4bit) == 7
+
+
 VISION = {**TEXT, "image_size": 32, "patch_size": 8, "projection_dim": 32}
 LLAMA = {"model_type": "llama", **TEXT, "num_key_value_heads": 2}
 WITHOUT_WORDS = {key: value for key, value in TEXT.items() if key != "vocab_size"}

@@ -207,3 +207,21 @@ def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write):
         with pytest.raises(WorkloadError) as caught:
             program.step()
     assert caught.value.hint.endswith("type the same command with --batch 2.")
+
+
+def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write):
+    path = write(
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 8)
+            def forward(self, x):
+                torch.distributed.all_reduce(x)
+                return self.layer(x)
+        """
+    )
+    (workload,) = find_workloads(f"{path}::Model", path.parent).workloads
+    with pytest.raises(WorkloadError, match="Default process group") as caught:
+        build_program(workload, device="cpu")
+    assert "memlint run --ranks 2" in caught.value.hint

@@ -1,9 +1,11 @@
 """Models are built and trained as the project's own files do it."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
+from memlint.base.errors import UsageError
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import scopes
 from memlint.source.text import Source
@@ -11,7 +13,7 @@ from memlint.source.training_loop import sole_loop
 from memlint.source.values import Project, Values
 from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
-from memlint.workloads.discover import find_workloads
+from memlint.workloads.discover import build_program, find_workloads
 
 NET = """
 import torch
@@ -213,6 +215,82 @@ def test_the_only_script_that_trains_what_the_file_has_says_how_whichever_class_
         (root / name).write_text(LOOP.format(imports=imports))
     (workload,) = find_workloads(str(path), root).workloads
     assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if batch == 16 else "adamw")
+
+
+TRAINS = """
+import torch
+import torch.nn.functional as F
+from model import Net
+def train(batch):
+    model = Net()
+    loss = {loss}(model(batch), batch)
+    loss.backward()
+"""
+PLAIN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(3, 5, 1)
+    def forward(self, image): return {output}
+"""
+CROSS_ENTROPY = "torch.nn.CrossEntropyLoss()"
+
+
+def assumed_of_a_step(path):
+    workload = the_only(path)
+    program = build_program(replace(workload, batch=2), device="cpu")
+    program.setup()
+    program.step()
+    return workload.loss, {each.text.partition(":")[0] for each in (*workload.found, *program.assumptions)}, program
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "shape"),
+    [
+        (CROSS_ENTROPY, "CrossEntropyLoss", (2, 224, 224)),
+        ("F.mse_loss", "MSELoss", (2, 5, 224, 224)),
+    ],
+)
+def test_the_only_loss_of_the_projects_loop_is_that_of_the_step(write, loss, name, shape):
+    path = write(PLAIN.format(output="self.layer(image)"))
+    (path.parent / "train.py").write_text(TRAINS.format(loss=loss))
+    own, texts, program = assumed_of_a_step(path)
+    assert own == name
+    assert f"loss {name}" in texts
+    assert not program.has_invented_loss
+    assert program.loss._target.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("output", "loss"),
+    [
+        ("(self.layer(image), self.layer(image))", CROSS_ENTROPY),
+        ("self.layer(image)", f"torch.nn.MSELoss()(batch, batch) + {CROSS_ENTROPY}"),
+        ("self.layer(image)", "ownloss.Dice()"),
+    ],
+    ids=["several outputs", "several losses", "a loss of its own"],
+)
+def test_a_loss_that_would_be_a_guess_is_the_mean(write, output, loss):
+    path = write(PLAIN.format(output=output))
+    (path.parent / "train.py").write_text(TRAINS.format(loss=loss))
+    _, texts, program = assumed_of_a_step(path)
+    assert program.has_invented_loss
+    assert "the loss is the mean of the model's outputs" in texts
+
+
+def test_the_loss_that_a_model_gives_itself_comes_before_that_of_the_loop(write):
+    path = write(PLAIN.format(output="self.layer(image).square().sum()"))
+    (path.parent / "train.py").write_text(TRAINS.format(loss=CROSS_ENTROPY))
+    _, _, program = assumed_of_a_step(path)
+    assert not program.has_invented_loss
+    assert program.loss._target is None
+
+
+def test_a_loss_that_torch_nn_does_not_have_is_named(write):
+    path = write(PLAIN.format(output="self.layer(image)"))
+    with pytest.raises(UsageError, match="CrossEntropy' is unknown") as caught:
+        build_program(replace(the_only(path), loss="CrossEntropy"), device="cpu").setup()
+    assert "CrossEntropyLoss" in caught.value.hint
 
 
 def test_settings_that_are_set_on_a_command_lines_options_reach_the_model(write):

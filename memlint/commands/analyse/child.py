@@ -1,7 +1,7 @@
 """What happens in the child process: from a Request to Workloads, findings and declarations."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.description import described, identity, plan
+from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
@@ -24,11 +25,12 @@ from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
-from memlint.worker.protocol import Request, Result
+from memlint.worker.child import write_partial
+from memlint.worker.protocol import LEFT, Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas
 from memlint.workloads.discover import Discovery, LeftOut, find_workloads
-from memlint.workloads.pyproject import render_declaration, workloads_from_tables
-from memlint.workloads.skeleton import skeleton
+from memlint.workloads.pyproject import workloads_from_tables
+from memlint.workloads.skeleton import declaration, skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 OVER_BUDGET = "MEM010"
@@ -44,8 +46,21 @@ def analyse(request: Request) -> Result:
     findings = []
     declarations: list[str] = []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
-    for workload in requested.workloads:
+
+    def result() -> Result:
+        return Result(
+            torch=torch.__version__,
+            workloads=workloads,
+            findings=findings,
+            skipped=[_skipped(each, request) for each in requested.left_out],
+            declarations=declarations,
+            traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
+        )
+
+    for number, workload in enumerate(requested.workloads):
         budget = settings.budget_of(workload.name)
+        if len(requested.workloads) > 1:
+            write_partial(_unfinished(result(), requested.workloads[number:], settings))
         try:
             analysis = Analysis.of(workload, root, budget.max if budget else None, thorough=request.thorough)
         except MemlintError as error:
@@ -59,23 +74,24 @@ def analyse(request: Request) -> Result:
         for path, lines in parts.lines.items():
             traced_lines[path] |= lines
         if request.init and analysis.program is not None:
-            declarations.append(render_declaration(analysis.workload, analysis.program.assumptions, root))
+            declarations.append(declaration(analysis.workload, analysis.program.assumptions, root))
     if not requested.workloads:
         unbuilt = ((_workload_of(each.name, request), WorkloadError(each.reason)) for each in requested.left_out)
         declarations += _skeletons(request, root, unbuilt)
-    return Result(
-        torch=torch.__version__,
-        workloads=workloads,
-        findings=findings,
-        skipped=[_skipped(each, request) for each in requested.left_out],
-        declarations=declarations,
-        traced_lines={path: sorted(lines) for path, lines in traced_lines.items()},
-    )
+    return result()
+
+
+def _unfinished(done: Result, left: Sequence[Workload], settings: Settings) -> Result:
+    """What there is, with the Workload that is analysed now; which of those after it can be asked for by name."""
+    alone = [each for each in left[1:] if each.origin == "discovered"]
+    begun = [report.Workload(**identity(each, settings.budget_of(each.name))) for each in left if each not in alone]
+    names = [each.qualname for each in alone]
+    return done.model_copy(update={"workloads": [*done.workloads, *begun], "detail": {LEFT: names}})
 
 
 def _skipped(left_out: LeftOut, request: Request) -> report.Skipped:
     command = f"Type memlint check '{request.target}::{left_out.call}', which runs, with the sizes that you have."
-    hint = command if left_out.call else ""
+    hint = command if left_out.call else left_out.hint
     return report.Skipped(path=request.path, name=left_out.name, reason=left_out.reason, hint=hint)
 
 

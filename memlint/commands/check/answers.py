@@ -14,7 +14,7 @@ from memlint.lint.suppression import unsuppressed
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.report.workloads import moved
 from memlint.worker import answer_cache
-from memlint.worker.protocol import ANALYSE, Answer, Extent, Request, Task
+from memlint.worker.protocol import ANALYSE, LEFT, Answer, Extent, Request, Result, Task
 
 _INSTALL = f"Install it with: {install_command('torch')}"
 _PATIENCE_FOR_PLANS = 5
@@ -87,6 +87,12 @@ def answers_of_workers(
     ]
     all_answers = _answers([*own, *around], on_wait, cache=options.cache)
     answers = all_answers[: len(own)]
+    left = [
+        (each, rules) for (_, rules), r, answer in zip(requests, own, answers, strict=True) for each in _left(r, answer)
+    ]
+    requests += left
+    own += [request for request, _ in left]
+    answers += _answers([request for request, _ in left], on_wait, cache=options.cache)
     sweeps = _sweeps(around, all_answers[len(own) :])
     torch = None
     traced: list[RunFinding] = []
@@ -94,22 +100,19 @@ def answers_of_workers(
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
     empty, declarations = [], []
     for (request, rules), answer in zip(requests, answers, strict=True):
-        if answer.error is not None:
-            workloads += _failed(request, answer.error, answer)
-            continue
-        result = answer.result
-        assert result is not None
+        result = answer.result or answer.partial or Result()
         torch = result.torch or torch
         here = [moved(finding, len(workloads)) for finding in result.findings]
         traced += here
         findings += rules.unignored(unsuppressed(here))
-        for workload in result.workloads:
+        ended = [_with_output(workload, answer) for workload in result.workloads]
+        for workload in ended if answer.error is None else _failed(request, answer.error, answer):
             sweep = {"sweep": sweeps.get((request.target, workload.name), [])}
-            workloads.append(_with_output(workload.model_copy(update=sweep), answer))
+            workloads.append(workload.model_copy(update=sweep))
         for path, lines in result.traced_lines.items():
             traced_lines[path].update(lines)
         declarations += result.declarations
-        if request.named and not result.workloads:
+        if request.named and not result.workloads and answer.error is None:
             empty.append((request, result.skipped))
         else:
             skipped += result.skipped
@@ -128,10 +131,24 @@ def answers_of_workers(
 
 
 def _failed(request: Request, error: MemlintError, answer: Answer) -> list[Workload]:
-    """The Workload that stands for a target without an answer, or those that were seen of it before."""
+    """The Workload that stands for a target without an answer, or those that were seen of it before.
+
+    Of several the ones that were done with keep their answers.
+    """
     failed = failure(request.target, error, answer.traceback)
     partial = answer.partial.workloads if answer.partial is not None else []
-    return [each.model_copy(update={"error": each.error or failed.error}) for each in partial] or [failed]
+    return [
+        each
+        if each.estimate is not None and request.script is None
+        else each.model_copy(update={"error": each.error or failed.error})
+        for each in partial
+    ] or [failed]
+
+
+def _left(request: Request, answer: Answer) -> list[Request]:
+    """Requests for the Workloads that were behind one at which the child was stopped."""
+    names: Any = answer.partial.detail.get(LEFT, []) if answer.error is not None and answer.partial is not None else []
+    return [request.model_copy(update={"target": f"{request.target}::{name}", "qualname": name}) for name in names]
 
 
 def _with_output(workload: Workload, answer: Answer) -> Workload:

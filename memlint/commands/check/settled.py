@@ -76,7 +76,10 @@ def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]
         return [], [entry for entries in per_file for entry in entries]
     failures: list[Workload] = []
     for request, left_out in answers.empty:
-        reasons = "; ".join(entry.reason for entry in left_out)
+        reasons = "; ".join(
+            entry.reason if entry.reason.startswith(f"{entry.name} ") else f"{entry.name}: {entry.reason}"
+            for entry in left_out
+        )
         message = f"no model in it can be built: {reasons}" if left_out else reason
         source = source_at(request.path) if request.path and not left_out else None
         run = f"This is a script: type memlint run {request.target}." if source and is_script(source) else hint

@@ -25,6 +25,7 @@ from memlint.workloads.huggingface.adapters import with_adapter
 from memlint.workloads.huggingface.configs import config_from_json, is_config, is_model, with_arguments
 from memlint.workloads.huggingface.models import model_from_config
 from memlint.workloads.loading import load_object
+from memlint.workloads.loss import NamedLoss
 from memlint.workloads.spec import SEQUENCE, Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 from memlint.workloads.tensors import make_inputs
@@ -173,7 +174,7 @@ def _construction(workload: Workload, root: Path | None) -> Construction:
     if inputs is None:
         raise WorkloadError(f"{workload.name} has no inputs")
     if workload.loss is not None:
-        loss = _callable(workload.loss, "loss", root)
+        loss = _callable(workload.loss, "loss", root) if SEPARATOR in workload.loss else NamedLoss(workload.loss)
     if optimizer is None and SEPARATOR in workload.optimizer:
         optimizer = _callable(workload.optimizer, "optimizer", root)
     elif optimizer is None and workload.optimizer != NONE:

@@ -16,7 +16,7 @@ from memlint.base.errors import WorkloadError
 from memlint.distributed.strategy import Strategy
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.optimizers import OptimizerFactory
-from memlint.workloads.loss import mean_of, own_loss
+from memlint.workloads.loss import NamedLoss, mean_of, own_loss
 from memlint.workloads.spec import Workload
 from memlint.workloads.tensors import positional_and_named
 from memlint.workloads.user_errors import reported
@@ -191,7 +191,7 @@ class Program:
 
     def _loss(self, output: Any) -> torch.Tensor:
         """Call the declared loss, or take the model's own, or the mean of the outputs."""
-        if self.loss is not None:
+        if self.loss is not None and (not isinstance(self.loss, NamedLoss) or self.loss.fits(output)):
             loss = self.loss(output, self.inputs)
             if not isinstance(loss, torch.Tensor) or loss.dim() != 0:
                 tensor = isinstance(loss, torch.Tensor)

@@ -34,7 +34,7 @@ from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.plain_values import parameters
 from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
-from memlint.workloads.user_errors import describe
+from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8
 """What is shorter is no text but the fields of a table."""
@@ -49,9 +49,9 @@ DECLARE = (
 class NoInputsError(WorkloadError):
     """No inputs were found that a model takes; those with which it got farthest."""
 
-    def __init__(self, message: str, specs: Specs) -> None:
+    def __init__(self, message: str, specs: Specs, hint: str = "") -> None:
         shown = specs or (InputSpec("x", (BATCH, 16)),)
-        super().__init__(message, DECLARE + inputs_as_toml(shown))
+        super().__init__(message, hint or DECLARE + inputs_as_toml(shown))
         self.specs = specs
 
 
@@ -192,7 +192,8 @@ def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
         f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
         f"with {tried} it raises {describe(best.error)}"
     )
-    failure = NoInputsError(message, tuple(spec.with_sizes(best.dimensions) for spec in best.specs))
+    specs = tuple(spec.with_sizes(best.dimensions) for spec in best.specs)
+    failure = NoInputsError(message, specs, what_to_do(best.error))
     failure.__cause__ = best.error
     return failure
 

@@ -114,6 +114,10 @@ class Recipes:
         for each in self._loop(recipe).values():
             if each.key in _SIZES:
                 sizes[each.key] = each.value
+            elif each.key == "loss":
+                if workload.loss is not None or workload.mode != "train":
+                    continue
+                settings["loss"] = each.value
             elif each.key not in workload.assumed or (each.key == "optimizer" and workload.mode != "train"):
                 continue
             else:

@@ -26,17 +26,20 @@ def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
     with reported("the adapter needs peft", "Type: pip install peft"):
         import peft  # noqa: PLC0415 - slow, and only needed here
     if quantize is not None:
-        model = _quantized(model, quantize)
+        if quantize not in _TYPES:
+            raise WorkloadError(f"the adapter's {QUANTIZE} is {quantize!r}", f"Write one of {', '.join(_TYPES)}.")
+        model = quantized(model, quantize)
     with reported("peft does not take the workload's adapter"):
         adapted: nn.Module = peft.get_peft_model(model, peft.get_peft_config(fields))
     return adapted
 
 
-def _quantized(model: nn.Module, kind: object) -> nn.Module:
-    """`model` with the linear layers of its blocks in 4 bits; the head that gives the output stays as it was."""
-    if kind not in _TYPES:
-        raise WorkloadError(f"the adapter's {QUANTIZE} is {kind!r}", f"Write one of {', '.join(_TYPES)}.")
-    with reported("the adapter's quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
+def quantized(model: nn.Module, kind: str) -> nn.Module:
+    """`model` with the linear layers of its blocks in 4 bits; the head that gives the output stays as it was.
+
+    Raises WorkloadError where bitsandbytes is missing.
+    """
+    with reported("quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
         layers = import_module("bitsandbytes.nn")
     whole: Any = model
     head = whole.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None

@@ -6,13 +6,14 @@ import copy
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.huggingface import features
+from memlint.workloads.huggingface.adapters import quantized
 from memlint.workloads.huggingface.configs import with_arguments
 from memlint.workloads.huggingface.texts import vocabulary
 from memlint.workloads.user_errors import reported
@@ -44,7 +45,9 @@ def model_from_config(config: Any) -> Built:
         kind = model_class(config, transformers)
     with reported(f"{kind.__name__} cannot be built from its config"):
         config, notes = _with_placeholders(config)
-        return Built(kind(config), notes)
+        model = kind(config)
+    settings = getattr(config, "quantization_config", None)
+    return Built(model, notes) if settings is None else _with_quantization(model, settings, notes)
 
 
 def model_class(config: Any, transformers: Any) -> Any:
@@ -75,13 +78,24 @@ def _no_model(config_class: type, base: Any) -> WorkloadError:
         for name, value in vars(module).items()
         if isinstance(value, type)
         and issubclass(value, base)
-        and config_class in getattr(value, "sub_configs", {}).values()
+        and isinstance(parts := getattr(value, "sub_configs", None), Mapping)
+        and config_class in parts.values()
     ]
     message = f"transformers has no model for {config_class.__name__}"
     if wholes:
         kind = module.__name__ if not hasattr(importlib.import_module("transformers"), wholes[0]) else "transformers"
         return WorkloadError(f"{message}: it is a part of {wholes[0]}", f"Type memlint check {kind}::{wholes[0]}")
     return WorkloadError(message, "Name the class: a function that returns the model, as file.py::function.")
+
+
+def _with_quantization(model: nn.Module, settings: Any, notes: tuple[str, ...]) -> Built:
+    """`model` with weights of 4 bits where its config's `settings` say so, else with a note that they are not."""
+    fields = settings if isinstance(settings, Mapping) else settings.to_dict()
+    method = fields.get("quant_method", "")
+    if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
+        return Built(quantized(model, fields.get("bnb_4bit_quant_type", "fp4")), notes)
+    text = f"quantization_config ({method}) is not followed: weights take what they did before they were quantized"
+    return Built(model, (*notes, text))
 
 
 def _with_placeholders(config: Any) -> tuple[Any, tuple[str, ...]]:

@@ -1,0 +1,36 @@
+"""What a child writes down while it analyses a file with several models."""
+
+from __future__ import annotations
+
+import pytest
+
+from memlint.config import Settings
+from memlint.worker.protocol import Request
+
+pytest.importorskip("torch")
+
+TWO = """
+from torch import nn
+class Small(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+    def forward(self, x): return self.layer(x)
+class Large(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+    def forward(self, x): return self.layer(x)
+"""
+
+
+def test_before_each_model_of_several_there_is_what_was_done_and_what_is_left(tmp_path, monkeypatch):
+    from memlint.commands.analyse import child
+
+    (tmp_path / "two_models.py").write_text(TWO)
+    path, partial = str(tmp_path / "two_models.py"), []
+    monkeypatch.setattr(child, "write_partial", partial.append)
+    child.analyse(Request(target=path, path=path, root=str(tmp_path), settings=Settings(batch=2, select=["MEM003"])))
+    done = [[(each.name, each.estimate is not None) for each in result.workloads] for result in partial]
+    assert done == [[("Large", False)], [("Large", True), ("Small", False)]]
+    assert [result.detail for result in partial] == [{"left": ["Small"]}, {"left": []}]
