@@ -3,11 +3,13 @@
 import ast
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from memlint.source.call_sites import CallSite, Where, is_training, kind_of
 from memlint.source.calls import argument, called
+from memlint.source.files import Unreadable
 from memlint.source.scopes import Scope, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Project, Unknown, Values
@@ -26,6 +28,11 @@ _LOSSES = {
 _RESIZES = frozenset(
     {"RandomResizedCrop", "RandomCrop", "CenterCrop", "Resize", "FixScaleCrop", "ExtRandomCrop", "Scale"}
 )
+_SHORTEST_SIDES = frozenset({"RandomResize", "RandomShortestSize", "ResizeShortestEdge"})
+"""Transforms of detection that choose the length of the shortest side among several: the largest counts."""
+_SHORTEST_SIDE = re.compile(r"(min|short|shorter|shortest)_?(side|size|edge)")
+_OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
+"""In the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Sizes of the images of torchvision's data sets whose images are all alike."""
 _BATCH = re.compile(r"(train_|training_|per_gpu_|per_device_)?(batch_?size|bs|bsz)", re.IGNORECASE)
@@ -104,9 +111,52 @@ def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
                     settings[key] = LoopSetting(key, value, short, source.path, call.lineno)
     if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
         settings.pop("loss", None)
-    for each in _options(source, project):
+    for each in (*_options(source, project), *_of_data(source, project)):
         settings.setdefault(each.key, each)
     return settings
+
+
+def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopSetting]:
+    """Sizes of images in the modules that a training script imports to load them, and in what these import."""
+    for path in _files_imported(source, project.files.root):
+        if _OF_DATA.search(str(path.relative_to(project.files.root))):
+            with suppress(Unreadable):
+                other = Source.read(path)
+                yield from _sizes_of_images(other, project)
+                yield from _of_data(other, project, depth - 1) if depth > 1 else ()
+
+
+def _sizes_of_images(source: Source, project: Project) -> Iterator[LoopSetting]:
+    values = Values(source, project)
+    for scope in scopes(source):
+        arguments = scope.node.args if not isinstance(scope.node, ast.Module) else None
+        names = [each.arg for each in arguments.args] if arguments is not None else []
+        owner = scope.owner.name if scope.owner is not None else scope.name
+        for name, default in zip(reversed(names), reversed(arguments.defaults) if arguments else (), strict=False):
+            size = _value(default, scope, values)
+            if "resiz" in owner.lower() and _SHORTEST_SIDE.fullmatch(name) and type(size) is int and size in _SIZES:
+                yield LoopSetting("image_size", size, f"{owner} with {name}={size}", source.path, default.lineno)
+        for call in scope.calls if not scope.evaluates else ():
+            for size in _image_sizes(call, scope, values):
+                if values.runs(call, scope):
+                    yield LoopSetting("image_size", size, " ".join(ast.unparse(call).split()), source.path, call.lineno)
+
+
+def _files_imported(source: Source, root: Path) -> Iterator[Path]:
+    """Files of the project that `source` imports from."""
+    own = Path(source.path)
+    for node in source.statements:
+        if isinstance(node, ast.ImportFrom):
+            parts = node.module.split(".") if node.module else []
+            names = [[*parts, each.name] for each in node.names] + [parts]
+            folders = [own.parents[node.level - 1]] if node.level else [own.parent, root]
+        elif isinstance(node, ast.Import):
+            names, folders = [each.name.split(".") for each in node.names], [own.parent, root]
+        else:
+            continue
+        places = (folder.joinpath(*each) for folder in folders for each in names if each)
+        files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+        yield from (file for file in dict.fromkeys(files) if file.is_file() and file.is_relative_to(root))
 
 
 def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, object]]:
@@ -123,14 +173,25 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         size = _value(argument(call, "batch_size", 1), scope, values)
         if type(size) is int and size > 0:
             yield "batch", size
-    elif name in _RESIZES and call.args:
-        if (size := _square(_value(call.args[0], scope, values))) is not None:
-            yield "image_size", size
-    elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
-        yield "image_size", _DATASETS[name]
     elif name == "autocast" and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
         yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
+    else:
+        yield from (("image_size", size) for size in _image_sizes(call, scope, values))
+
+
+def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[int]:
+    """Height and width that a transform or a data set of torchvision gives images."""
+    name = called(call)
+    if name in _RESIZES and call.args:
+        if (size := _square(_value(call.args[0], scope, values))) is not None:
+            yield size
+    elif name in _SHORTEST_SIDES and call.args:
+        sizes = _value(call.args[0], scope, values)
+        if isinstance(sizes, list | tuple) and all(type(size) is int and size in _SIZES for size in sizes):
+            yield max(sizes)
+    elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
+        yield _DATASETS[name]
 
 
 def _loss(name: str) -> str | None:

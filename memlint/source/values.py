@@ -7,6 +7,7 @@ the default of the command line's `--x`, and `config["x"]` to the project's YAML
 from __future__ import annotations
 
 import ast
+import copy
 import operator
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.source.calls import argument, called, last_name
+from memlint.source.files import Unreadable
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, is_test, scopes
 from memlint.source.text import Source, dotted_name
@@ -183,7 +185,7 @@ class Project:
         return {path: each for path, each in options.items() if each}
 
     def _options_of(self, source: Source) -> Iterator[tuple[str, _Option]]:
-        values = Values(source, None)
+        values = Values(source, None, self.files.root)
         for scope in scopes(source):
             for call in scope.calls:
                 try:
@@ -249,9 +251,11 @@ def _option_in(call: ast.Call, values: Values, scope: Scope) -> Iterator[tuple[s
 class Values:
     """Evaluates expressions of one file."""
 
-    def __init__(self, source: Source, project: Project | None) -> None:
+    def __init__(self, source: Source, project: Project | None, root: Path | None = None) -> None:
+        """Names of other files are followed below `root`, that of the project if it is not given."""
         self.source = source
         self.project = project
+        self._root = project.files.root if project is not None else root
         self._depth = 0
 
     def of(self, node: ast.expr, scope: Scope | None) -> object:
@@ -302,7 +306,14 @@ class Values:
             case ast.UnaryOp(op=op, operand=operand):
                 return _plain(_OPERATORS[type(op)], self.of(operand, scope))
             case ast.BinOp(op=op, left=left, right=right):
-                return _plain(_OPERATORS[type(op)], self.of(left, scope), self.of(right, scope))
+                return _plain(_OPERATORS[type(op)], *(self._followed(self.of(each, scope)) for each in (left, right)))
+            case ast.ListComp(
+                elt=element, generators=[ast.comprehension(target=ast.Name(id=name), iter=items, ifs=[])]
+            ):
+                values = self._followed(self.of(items, scope))
+                if not isinstance(values, list | tuple | range) or len(values) > _LONGEST:
+                    raise Unknown
+                return [self.of(_Put(name, value).visit(copy.deepcopy(element)), scope) for value in values]
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 return _plain(_OPERATORS[type(op)], self.of(left, scope), self.of(right, scope))
             case ast.BoolOp(op=op, values=items):
@@ -315,6 +326,23 @@ class Values:
             case ast.IfExp(test=test, body=body, orelse=other):
                 return self.of(body if self.of(test, scope) else other, scope)
         raise Unknown
+
+    def _followed(self, value: object) -> object:
+        """What a name that another file of the project assigns stands for there; anything else as it is."""
+        for _ in range(_DEEPEST):
+            if not isinstance(value, Name) or self._root is None:
+                break
+            module, _, last = value.text.lstrip(".").rpartition(".")
+            level = len(value.text) - len(value.text.lstrip("."))
+            own = Path(value.path)
+            folders = (own.parents[level - 1],) if level else (own.parent, self._root)
+            places = (folder.joinpath(*module.split(".")) for folder in folders if module)
+            files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+            file = next(filter(Path.is_file, files), None)
+            if file is None:
+                break
+            value = Values(_read(file), None, self._root).of(ast.Name(last, ast.Load()), None)
+        return value
 
     def runs(self, node: ast.AST, scope: Scope) -> bool:
         """Whether the conditions around `node` hold, as far as anybody can see."""
@@ -499,7 +527,7 @@ class Values:
     def _call(self, node: ast.Call, scope: Scope | None) -> object:
         name = called(node)
         if isinstance(node.func, ast.Name) and name in _CONVERSIONS and not node.keywords:
-            arguments = [self.of(each, scope) for each in node.args]
+            arguments = [self._followed(self.of(each, scope)) for each in node.args]
             return _plain(_CONVERSIONS[name], *arguments)
         if isinstance(node.func, ast.Name) and name == "dict":
             return self.arguments(node, scope)[0]
@@ -515,6 +543,25 @@ class Values:
         if not isinstance(function, Name) or _MAKES_SETTINGS.fullmatch(name) or (unseen and name[:1].islower()):
             raise Unknown
         return Call(function, known, unseen)
+
+
+class _Put(ast.NodeTransformer):
+    """Put a value in the place of a name."""
+
+    def __init__(self, name: str, value: object) -> None:
+        self._name, self._value = name, value
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(self._value) if node.id == self._name else node  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=16)
+def _read(file: Path) -> Source:
+    """Raise Unknown for a file that nobody can read."""
+    try:
+        return Source.read(file)
+    except Unreadable as error:
+        raise Unknown from error
 
 
 def arguments_of(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:

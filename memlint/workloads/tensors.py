@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
+from torch.utils._pytree import register_pytree_node
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.spec import CONSTANT, InputSpec
@@ -25,10 +26,29 @@ def make_inputs(specs: Sequence[InputSpec], batch: int, dimensions: Mapping[str,
     return {name: _listed(value) for name, value in inputs.items()}
 
 
+class Fields(dict[str, Any]):
+    """A batch by the names of its fields, which are attributes too, as in a dictionary, TensorDict or PyG's Data."""
+
+    def __getattr__(self, name: str) -> Any:
+        """The field of that name."""
+        if name in self:
+            return self[name]
+        raise AttributeError(name)
+
+    def to(self, *place: Any, **options: Any) -> Self:
+        """Move every field."""
+        return type(self)({name: value.to(*place, **options) for name, value in self.items()})
+
+
+register_pytree_node(
+    Fields, lambda each: ([*each.values()], [*each]), lambda values, names: Fields(zip(names, values, strict=True))
+)
+
+
 def _listed(value: Any) -> Any:
     """Mappings whose keys count from 0, made into lists."""
     if isinstance(value, dict):
-        value = {key: _listed(each) for key, each in value.items()}
+        value = Fields({key: _listed(each) for key, each in value.items()})
         if value and list(value) == [str(position) for position in range(len(value))]:
             return [*value.values()]
     return value

@@ -320,3 +320,50 @@ def test_height_and_width_among_the_models_settings_are_those_of_its_images(writ
 def test_a_functional_convolution_says_that_it_takes_images(write):
     body = "self.size = 64; self.weight = nn.Parameter(torch.zeros(4, 3, 1, 1))|return nn.functional.conv2d(x, self.weight)"
     assert inputs(write(module(body))) == ["x [batch, 3, 64, 64] float32"]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        ("Float[Tensor, 'batch 12 time']", "x [batch, 12, 512] float32"),
+        ("Int64[torch.Tensor, 'b n']", "x [batch, seq=512] int64 below 30"),
+        ("Float[Tensor, '#batch *rest']", "x [batch, 16, 1024] float32"),
+    ],
+)
+def test_an_annotation_with_a_shape_says_it(write, annotation, expected):
+    body = "self.words = nn.Embedding(30, 16) if {0} else nn.Conv1d(16, 8, 3)|return x.float().mean() * self.words.weight.sum()"
+    body = body.format("Int" in annotation)
+    assert inputs(write(module(body, f'self, x: "{annotation}"')))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("signature", "forward"),
+    [
+        ("self, batch", "return self.first(batch['image']).mean((2, 3)) + self.last(batch.get('words')).mean(1)"),
+        (
+            "self, td: 'TensorDict'",
+            "td = td.to(td['image'].device); return self.first(td.image).mean() + self.last(td['words']).mean()",
+        ),
+    ],
+    ids=["dictionary", "TensorDict"],
+)
+def test_the_fields_of_a_batch_are_those_that_the_code_reads(write, signature, forward):
+    name = signature.split()[1].rstrip(":,")
+    body = f"self.first, self.last = nn.Conv2d(3, 8, 3), nn.Embedding(50, 8)|{forward}"
+    assert sorted(inputs(write(module(body, signature)))) == [
+        f"{name}.image [batch, 3, 224, 224] float32",
+        f"{name}.words [batch, seq=512] int64 below 50",
+    ]
+
+
+def test_a_graph_in_one_object_has_the_attributes_of_pygs_data(write):
+    body = """self.layer = nn.Linear(7, 4)|
+        x, edge_index, batch = data.x, data.edge_index, data.batch
+        sent = self.layer(x)[edge_index[0]]
+        out = torch.zeros(data.x.size(0), 4, device=x.device).index_add(0, edge_index[1], sent)
+        return torch.zeros(1, 4, device=x.device).index_add(0, batch, out)"""
+    assert inputs(write(module(body, "self, data"))) == [
+        "data.x [1024, 7] float32",
+        "data.edge_index [2, 8192] int64 below 1024",
+        "data.batch [1024] int64 below 1",
+    ]

@@ -83,6 +83,22 @@ def test_a_training_script_says_how_the_model_is_built_and_trained(write):
     assert not workload.assumed
 
 
+def test_what_another_file_of_the_project_assigns_is_counted(write):
+    path = write(NET)
+    (path.parent / "text").mkdir()
+    (path.parent / "text" / "__init__.py").write_text("from text.symbols import symbols\n")
+    (path.parent / "text" / "symbols.py").write_text(
+        "from text import sounds\nletters = 'ab'\nsymbols = ['_'] + list(letters) + ['@' + s for s in sounds.known]\n"
+    )
+    (path.parent / "text" / "sounds.py").write_text("known = ['AA', 'AE', 'AH']\n")
+    (path.parent / "train.py").write_text(
+        "from model import UNet\nfrom text import symbols\nUNet(3, n_classes=len(symbols))\nloss.backward()\n"
+    )
+    workload = the_only(path)
+    assert workload.arguments == {"n_channels": 3, "n_classes": 6}
+    assert not workload.guessed
+
+
 def test_what_was_typed_counts_more_than_what_the_project_says(write):
     path = write(NET)
     (path.parent / "train.py").write_text(TRAIN)
@@ -215,6 +231,32 @@ def test_the_only_script_that_trains_what_the_file_has_says_how_whichever_class_
         (root / name).write_text(LOOP.format(imports=imports))
     (workload,) = find_workloads(str(path), root).workloads
     assert (workload.batch, workload.optimizer) == (batch, "rmsprop" if batch == 16 else "adamw")
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("loader.py", "class Resizer:\n    def __call__(self, sample, min_side=96, max_side=160): return sample\n"),
+        (
+            "datasets/coco.py",
+            (
+                "import transforms as T\ndef make(kind):\n    scales = [64, 96]\n    if kind == 'train':\n"
+                "        return T.RandomResize(scales, max_size=160)\n    return T.RandomResize([80])\n"
+            ),
+        ),
+    ],
+)
+def test_images_are_as_large_as_the_modules_of_a_scripts_data_make_them(write, name, code):
+    path = write(PLAIN.format(output="self.layer(image)"))
+    (path.parent / name).parent.mkdir(exist_ok=True)
+    (path.parent / name).write_text(code)
+    if "/" in name:
+        (path.parent / "datasets" / "__init__.py").write_text("from .coco import make\n")
+    module = name.removesuffix(".py").partition("/")[0]
+    (path.parent / "train.py").write_text(f"import {module}\n{TRAINS.format(loss='torch.nn.Identity()')}")
+    workload = the_only(path)
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 3, 96, 96)
+    assert any(text.startswith("image size 96: ") for text, _line in texts(workload))
 
 
 TRAINS = """

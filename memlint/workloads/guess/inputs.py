@@ -21,7 +21,14 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.parameter_names import LABELS, first_entry, guess_input, is_list, unpacked
+from memlint.workloads.guess.parameter_names import (
+    LABELS,
+    fields,
+    first_entry,
+    guess_input,
+    is_list,
+    unpacked,
+)
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import Stage, Trial
 from memlint.workloads.huggingface import diffusion
@@ -133,12 +140,24 @@ def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
         guesses = [guess_input(part, model, frozenset(parts), sizes) for part in each]
         return tuple(replace(spec, name=f"{required[0].name}.{n}") for n, spec in enumerate(guesses))
     names = frozenset(parameter.name for parameter in required)
-    guesses = [guess_input(parameter, model, names, sizes) for parameter in required]
+    guesses = [spec for parameter in required for spec in _guessed(parameter, model, names, sizes)]
     if not guesses:
         # forward(*inputs) or forward(**batch): the first layer alone says something.
         entry = first_entry(model, sizes)
         guesses = [] if entry is None else [replace(entry, name="0")]
     return tuple(replace(spec, name=f"{spec.name}.0") if is_list(model, spec.name) else spec for spec in guesses)
+
+
+def _guessed(
+    parameter: inspect.Parameter, model: nn.Module, names: frozenset[str], sizes: ModelSizes
+) -> Iterator[InputSpec]:
+    """A guess for a parameter of `forward`, or one for each of the fields that the code reads of it."""
+    own = fields(model, parameter.name)
+    for name in own:
+        field = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        yield replace(guess_input(field, model, frozenset(own), sizes), name=f"{parameter.name}.{name}")
+    if not own:
+        yield guess_input(parameter, model, names, sizes)
 
 
 def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:

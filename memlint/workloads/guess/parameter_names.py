@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
+from memlint.workloads.guess.annotations import annotated
 from memlint.workloads.guess.layers import AUDIO_LENGTH, entry_layers, input_of, spatial_input
 from memlint.workloads.model_sizes import DEFAULT_LENGTH, ModelSizes
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
@@ -102,6 +103,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
         (key in _TIMES, (BATCH,), {"dtype": "int64", "high": TRAINING_STEPS}),
         (key == "edge_index", (2, EDGES), {"dtype": "int64", "high": NODES}),
         (key == "edge_weight", (EDGES,), {}),
+        (key == "batch" and of_node, (NODES,), {"dtype": "int64", "high": 1}),
         (key == "edge_attr", (EDGES, 1), {}),
         (key in _ADJACENCIES, (NODES, NODES), {"low": 0.0, "high": 1.0}),
         (of_node, (NODES, entry.shape[-1] if entry is not None else sizes.channels or sizes.width or 16), {}),
@@ -121,7 +123,7 @@ def guess_input(parameter: inspect.Parameter, model: nn.Module, others: frozense
     by_layer = (
         InputSpec(name, (BATCH, sizes.channels or sizes.width or 16)) if entry is None else replace(entry, name=name)
     )
-    return by_name or by_layer
+    return annotated(by_name or by_layer, parameter.annotation, sizes)
 
 
 def _forward(kind: type[nn.Module]) -> ast.Module:
@@ -139,6 +141,28 @@ def is_list(model: nn.Module, name: str) -> bool:
     return any(isinstance(each, ast.Name) and each.id == name for each in loops) and any(
         isinstance(node, ast.Call) and ast.unparse(node) == f"len({name})" for node in nodes
     )
+
+
+def fields(model: nn.Module, name: str) -> tuple[str, ...]:
+    """Names under which the code of `forward` reads its parameter `name`: keys of a dictionary, or attributes.
+
+    So batches of dictionaries and of TensorDict are read, and PyG's `data.x` and `data.edge_index`. What every tensor
+    has is none of them, nor are counts.
+    """
+    names: dict[str, None] = {}
+    nodes = list(ast.walk(_forward(type(model))))
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    for node in nodes:
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.get" and node.args:
+            node = ast.Subscript(node.func.value, node.args[0], ast.Load())  # noqa: PLW2901
+        owner = getattr(node, "value", None) if isinstance(node, ast.Subscript | ast.Attribute) else None
+        is_read = isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called
+        if not (isinstance(owner, ast.Name) and owner.id == name and is_read):
+            continue
+        key = getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else node.attr
+        if isinstance(key, str) and not (hasattr(Tensor, key) or key.startswith("num_") or key == "batch_size"):
+            names[key] = None
+    return tuple(names)
 
 
 def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:

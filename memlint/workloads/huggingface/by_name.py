@@ -19,6 +19,8 @@ _QUESTION = 32
 """Tokens of a question to a Q-Former."""
 _STEPS = 20
 """Of a trajectory: the context of the Decision Transformer's paper."""
+_FRAMES = 1000
+"""Of a spectrogram: ten seconds at the usual hundred a second."""
 _CODES = 100
 """Steps of a codec's code."""
 
@@ -109,11 +111,16 @@ _MAKERS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
     "prompt_masks": _picture,
     "state": lambda config: ((BATCH, number(config, "max_state_dim") or 32),),
     "spectrogram": lambda config: ((BATCH, DEFAULT_LENGTH, _first(config, ("model_in_dim", "num_mel_bins")) or 80),),
+    "audio_mel": lambda config: ((BATCH, _FRAMES, number(config, "input_feat_size") or 128),),
+    "audio_mel_mask": lambda _config: ((BATCH, _FRAMES), "bool", None, 1),
+    "merge_sizes": lambda _config: ((BATCH,), "int64", 1, 2),
     "inputs_embeds": _hidden,
     "query_embeds": lambda config: ((BATCH, number(config, "num_query_tokens") or 32, _width(config)),),
     "encoder_hidden_states": _of_other_tower,
     "attention_mask": lambda _config: ((BATCH, DEFAULT_LENGTH), "int64", 1, 2),
     "past_values": _past,
+    "past_values_padding": lambda config: (*_past(config), "int64", None, 1),
+    "freq": lambda _config: ((BATCH, 1), "int64", None, 3),
     "past_observed_mask": lambda config: (*_past(config), "int64", 1, 2),
     "past_time_features": _time_features(_past_length),
     "future_values": lambda config: ((BATCH, _future_length(config)),),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from memlint.workloads.huggingface import features, processors
 from memlint.workloads.huggingface.by_name import required_besides
-from memlint.workloads.huggingface.configs import main_input, number, without_adapter
+from memlint.workloads.huggingface.configs import image_size, main_input, number, without_adapter
 from memlint.workloads.huggingface.labels import TRANSCRIPT, labels
 from memlint.workloads.huggingface.processors import Prepared
 from memlint.workloads.huggingface.texts import CHOICES, Runs, kinds_of_tokens, lengths, text
@@ -71,19 +71,20 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
     seen = set()
     for media in _media(model, names):
         for tokens in (length,) if length is not None else lengths(model.config, media.runs):
-            main = (*media.specs, *_texts(model, names, media))
-            main += required_besides(model, [spec.name for spec in main])
-            if (main, tokens) in seen or not main:
-                continue
-            seen.add((main, tokens))
-            dimensions = {SEQUENCE: tokens} if any(spec.dimensions for spec in main) else {}
-            if train:
-                for expected in labels(model, names, main, tokens):
-                    yield Candidate((*main, *expected), dimensions, media.notes)
-            yield Candidate(main, dimensions, media.notes)
-            if "decoder_input_ids" in names:
-                decoder = text(model.config, "decoder_input_ids", TRANSCRIPT)
-                yield Candidate((*main, decoder), dimensions, media.notes)
+            own = (*media.specs, *_texts(model, names, media))
+            own += required_besides(model, [spec.name for spec in own])
+            dimensions = {SEQUENCE: tokens} if any(spec.dimensions for spec in own) else {}
+            for main in (own, *_of_codebooks(model, names, own)):
+                if (main, tokens) in seen or not main:
+                    continue
+                seen.add((main, tokens))
+                if train:
+                    for expected in labels(model, names, main, tokens):
+                        yield Candidate((*main, *expected), dimensions, media.notes)
+                yield Candidate(main, dimensions, media.notes)
+                if "decoder_input_ids" in names:
+                    decoder = text(model.config, "decoder_input_ids", TRANSCRIPT)
+                    yield Candidate((*main, decoder), dimensions, media.notes)
             if not dimensions:
                 break
 
@@ -170,6 +171,10 @@ def _by_config(model: Any, names: frozenset[str]) -> Specs:
     specs = []
     if "pixel_values" in names:
         specs.append(_pixels(model))
+    elif "pixel_values_videos" in names:
+        height, width = image_size(config) or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
+        frames = number(config, "num_frames") or processors.FRAMES
+        specs.append(InputSpec("pixel_values_videos", (BATCH, frames, 3, height, width)))
     if main == "input_features" and main in names:
         mels = next((value for name in _MELS if (value := number(config, name)) is not None), 80)
         frames = 2 * config.max_source_positions if hasattr(config, "max_source_positions") else FRAMES
@@ -181,7 +186,10 @@ def _by_config(model: Any, names: frozenset[str]) -> Specs:
 
 
 def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSpec]:
-    if "input_ids" not in names or not (main_input(model) == "input_ids" or media.specs):
+    main = main_input(model)
+    if main == "inputs" in names and "vocab_size" in vars(model.config):  # Perceiver's name for everything
+        yield text(model.config, main, SEQUENCE)
+    if "input_ids" not in names or not (main == "input_ids" or main not in names or media.specs):
         return
     tokens = text(model.config, "input_ids", SEQUENCE, media.runs)
     if "MultipleChoice" in type(model).__name__:
@@ -197,10 +205,28 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
         )
 
 
+def _of_codebooks(model: Any, names: frozenset[str], specs: Specs) -> Iterator[Specs]:
+    """`specs` with a token of each codebook in every place: beside the batch, last with or without one of text, second.
+
+    For models of speech and music, whose texts are codes.
+    """
+    number_of = "num_channels" if "num_codebooks" not in vars(model.config) else "num_codebooks"
+    count = number(model.config, number_of) if names.isdisjoint({"pixel_values", "pixel_values_videos"}) else None
+    tokens = next((spec for spec in specs if spec.name == "input_ids" and len(spec.shape) == 2), None)
+    if count is None or tokens is None:
+        return
+    batch, length = tokens.shape
+    for shape in (
+        (f"{count}*{BATCH}", length),
+        *((batch, length, n) for n in (count, count + 1)),
+        (batch, count, length),
+    ):
+        yield tuple(replace(spec, shape=shape) if spec is tokens else spec for spec in specs)
+
+
 def _pixels(model: Any) -> InputSpec:
     config = getattr(model.config, "vision_config", None) or model.config
-    size = getattr(config, "image_size", None) or DEFAULT_IMAGE_SIZE
-    height, width = size if isinstance(size, tuple | list) else (size, size)
+    height, width = image_size(config) or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE)
     channels = getattr(config, "num_channels", None) or 3
     if "num_frames" in vars(config):
         return InputSpec("pixel_values", (BATCH, config.num_frames, channels, height, width))

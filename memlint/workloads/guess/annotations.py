@@ -1,0 +1,50 @@
+"""What an annotation with a shape says of a tensor: `Float[Tensor, "batch channels 32 32"]`, as jaxtyping writes it."""
+
+import re
+from dataclasses import replace
+
+from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes
+from memlint.workloads.spec import BATCH, InputSpec
+
+_ANNOTATION = re.compile(
+    r"\b(?P<kind>Bool|U?Int(?:eger)?|B?Float|Complex|Inexact|Real|Num|Shaped)\d*\[.*?,\s*['\"](?P<sizes>[^'\"]*)['\"]\s*\]"
+)
+_INTEGERS = ("Int", "UInt", "Integer")
+_CHANNELS = frozenset({"c", "channel", "channels", "in_channels"})
+_SIDES = frozenset({"h", "w", "height", "width"})
+_LENGTHS = frozenset({"l", "n", "s", "t", "seq", "seq_len", "length", "time", "tokens", "frames", "steps", "points"})
+
+
+def annotated(spec: InputSpec, annotation: object, sizes: ModelSizes) -> InputSpec:
+    """`spec` with the rank, the numbers and the kind of values that the annotation has; else as it was."""
+    match = _ANNOTATION.search(str(annotation))
+    if match is None:
+        return spec
+    names = [name.rpartition("=")[2].lstrip("#?_") for name in match["sizes"].split()]
+    if not any(name.startswith("*") or "..." in name for name in names):
+        shape = tuple(_size(name, place, len(names), spec, sizes) for place, name in enumerate(names))
+        spec = replace(spec, shape=shape)
+    kind = match["kind"]
+    if kind in _INTEGERS and spec.dtype != "int64":
+        return replace(spec, dtype="int64", low=None, high=2)
+    if kind == "Bool":
+        return replace(spec, dtype="bool", low=None, high=2)
+    if kind in ("Float", "BFloat") and spec.dtype != "float32":
+        return replace(spec, dtype="float32", low=None, high=None)
+    return spec
+
+
+def _size(name: str, place: int, rank: int, spec: InputSpec, sizes: ModelSizes) -> int | str:
+    if name.isdigit():
+        return int(name)
+    if place == 0 and rank > 1:
+        return BATCH
+    if len(spec.shape) == rank:
+        return spec.shape[place]
+    if name.lower() in _CHANNELS:
+        return sizes.channels or 3
+    if name.lower() in _SIDES:
+        return (sizes.image_size or (DEFAULT_IMAGE_SIZE, DEFAULT_IMAGE_SIZE))[name.lower().startswith("w")]
+    if name.lower() in _LENGTHS:
+        return sizes.length or DEFAULT_LENGTH
+    return BATCH if rank == 1 else sizes.width or sizes.channels or 16
