@@ -302,7 +302,10 @@ def _chosen(
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__)
-        if user in failures and user not in built and not candidate.is_trained:
+        has_it = user in built and of_others.get(user) != kind.__name__
+        if has_it and not candidate.is_trained:  # with other arguments
+            users.append(user)
+        elif user in failures and user not in built and not candidate.is_trained:
             users.append(f"{user}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))

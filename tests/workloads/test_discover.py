@@ -428,3 +428,22 @@ def test_a_setting_that_is_refused_before_any_model_is_known_names_the_file(writ
     path = write("")
     with pytest.raises(UsageError, match="workload model: strategy fsdp of one rank"):
         find_workloads(str(path), path.parent, overrides={"strategy": "fsdp"})
+
+
+def test_a_part_that_its_model_has_only_with_other_arguments_is_no_model(write):
+    path = write("""
+class Part(nn.Module):
+    def __init__(self, k=8):
+        super().__init__()
+        self.layer = nn.Linear(k, k)
+    def forward(self, x): return self.layer(x)
+class Whole(nn.Module):
+    def __init__(self, with_part=False):
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.part = Part() if with_part else nn.Identity()
+    def forward(self, x): return self.part(self.layer(x))
+""")
+    found = find_workloads(str(path), path.parent)
+    assert [each.name for each in found.workloads] == ["Whole"]
+    assert {each.name: each.reason for each in found.left_out} == {"Part": "it is a part of Whole"}
