@@ -111,6 +111,13 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     if configured and len(configured[0].shape) == 5:  # the tower of a model of films gets its images one by one
         _, frames, *image = configured[0].shape
         yield _Media((replace(configured[0], shape=(f"{frames}*{BATCH}", *image)), *configured[1:]))
+    for spec, *others in (media.specs for media in (*whole, *by_config) if media.specs):
+        if len(spec.shape) == 4:  # several images of each text, or all patches in one row
+            for shape in ((spec.shape[0], 1, *spec.shape[1:]), (1, *spec.shape)):
+                yield _with_runs(model, (replace(spec, shape=shape), *others), kinds)
+    size = image_size(model.config) if configured and len(configured[0].shape) == 4 else None
+    if size is not None and configured[0].shape[2:] != size:
+        yield _Media((replace(configured[0], shape=(*configured[0].shape[:2], *size)),))
     if "image" in kinds and (own := _prepared(model, names, "image", sized=False)) is not None:
         yield own
     if "input_ids" in names and kinds:
