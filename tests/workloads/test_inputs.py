@@ -325,7 +325,7 @@ def test_a_functional_convolution_says_that_it_takes_images(write):
 @pytest.mark.parametrize(
     ("annotation", "expected"),
     [
-        ("Float[Tensor, 'batch 12 time']", "x [batch, 12, 512] float32"),
+        ("Float[Tensor, 'batch 12 time']", "x [batch, 12, 1024] float32"),
         ("Int64[torch.Tensor, 'b n']", "x [batch, seq=512] int64 below 30"),
         ("Float[Tensor, '#batch *rest']", "x [batch, 16, 1024] float32"),
     ],
