@@ -302,9 +302,8 @@ def _chosen(
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__)
-        has_it = user in built and of_others.get(user) != kind.__name__
-        if has_it and not candidate.is_trained:  # with other arguments
-            users.append(user)
+        if user in built and of_others.get(user) != kind.__name__ and not candidate.is_trained:
+            users.append(str(user))  # which has it with other arguments
         elif user in failures and user not in built and not candidate.is_trained:
             users.append(f"{user}, which cannot be built")
         if users:

@@ -43,7 +43,7 @@ def analyse(request: Request) -> Result:
     requested = find_requested(request)
     rules = project_rules(settings, root).chosen(settings)
     workloads: list[report.Workload] = []
-    findings = []
+    findings: list[RunFinding] = []
     declarations: list[str] = []
     traced_lines: defaultdict[str, set[int]] = defaultdict(set)
 

@@ -149,20 +149,19 @@ def fields(model: nn.Module, name: str) -> tuple[str, ...]:
     So batches of dictionaries and of TensorDict are read, and PyG's `data.x` and `data.edge_index`. What every tensor
     has is none of them, nor are counts.
     """
-    names: dict[str, None] = {}
     nodes = list(ast.walk(_forward(type(model))))
-    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    keys: list[object] = []
     for node in nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == f"{name}.get" and node.args:
-            node = ast.Subscript(node.func.value, node.args[0], ast.Load())  # noqa: PLW2901
-        owner = getattr(node, "value", None) if isinstance(node, ast.Subscript | ast.Attribute) else None
-        is_read = isinstance(getattr(node, "ctx", None), ast.Load) and id(node) not in called
-        if not (isinstance(owner, ast.Name) and owner.id == name and is_read):
-            continue
-        key = getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else node.attr
-        if isinstance(key, str) and not (hasattr(Tensor, key) or key.startswith("num_") or key == "batch_size"):
-            names[key] = None
-    return tuple(names)
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr="get"), args=[ast.Constant(value=key), *_]):
+                keys += [key] if owner == name else []
+            case ast.Subscript(value=ast.Name(id=owner), slice=ast.Constant(value=key), ctx=ast.Load()):
+                keys += [key] if owner == name else []
+            case ast.Attribute(value=ast.Name(id=owner), attr=key, ctx=ast.Load()) if node not in called:
+                keys += [key] if owner == name else []
+    of_all = (key for key in dict.fromkeys(keys) if isinstance(key, str) and not hasattr(Tensor, key))
+    return tuple(key for key in of_all if not key.startswith("num_") and key != "batch_size")
 
 
 def unpacked(model: nn.Module, name: str) -> tuple[str, ...]:
