@@ -10,7 +10,7 @@ from typing import NamedTuple
 from memlint.source.call_sites import CallSite, Where, is_training, kind_of
 from memlint.source.calls import argument, called
 from memlint.source.files import Unreadable
-from memlint.source.scopes import Scope, scopes
+from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
 from memlint.source.values import Project, Unknown, Values
 
@@ -85,15 +85,18 @@ def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
     """What the code around a call says of the training step, by key, and what the code that uses that says else."""
     settings: dict[str, LoopSetting] = {}
     if site.source is not None:
-        settings |= _in_source(site.source, project)
+        settings |= _in_source(site.source, project, site.line)
         callers = (values.source for values, _scope, _call in project.calls_of(site.inside)) if site.inside else ()
         for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
             settings = {**_in_source(source, project), **settings}
     return settings
 
 
-def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
-    """What one file says; the first that applies by default counts, and of losses the only one."""
+def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, LoopSetting]:
+    """What one file says; the first that applies by default counts, and of losses the only one.
+
+    The model is `built` in that line, if it is in this file.
+    """
     values = Values(source, project)
     settings: dict[str, LoopSetting] = {}
     losses: set[object] = set()
@@ -102,7 +105,7 @@ def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
             continue
         for call in scope.calls:
             for key, value in _settings(call, scope, values):
-                if not values.runs(call, scope):
+                if not values.runs(call, scope) or (key == "loss" and not _trains(scope, built)):
                     continue
                 losses |= {value} if key == "loss" else set()
                 if key not in settings:
@@ -114,6 +117,14 @@ def _in_source(source: Source, project: Project) -> dict[str, LoopSetting]:
     for each in (*_options(source, project), *_of_data(source, project)):
         settings.setdefault(each.key, each)
     return settings
+
+
+def _trains(scope: Scope, built: int) -> bool:
+    """Whether the step of the model that is built in a line is in the function, or what is needed for it."""
+    makes = scope.owner if scope.owner is not None and scope.name == "__init__" else scope.node
+    if not scope.name or scope.name in ("main", "training_step") or calls_backward(makes):
+        return True
+    return any(call.lineno == built for call in scope.calls)
 
 
 def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopSetting]:

@@ -28,6 +28,7 @@ class Roles:
         if isinstance(model, torch.nn.Module):
             self.note_model(model)
         self.note_inputs(getattr(program, "inputs", None))
+        self.note_inputs(getattr(program, "targets", None))
 
     def note_model(self, model: torch.nn.Module, prefix: str = "") -> None:
         """Parameters and buffers of a model, whose names begin with `prefix`; that of each model is its own."""

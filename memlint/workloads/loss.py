@@ -30,7 +30,8 @@ class NamedLoss:
             hint = f"Did you mean {close[0]}?" if close else f"Write one of {', '.join((*OF_CLASSES, *ALIKE))}, or"
             raise UsageError(f"loss {name!r} is unknown", f"{hint} file.py::callable.")
         self._has_classes, self._loss = name in OF_CLASSES, getattr(nn, name)()
-        self._target: Tensor | None = None
+        self.target: Tensor | None = None
+        """Made for the first output."""
 
     def fits(self, output: object) -> bool:
         """Whether `output` is a tensor, or holds one that needs a gradient, and not the loss itself."""
@@ -43,11 +44,11 @@ class NamedLoss:
         if self._has_classes and prediction.dim() == 3:
             prediction = prediction.flatten(0, 1)
         shape = (*prediction.shape[:1], *prediction.shape[2:]) if self._has_classes else tuple(prediction.shape)
-        if self._target is None or self._target.shape != shape:
+        if self.target is None or self.target.shape != shape:
             is_cast = torch.is_autocast_enabled(prediction.device.type)
             dtype = torch.int64 if self._has_classes else torch.float32 if is_cast else prediction.dtype
-            self._target = torch.zeros(shape, dtype=dtype, device=prediction.device)
-        loss: Tensor = self._loss(prediction, self._target)
+            self.target = torch.zeros(shape, dtype=dtype, device=prediction.device)
+        loss: Tensor = self._loss(prediction, self.target)
         return loss
 
     def _prediction(self, output: object) -> Tensor | None:

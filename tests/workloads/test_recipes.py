@@ -300,7 +300,7 @@ def test_the_only_loss_of_the_projects_loop_is_that_of_the_step(write, loss, nam
     assert own == name
     assert f"loss {name}" in texts
     assert not program.has_invented_loss
-    assert program.loss._target.shape == shape
+    assert program.loss.target.shape == shape
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,9 @@ def test_the_only_loss_of_the_projects_loop_is_that_of_the_step(write, loss, nam
         ("(self.layer(image), self.layer(image))", CROSS_ENTROPY),
         ("self.layer(image)", f"torch.nn.MSELoss()(batch, batch) + {CROSS_ENTROPY}"),
         ("self.layer(image)", "ownloss.Dice()"),
+        ("self.layer(image)", f"of_others)\ndef of_others(x):\n    return {CROSS_ENTROPY}(x"),
     ],
-    ids=["several outputs", "several losses", "a loss of its own"],
+    ids=["several outputs", "several losses", "a loss of its own", "another function's"],
 )
 def test_a_loss_that_would_be_a_guess_is_the_mean(write, output, loss):
     path = write(PLAIN.format(output=output))
@@ -325,7 +326,7 @@ def test_the_loss_that_a_model_gives_itself_comes_before_that_of_the_loop(write)
     (path.parent / "train.py").write_text(TRAINS.format(loss=CROSS_ENTROPY))
     _, _, program = assumed_of_a_step(path)
     assert not program.has_invented_loss
-    assert program.loss._target is None
+    assert program.loss.target is None
 
 
 def test_a_loss_that_torch_nn_does_not_have_is_named(write):

@@ -85,6 +85,12 @@ class Program:
         """The Workload's name."""
         return self.workload.name
 
+    @property
+    def targets(self) -> tuple[torch.Tensor, ...]:
+        """What a loss that is named holds the outputs against, once a step was taken."""
+        target = self.loss.target if isinstance(self.loss, NamedLoss) else None
+        return () if target is None else (target,)
+
     def setup(self) -> None:
         """Build the model on the host, move it and its inputs to the device, make the optimizer.
 
