@@ -138,12 +138,15 @@ def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopS
 
 
 def _sizes_of_images(source: Source, project: Project) -> Iterator[LoopSetting]:
+    """What functions of the file say, settings first; what stands outside of them only tries it out."""
     values = Values(source, project)
+    yield from (each for each in _options(source, project) if each.key == "image_size")
     for scope in scopes(source):
-        arguments = scope.node.args if not isinstance(scope.node, ast.Module) else None
-        names = [each.arg for each in arguments.args] if arguments is not None else []
+        if isinstance(scope.node, ast.Module):
+            continue
+        names = [each.arg for each in scope.node.args.args]
         owner = scope.owner.name if scope.owner is not None else scope.name
-        for name, default in zip(reversed(names), reversed(arguments.defaults) if arguments else (), strict=False):
+        for name, default in zip(reversed(names), reversed(scope.node.args.defaults), strict=False):
             size = _value(default, scope, values)
             if "resiz" in owner.lower() and _SHORTEST_SIDE.fullmatch(name) and type(size) is int and size in _SIZES:
                 yield LoopSetting("image_size", size, f"{owner} with {name}={size}", source.path, default.lineno)

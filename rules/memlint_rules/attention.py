@@ -11,6 +11,10 @@ MIN_LENGTH = 32
 """Positions; over fewer, a softmax is more likely a gate or a choice between experts."""
 
 
+_MOST_AFTER = 32
+"""Elementwise kernels between softmax and product; more are weights that a loop adds up, and take long to follow."""
+
+
 class Attention(NamedTuple):
     """The kernels of one attention whose scores are in memory."""
 
@@ -28,8 +32,10 @@ def match_attention(flow: Flow, softmax: Node) -> Attention | None:
     if len(scores.shape) < 2 or min(scores.shape[-2:]) < MIN_LENGTH or scores.dtype == "float64":
         return None
     before = _upstream(flow, softmax, numel(scores))
+    if before is None:
+        return None
     after, products = _downstream(flow, softmax, numel(scores))
-    if before is None or not products:
+    if not products or len(after) > _MOST_AFTER:
         return None
     if any(map(flow.is_parameter, (*before[-1].inputs[-2:], *products[0].inputs[-2:]))):  # a layer and no attention
         return None
@@ -84,7 +90,7 @@ def _downstream(flow: Flow, softmax: Node, size: int) -> tuple[list[Node], list[
     elementwise: dict[int, Node] = {}
     products: dict[int, Node] = {}
     waiting = [softmax]
-    while waiting:
+    while waiting and len(elementwise) <= _MOST_AFTER:
         node = waiting.pop()
         for buffer in made(node):
             for reader in flow.readers(buffer, node.index):

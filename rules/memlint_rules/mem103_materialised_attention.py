@@ -71,6 +71,15 @@ return x.transpose(1, 2).flatten(2)""",
             },
             title="The probabilities are used for more than the product",
         ),
+        example.but(
+            {
+                "x = (q @ k.mT / 4).softmax(-1) @ v": """total = weights = (q @ k.mT / 4).softmax(-1)
+        for _ in range(40):
+            total = total + weights
+        x = total @ v"""
+            },
+            title="Weights that a loop adds up",
+        ),
         Case.of_layers(
             {"scores": "nn.Linear(64, 512)", "values": "nn.Linear(512, 64)"},
             "return self.values(self.scores(x).softmax(-1))",

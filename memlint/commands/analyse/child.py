@@ -18,7 +18,7 @@ from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
-from memlint.lint.rule import Finding, Rule, Severity
+from memlint.lint.rule import MANY_NODES, Finding, Rule, Severity
 from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
@@ -68,6 +68,8 @@ def analyse(request: Request) -> Result:
             workloads.append(report.Workload(**identity(workload, budget), error=failure))
             declarations += _skeletons(request, root, [(workload, error)])
             continue
+        if len(analysis.trace.nodes) > MANY_NODES:
+            write_partial(_without_findings(result(), described(analysis, budget), requested.workloads[number + 1 :]))
         parts = described_with_findings(analysis, rules, request, position=len(workloads))
         workloads.append(parts.workload)
         findings += parts.findings
@@ -87,6 +89,16 @@ def _unfinished(done: Result, left: Sequence[Workload], settings: Settings) -> R
     begun = [report.Workload(**identity(each, settings.budget_of(each.name))) for each in left if each not in alone]
     names = [each.qualname for each in alone]
     return done.model_copy(update={"workloads": [*done.workloads, *begun], "detail": {LEFT: names}})
+
+
+def _without_findings(done: Result, workload: report.Workload, left: Sequence[Workload]) -> Result:
+    """What there is, with a Workload whose rules may take longer than the time limit."""
+    reason = f"{workload.name}: its rules were not finished when it was stopped: findings are missing"
+    hint = "Allow more with --timeout SECONDS, or choose fewer rules with --select."
+    skipped = [*done.skipped, report.Skipped(name=workload.name, reason=reason, hint=hint)]
+    names = [each.qualname for each in left if each.origin == "discovered"]
+    update = {"workloads": [*done.workloads, workload], "skipped": skipped, "detail": {LEFT: names}}
+    return done.model_copy(update=update)
 
 
 def _skipped(left_out: LeftOut, request: Request) -> report.Skipped:

@@ -208,7 +208,8 @@ class Program:
         if (own := own_loss(output)) is not None:
             return own
         self.has_invented_loss = True
-        self._assume(Assumption("the loss is the mean of the model's outputs", None))
+        other = f": it gives several, and {self.workload.loss} takes one" if isinstance(self.loss, NamedLoss) else ""
+        self._assume(Assumption(f"the loss is the mean of the model's outputs{other}", None))
         return mean_of(output)
 
     def _on_device(self, tensor: torch.Tensor) -> torch.Tensor:
