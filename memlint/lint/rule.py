@@ -320,19 +320,23 @@ class TraceRule(Rule):
         """
         if peak_change >= 0:
             message = f"{message} The peak would not fall: it is {describe_peak(context.estimate)}."
-        if self.rests_on in context.assumed:
-            value = getattr(context.workload, self.rests_on)
-            message = f"{message} This rests on {self.rests_on} {value}, which memlint took: nothing says otherwise."
         return Finding(
             code=self.code,
             **place_of(frame, context),
-            message=message,
+            message=self.with_assumption(context, message),
             severity=self.severity if is_notable(peak_change, context.estimate.requested.estimate) else Severity.NOTE,
             confidence=confidence,
             nbytes=nbytes,
             peak_change=peak_change,
             fix=fix,
         )
+
+    def with_assumption(self, context: Context, message: str) -> str:
+        """`message`, and that it rests on a setting which memlint took itself, if so."""
+        if self.rests_on not in context.assumed:
+            return message
+        value = getattr(context.workload, self.rests_on)
+        return f"{message} This rests on {self.rests_on} {value}, which memlint took: nothing says otherwise."
 
 
 def place_of(frame: Frame | None, context: Context) -> dict[str, Any]:

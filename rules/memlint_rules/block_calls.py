@@ -14,7 +14,7 @@ def call_of_blocks(trace: Trace, path: str) -> Frame | None:
     """The line of the project that calls the modules beside the one at `path`; None where the text does not say.
 
     It is `x = block(x)` of `for block in self.blocks`, or a call of `self.blocks` or of `self.blocks[i]`, in the class
-    that has them.
+    that has them or in one that it derives from.
     """
     kinds = dict(trace.modules)
     names = path.split(".")
@@ -25,12 +25,19 @@ def call_of_blocks(trace: Trace, path: str) -> Frame | None:
     owner = names[:-1]
     while owner and kinds.get(".".join(owner)) in CONTAINERS:
         owner.pop()
-    kind = kinds.get(".".join(owner), "")
-    for source in _sources({frame.of_project.path for node in trace.nodes if (frame := node.frame)}):
-        for owning in (node for node in source.index.of(ast.ClassDef) if node.name == kind):
-            for method in (node for node in owning.body if isinstance(node, ast.FunctionDef)):
-                for call in _calls(method, names[-1]):
-                    return Frame(source.path, call.lineno, method.name)
+    sources = list(_sources({frame.of_project.path for node in trace.nodes if (frame := node.frame)}))
+    defined = {node.name: (source, node) for source in sources for node in source.index.of(ast.ClassDef)}
+    waiting, seen = [kinds.get(".".join(owner), "")], set[str]()
+    while waiting:
+        kind = waiting.pop(0)
+        if kind in seen or kind not in defined:
+            continue
+        seen.add(kind)
+        source, owning = defined[kind]
+        for method in (node for node in owning.body if isinstance(node, ast.FunctionDef)):
+            for call in _calls(method, names[-1]):
+                return Frame(source.path, call.lineno, method.name)
+        waiting += [dotted_name(base).rpartition(".")[2] for base in owning.bases]
     return None
 
 

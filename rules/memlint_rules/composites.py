@@ -1,5 +1,6 @@
 """Functions that PyTorch has one kernel for, found in a Trace where a program writes them out."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from memlint.tracing.records import Category, Geometry, Node, Phase
@@ -76,7 +77,16 @@ def _activation(flow: Flow, root: Node) -> Composite | None:
             return None
         before = [*cone, scaling]
     function = _name_of_activation(root, [node.op for node in cone if node.op != CAST], plus_one)
-    return Composite(function, entry, None, (*before, root, *after), after[-1]) if function else None
+    kept = _cast_that_is_kept(flow, entry, before)
+    return Composite(function, entry, kept, (*before, root, *after), after[-1]) if function else None
+
+
+def _cast_that_is_kept(flow: Flow, entry: Geometry, nodes: Sequence[Node]) -> int | None:
+    """The cast of an entry that backward reads in its place, as under autocast; the function would save the entry."""
+    if flow.trace.buffers[entry.buffer].category is Category.ACTIVATION:
+        return None
+    casts = (node for node in nodes if node.op == CAST and node.inputs[0].buffer == entry.buffer)
+    return next((cast.outputs[0].buffer for cast in casts), None)
 
 
 def _name_of_activation(root: Node, before: list[str], plus_one: bool) -> str:

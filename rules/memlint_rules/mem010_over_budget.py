@@ -27,6 +27,7 @@ class OverBudget(TraceRule):
     """
 
     code, name, severity = "MEM010", "over-budget", Severity.ERROR
+    rests_on = "batch"
     looks_at = "the estimate of a step"
     bad = (
         Case.of_layers(
@@ -57,9 +58,12 @@ class OverBudget(TraceRule):
         yield Finding(
             code=self.code,
             **place_of(estimate.frame, context),
-            message=f"The step takes {format_nbytes(taken.estimate)} of device memory, "
-            f"{format_nbytes(taken.estimate - limit)} over {limit_name} of {format_nbytes(limit)}{doubt}. "
-            f"Most of it at the peak is {category.value.replace('_', ' ')}: {format_nbytes(nbytes)}.",
+            message=self.with_assumption(
+                context,
+                f"The step takes {format_nbytes(taken.estimate)} of device memory, "
+                f"{format_nbytes(taken.estimate - limit)} over {limit_name} of {format_nbytes(limit)}{doubt}. "
+                f"Most of it at the peak is {category.value.replace('_', ' ')}: {format_nbytes(nbytes)}.",
+            ),
             severity=self.severity,
             confidence=Confidence.MODELLED,
             nbytes=taken.estimate - limit,

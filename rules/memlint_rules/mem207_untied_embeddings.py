@@ -93,7 +93,7 @@ class UntiedEmbeddings(TraceRule):
             table = next(
                 (
                     tables[b]
-                    for b in sorted(looked_up)
+                    for b in sorted(looked_up, reverse=True)  # of several the one that is nearest to the head
                     if (tables[b].shape, tables[b].dtype) == (head.weight.shape, head.weight.dtype)
                 ),
                 None,

@@ -32,6 +32,7 @@ class BatchTooLarge(TraceRule):
     """
 
     code, name, severity = "MEM409", "batch-too-large", Severity.WARNING
+    rests_on = "batch"
     looks_at = "the estimate of a step"
     example = """\
 import memlint

@@ -52,3 +52,16 @@ def test_the_line_that_calls_the_blocks_is_found_in_the_class_that_has_them(tmp_
 def test_nothing_is_said_where_the_text_shows_no_call(tmp_path):
     assert call(tmp_path, "for name in self.names:", "x = getattr(self, name)(x)") is None
     assert call(tmp_path, "for block in self.transformer.h:", "x = block(x)", [("", "Net"), *MODULES[1:]]) is None
+
+
+def test_a_class_that_derives_from_the_one_with_the_loop_is_followed_to_it(tmp_path):
+    own = (
+        "        return x\n\nclass Large(Model):\n    def forward(self, x, y):\n        return super().forward(x + y)\n"
+    )
+    file = tmp_path / "derived.py"
+    file.write_text(MODEL.format("for block in self.h:", "x = block(x)").rpartition("        return x\n")[0] + own)
+    script = Script(modules=[("", "Large"), ("h", "ModuleList"), ("h.0", "Block")])
+    script.step()
+    script.kernel("aten.mm.default", frame=Frame(str(file), 4, "forward"))
+    script.make(MIB)
+    assert call_of_blocks(script.trace(), "h.0").line == 10

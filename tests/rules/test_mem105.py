@@ -1,6 +1,7 @@
 """MEM105: which masks are causal, by how they are written."""
 
 import pytest
+import torch
 from memlint_rules.mem105_explicit_causal_mask import ExplicitCausalMask
 from test_cases import analysed
 
@@ -46,3 +47,19 @@ def test_causal_masks_are_found(tmp_path, mask):
 )
 def test_other_masks_are_left_alone(tmp_path, mask):
     assert findings(tmp_path, mask) == []
+
+
+def test_pytorchs_module_gets_the_hint_beside_the_mask_which_it_cannot_do_without(tmp_path):
+    module = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    x = torch.zeros(1, 4, 8)
+    with pytest.raises(RuntimeError, match="attn_mask"):
+        module(x, x, x, is_causal=True, need_weights=False)
+    case = Case.of_layers(
+        {"attention": "nn.MultiheadAttention(64, 2, batch_first=True)"},
+        f"""length = x.size(1)
+mask = torch.triu({INFINITE}, diagonal=1)
+return self.attention(x, x, x, attn_mask=mask, need_weights=False)[0]""",
+        {"x": "torch.randn(2, 1024, 64)"},
+    )
+    (finding,) = analysed(tmp_path / "model.py", RULE, case).findings
+    assert "beside `attn_mask`" in finding.fix

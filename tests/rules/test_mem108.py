@@ -1,5 +1,7 @@
 """MEM108: each function it knows, against the same program with the function called."""
 
+from dataclasses import replace
+
 import pytest
 from memlint_rules.mem108_unfused_composite import UnfusedComposite
 from test_cases import analysed, peak
@@ -13,6 +15,14 @@ def test_the_saving_is_near_what_the_function_takes_less(tmp_path, number):
     good = analysed(tmp_path / "good.py", RULE, RULE.good[number])
     (finding,) = bad.findings
     assert -finding.peak_change == pytest.approx(peak(bad) - peak(good), rel=0.1)
+
+
+@pytest.mark.parametrize("number", range(3), ids=["GELU", "SiLU", "Mish"])
+def test_under_autocast_the_saving_leaves_what_the_function_keeps_of_its_input(tmp_path, number):
+    bad = analysed(tmp_path / "bad.py", RULE, replace(RULE.bad[number], dtype="bf16-amp"))
+    good = analysed(tmp_path / "good.py", RULE, replace(RULE.good[number], dtype="bf16-amp"))
+    (finding,) = bad.findings
+    assert finding.peak_change == peak(good) - peak(bad)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,13 @@ def test_the_memory_of_the_gpu_is_the_limit_without_a_budget():
     assert over_budget(8 * 2**30)[0] == []
 
 
+def test_a_batch_that_nobody_named_is_said():
+    context = FakeContext(one_allocation(90 * 2**30))
+    context.assumed, context.workload.batch = frozenset({"batch"}), 8
+    (finding,) = OverBudget().check(context)
+    assert "This rests on batch" in finding.message
+
+
 def test_the_host_has_no_limit_of_its_own():
     assert over_budget(900 * 2**30, gpu="cpu")[0] == []
     assert len(over_budget(900 * 2**30, gpu="cpu", budget=2**30)[0]) == 1
