@@ -24,7 +24,7 @@ from memlint.workloads.declare import declared_workloads
 from memlint.workloads.guess.arguments import MissingArgumentsError
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
-from memlint.workloads.plain_values import parameters
+from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 

@@ -1,4 +1,4 @@
-"""Rows of kernels that gather, scatter, sort and select."""
+"""Rows of kernels that gather, scatter, sort, select, cumulate and draw by weight."""
 
 import math
 from collections.abc import Sequence

@@ -11,7 +11,7 @@ from torch import nn
 
 from memlint.base.errors import UsageError
 from memlint.workloads.huggingface.configs import is_config
-from memlint.workloads.plain_values import parameters
+from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 

@@ -14,7 +14,7 @@ from memlint.base.errors import WorkloadError
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
 from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class
-from memlint.workloads.plain_values import by_name, parameters, plain_value
+from memlint.workloads.guess.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.pyproject import toml
 from memlint.workloads.spec import BATCH, Workload
 from memlint.workloads.user_errors import describe, reported
