@@ -93,7 +93,10 @@ def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         args = _with_tensors(kernel, args)
     tensors: list[Tensor] = []
     key: list[Any] = [kernel]
-    cacheable = describe((*args, *kwargs.values()), key, tensors)
+    if kernel.hand_written is not None:  # what it returns is not inferred
+        tensors, cacheable = tensors_in((args, list(kwargs.values()))), False
+    else:
+        cacheable = describe((*args, *kwargs.values()), key, tensors)
     result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
     del scratch
     return result

@@ -66,6 +66,11 @@ class Sizes:
     _ceilings: dict[Point, int] = field(default_factory=dict)
     """The largest batch that a program takes which rejects larger ones, by the sizes of the dimensions."""
 
+    @property
+    def num_computed(self) -> int:
+        """At how many points somebody looked that were not traced."""
+        return len({*self._peaks, *self._most} - self.lives.keys())
+
     def learn(self, batches: Sequence[int], sizes: Sequence[Sequence[int]] = ()) -> str | None:
         """Trace a few points, and hold what they say against one more; give the reason if it cannot be relied on.
 

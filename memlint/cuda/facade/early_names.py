@@ -43,13 +43,14 @@ def _exchange(replacements: Mapping[int, Any]) -> None:
     for holder in _holders:
         _exchange_in(holder, replacements)
     for name, module in list(sys.modules.items()):
-        own = name == "memlint" or name.startswith("memlint.")  # keeps PyTorch's own functions on purpose
-        if own or not isinstance(module, ModuleType) or _searched.get(name) is module:
+        if _searched.get(name) is module or not isinstance(module, ModuleType):
             continue
-        _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
-        spec = getattr(module, "__spec__", None)
-        goes_on = name == "__main__" or spec is None or getattr(spec, "_initializing", False)  # notebooks have none
-        if not goes_on:
+        package = name.partition(".")[0]
+        if package != "memlint":  # which keeps PyTorch's own functions on purpose
+            _holders.extend(each for each in _parts(module) if _exchange_in(each, replacements))
+        spec = getattr(module, "__spec__", None)  # notebooks have none, and what is compiled into PyTorch
+        is_whole = package == "torch" if spec is None else not getattr(spec, "_initializing", False)
+        if is_whole and name != "__main__":
             _searched[name] = module
 
 
