@@ -5,10 +5,10 @@
 
 For each model of `fixtures/models`: four traces (three sizes, and one to hold them against), the search for the largest
 batch up to which all fit an H100, which looks at some fifty sizes, and then as many other sizes, none of which was
-traced. Everything runs in one process; the first trace, which also loads what PyTorch loads late, is not counted. Seconds are those of the processor,
-which other programs disturb less; a trace is the median of some made before all this and some made after. A size is
-what is called for at it, and replays of the allocator: with ascending and descending segments, and, where cuDNN's
-workspaces are in doubt, with the least and the most.
+traced. Everything runs in one process; the first trace, which also loads what PyTorch loads late, is not counted.
+Seconds are those of the processor, which other programs disturb less; a trace is the median of some made before all
+this and some made after. A size is what is called for at it, and replays of the allocator: with ascending and
+descending segments, and, where cuDNN's workspaces are in doubt, with the least and the most.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Measured(NamedTuple):
     largest: int
     searching: float
 
+    def seconds(self, num_sizes: int) -> float:
+        """Of all that is needed for so many sizes."""
+        return self.learning + num_sizes * self.size
+
 
 def measured(model: str, num_sizes: int) -> Measured:
     from memlint.cuda.devices import device_named
@@ -81,7 +85,8 @@ def measured(model: str, num_sizes: int) -> Measured:
     largest = workload_sizes.search([1, 2]).number
     found = time.process_time()
     traces += [seconds_to_trace(batch + len(UNSEEN)) for batch in before]
-    return Measured(model, median(traces), learned - start, (swept - learned) / num_sizes, looks, largest, found - searching)
+    size = (swept - learned) / num_sizes
+    return Measured(model, median(traces), learned - start, size, looks, largest, found - searching)
 
 
 @click.command()
@@ -92,16 +97,16 @@ def main(models: str, sizes: int) -> None:
     import torch
 
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {sizes} sizes of each model on {GPU}\n")
-    heads = ["model", "one trace, s", "learning, in traces", "sizes looked at", "each size, ms", "all, against tracing each"]
+    heads = ["model", "trace, s", "learning, in traces", "sizes looked at", "each size, ms", "all, against tracing each"]
     runs = [measured(model, sizes) for model in models.split(",")]
     rows = [
-        (r.model, r.trace, r.learning / r.trace, r.looks, 1000 * r.size, (r.learning + sizes * r.size) / (sizes * r.trace))
+        (r.model, r.trace, r.learning / r.trace, r.looks, 1000 * r.size, r.seconds(sizes) / (sizes * r.trace))
         for r in runs
     ]
     print(tabulate(rows, heads, tablefmt="github", floatfmt=("", ".2f", ".1f", ".0f", ".0f", ".2f")))
     for run in runs:
         number = sizes + run.looks
-        limit, took = TRACES * run.trace + number * SECONDS_A_SIZE, run.learning + sizes * run.size
+        limit, took = TRACES * run.trace + number * SECONDS_A_SIZE, run.seconds(sizes)
         verdict(
             f"{number} batches of {run.model} cost at most {TRACES} traces and {1000 * SECONDS_A_SIZE:.0f} ms a size",
             f"{took:.2f} s of {limit:.2f} s",

@@ -22,9 +22,9 @@ from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.guess.arguments import MissingArgumentsError
+from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
-from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.spec import Workload
 from memlint.workloads.target import SEPARATOR, Target, parse_target
 

@@ -15,11 +15,11 @@ from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.construct import complete
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
-from memlint.workloads.guess.inputs import NoInputsError
+from memlint.workloads.guess.constructor_values import parameters, plain_value
 from memlint.workloads.guess.forward_names import guess_input
+from memlint.workloads.guess.inputs import NoInputsError
 from memlint.workloads.loading import load_object
 from memlint.workloads.model_sizes import ModelSizes
-from memlint.workloads.guess.constructor_values import parameters, plain_value
 from memlint.workloads.pyproject import render_declaration
 from memlint.workloads.spec import CONSTANT, InputSpec, Workload
 from memlint.workloads.target import parse_target

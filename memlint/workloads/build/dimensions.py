@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import UsageError
-from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.guess.constructor_values import parameters
+from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.spec import BATCH, Workload, is_size
 
 

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
+from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.guess.forward_names import (
     LABELS,
     fields,
@@ -38,7 +39,6 @@ from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
-from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.pyproject import inputs_as_toml
 from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
 from memlint.workloads.user_errors import describe, what_to_do
