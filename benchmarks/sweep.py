@@ -97,7 +97,7 @@ def main(models: str, sizes: int) -> None:
     import torch
 
     print(f"torch {torch.__version__}, Python {sys.version.split()[0]}, {sizes} sizes of each model on {GPU}\n")
-    heads = ["model", "trace, s", "learning, in traces", "sizes looked at", "each size, ms", "all, against tracing each"]
+    heads = ["model", "trace, s", "learning, in traces", "sizes looked at", "each size, ms", "all, against traces"]
     runs = [measured(model, sizes) for model in models.split(",")]
     rows = [
         (r.model, r.trace, r.learning / r.trace, r.looks, 1000 * r.size, r.seconds(sizes) / (sizes * r.trace))
