@@ -20,9 +20,9 @@ from memlint.source.text import Source, dotted_name
 from memlint.source.values import shown_arguments
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
+from memlint.workloads.constructor_values import parameters
 from memlint.workloads.declare import declared_workloads
 from memlint.workloads.guess.arguments import MissingArgumentsError
-from memlint.workloads.guess.constructor_values import parameters
 from memlint.workloads.guess.recipes import Recipe, Recipes, makers, parts_of_others, sized
 from memlint.workloads.loading import load_file
 from memlint.workloads.spec import Workload

@@ -13,7 +13,7 @@ from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source
 from memlint.source.values import Call, Name, Settings, Unseen
-from memlint.workloads.guess.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.loading import load_file
 
 _KNOWN = ("torch", "torchvision", "timm", "einops", "functools", "collections", "math", "argparse", "numpy")

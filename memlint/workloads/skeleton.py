@@ -14,8 +14,8 @@ from memlint.base.errors import MemlintError
 from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.tracing.records import Assumption
 from memlint.workloads.build.construct import complete
+from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
-from memlint.workloads.guess.constructor_values import parameters, plain_value
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.inputs import NoInputsError
 from memlint.workloads.loading import load_object

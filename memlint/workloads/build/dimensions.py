@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from memlint.base.errors import UsageError
-from memlint.workloads.guess.constructor_values import parameters
+from memlint.workloads.constructor_values import parameters
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.spec import BATCH, Workload, is_size
 

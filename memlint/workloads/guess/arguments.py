@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
-from memlint.workloads.guess.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.huggingface.configs import is_config
 from memlint.workloads.made import made
 from memlint.workloads.model_sizes import CONFIG_NAMES, annotation_class

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.tracing.records import Assumption
-from memlint.workloads.guess.constructor_values import parameters
+from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.forward_names import (
     LABELS,
     fields,

@@ -15,7 +15,7 @@ from memlint.source.project_files import ProjectFiles
 from memlint.source.training_loop import LoopSetting, sole_loop, training_loop
 from memlint.source.values import Project, shown_arguments
 from memlint.tracing.records import Assumption, Frame
-from memlint.workloads.guess.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.spec import Workload
 
 _MOST = 4
