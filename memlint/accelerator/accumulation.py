@@ -8,6 +8,8 @@ of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/Fun
 """
 
 import ctypes
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -53,6 +55,24 @@ def _callers() -> frozenset[int]:
     if _backtrace is None:
         return frozenset()
     return frozenset(address or 0 for address in _frames[: _backtrace(_frames, _MAX_FRAMES)])
+
+
+class _Origin(ctypes.Structure):
+    """What `dladdr` says of an address."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("start", ctypes.c_void_p),
+    )
+
+
+def _is_pytorchs(address: int) -> bool:
+    """Whether code of PyTorch is there; Python takes other ways each time, as it specialises its bytecode."""
+    origin = _Origin()
+    ctypes.CDLL(None).dladdr(ctypes.c_void_p(address), ctypes.byref(origin))
+    return Path(os.fsdecode(origin.file or b"")).name.startswith("libtorch")
 
 
 def _is_engines(callers: frozenset[int]) -> bool:
@@ -115,7 +135,7 @@ def measure_once() -> None:
         formulas = _Unshared.measuring[len(engines) :]
         _Unshared.counts = engines[0].counts if engines else None
         if engines and formulas:
-            _Unshared.callers = engines[0].callers - formulas[0].callers
+            _Unshared.callers = frozenset(filter(_is_pytorchs, engines[0].callers - formulas[0].callers))
     finally:
         _Unshared.measuring = None
         torch.autograd.set_multithreading_enabled(multithreading)

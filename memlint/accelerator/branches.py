@@ -21,13 +21,18 @@ def _value_at(code: CodeType, position: int) -> bool | None:
     instructions = list(dis.get_instructions(code))
     indices = {instruction.offset: index for index, instruction in enumerate(instructions)}
     index = indices.get(position, len(instructions))
-    if index + 1 < len(instructions) and instructions[index].opname == "TO_BOOL":  # from Python 3.13
+    if index + 1 < len(instructions) and _only_asks_for_truth(instructions[index]):
         index += 1
     jump = instructions[index] if index < len(instructions) else None
     if jump is None or not (jump.opname.startswith("POP_JUMP_") and jump.opname.endswith(("_IF_TRUE", "_IF_FALSE"))):
         return None
     jumps, stays = (_raises(instructions, start) for start in (indices.get(jump.argval, len(instructions)), index + 1))
     return None if jumps == stays else jump.opname.endswith("TRUE") == stays
+
+
+def _only_asks_for_truth(instruction: dis.Instruction) -> bool:
+    """Whether the jump after it decides: from Python 3.13 on the truth is asked for before, by comparisons as well."""
+    return instruction.opname == "TO_BOOL" or instruction.argrepr.startswith("bool(")
 
 
 def _raises(instructions: list[dis.Instruction], start: int) -> bool:

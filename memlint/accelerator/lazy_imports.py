@@ -118,8 +118,10 @@ _WITHOUT_COMPILATION: dict[str, Callable[..., Any]] = {
 """What TorchDynamo is asked where nothing is compiled: every function is disabled as it is, and there is no graph."""
 
 _THE_NUMBER_ITSELF = """
-    guard_or_false guard_or_true guard_size_oblivious statically_known_true expect_true guard_int guarding_hint_or_throw
+    guard_or_false guard_or_true guard_size_oblivious statically_known_true expect_true guard_int size_hint
+    guarding_hint_or_throw
 """
+# torch 2.12 has renamed size_hint to guarding_hint_or_throw, has_hint to has_guarding_hint.
 _ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(_THE_NUMBER_ITSELF.split(), _itself),
     "statically_known_false": operator.not_,
@@ -128,7 +130,7 @@ _ABOUT_NUMBERS: dict[str, Callable[..., Any]] = {
     "sym_and": lambda *xs: functools.reduce(operator.and_, xs),
     "sym_or": lambda *xs: functools.reduce(operator.or_, xs),
     "is_nested_int": lambda _x: False,
-    "has_guarding_hint": lambda _x: True,
+    **dict.fromkeys(("has_hint", "has_guarding_hint"), lambda _x: True),
 }
 
 

@@ -377,8 +377,8 @@ def test_a_function_that_is_assigned_declares_the_workload(write, declaration):
 
 
 def test_a_declaration_that_is_imported_under_its_own_name_is_that_of_the_other_file(write):
-    write(BUILD.replace("build", "memlint_workload"), "elsewhere.py")
-    path = write("from elsewhere import memlint_workload\n")
+    write(BUILD.replace("build", "memlint_workload"), "declares.py")
+    path = write("from declares import memlint_workload\n")
     assert not find_workloads(str(path), path.parent).workloads
 
 

@@ -30,6 +30,7 @@ _SPARSE = """
     sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor
 """
 _function_modes: Callable[[], list[Any]] = torch.overrides._get_current_function_mode_stack
+_dispatch_mode: Callable[..., Any] = torch._C._get_dispatch_mode
 _real_tensor = torch.tensor
 _real_wrapper: Callable[..., Any] = Tensor._make_wrapper_subclass
 _real_parameter_new = torch.nn.Parameter.__new__
@@ -113,7 +114,14 @@ def _after(function: Callable[..., Any]) -> Callable[..., Any]:
     return make
 
 
+def _is_trying_out() -> bool:
+    """Whether tensors are made to try ops out on, as DTensor does: they take no memory, and stay where they are."""
+    return _dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None
+
+
 def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if _is_trying_out():
+        return False
     keywords = {k: v for k, v in kwargs.items() if k not in ("device", "generator")}
     with torch._C.DisableTorchFunction():
         try:

@@ -40,10 +40,10 @@ composite("softmax.int")(partial(_softmax_like, aten._softmax.default))
 composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
 
 
-@kernel("baddbmm.dtype")
-def _baddbmm_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
-    """PyTorch's meta kernel takes the dtype for `beta`."""
-    return contiguous((a.shape[0], a.shape[1], b.shape[2]), out_dtype)
+@kernel("addmm.dtype", "baddbmm.dtype")
+def _product_added_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
+    """PyTorch's meta kernel takes the dtype for `beta`; that of `addmm` until torch 2.12."""
+    return contiguous((*a.shape[:-1], b.shape[-1]), out_dtype)
 
 
 @kernel("log_sigmoid_forward")
