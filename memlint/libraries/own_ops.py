@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import torch
 
 from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
+from memlint.base.signatures import signature_of
 from memlint.libraries.library import SKELETON, assume_once, launch, temporary
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class _Op:
     backward_workspace: int | Callable[..., int]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        bound = inspect.signature(self.shapes).bind(*args, **kwargs)
+        bound = signature_of(self.shapes).bind(*args, **kwargs)
         bound.apply_defaults()
         assume_once(f"kernels of {self.name} are not run: they take what memlint.op says")
         outputs = _Function.apply(self, *bound.args)  # type: ignore[no-untyped-call]
@@ -72,7 +72,7 @@ class _Function(torch.autograd.Function):
         workspace = temporary(_bytes(op.workspace, args))
         outputs = tuple(_made(each, tensors) for each in _listed(op.shapes(*args)))
         del workspace
-        named = dict(zip(inspect.signature(op.shapes).parameters, args, strict=False), output=outputs[0])
+        named = dict(zip(signature_of(op.shapes).parameters, args, strict=False), output=outputs[0])
         ctx.save_for_backward(*(named[name] for name in op.saves))
         ctx.operands = [(v.shape, v.dtype, v.device) if isinstance(v, Tensor) else None for v in args]
         ctx.workspace = _bytes(op.backward_workspace, args)
@@ -110,7 +110,7 @@ def declare(
     backward_workspace: int | Callable[..., int],
 ) -> None:
     """What `memlint.op` does."""
-    known = (*inspect.signature(shapes).parameters, "output")
+    known = (*signature_of(shapes).parameters, "output")
     unknown = [each for each in saves if each not in known]
     if unknown:
         raise UsageError(

@@ -19,6 +19,7 @@ import torch
 
 from memlint.accelerator.device import is_virtual
 from memlint.base.after_import import after_import
+from memlint.base.signatures import signature_of
 from memlint.libraries.library import Library, assume_once, launch, temporary
 
 NAME = "triton"
@@ -93,7 +94,7 @@ def _launch(kernel: Callable[..., Any], args: Iterable[Any], options: dict[str, 
 @functools.lru_cache(maxsize=1024)
 def _names_and_written(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Names of a kernel's parameters, and of those that may be written: all of them where its text does not tell."""
-    names = tuple(inspect.signature(kernel).parameters)
+    names = tuple(signature_of(kernel).parameters)
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(kernel)))
     except (OSError, TypeError, SyntaxError):
@@ -196,7 +197,7 @@ class _Tuner:
         while not inspect.isfunction(fn):
             fn = fn.fn
         self.base_fn = fn
-        self.arg_names = tuple(inspect.signature(fn).parameters)
+        self.arg_names = tuple(signature_of(fn).parameters)
         self.cache: dict[Any, Any] = {}
 
     def run(self, *args: Any, **options: Any) -> None:

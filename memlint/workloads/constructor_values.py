@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from memlint.base.signatures import signature_of
+
 _BY_NAME: tuple[tuple[str, object], ...] = (
     (r"(in|input|n|num|image|img)?_?(channels?|chans?|ch)|c_in|(n|num)_?inputs", 3),
     (r"(out|num|n)?_?(classes|class|labels|outputs?)|out_(channels|dim|ch)|output_(dim|size)", 10),
@@ -53,7 +55,7 @@ def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Parameters of `function` by name, less those that take whatever is left."""
     variadic = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     try:
-        signature = inspect.signature(function)
+        signature = signature_of(function)
     except (TypeError, ValueError):
         return {}
     return {name: parameter for name, parameter in signature.parameters.items() if parameter.kind not in variadic}

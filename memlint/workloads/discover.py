@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeGuard
 from torch import nn
 
 from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
+from memlint.base.signatures import annotations_of
 from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
 from memlint.source.text import Source, dotted_name
@@ -374,6 +375,6 @@ def _makes_module(value: ast.expr, module: ModuleType) -> bool:
 
 
 def _is_annotated_module(function: Callable[..., object], module: ModuleType) -> bool:
-    annotation = getattr(function, "__annotations__", {}).get("return")
+    annotation = annotations_of(function).get("return")
     kind = getattr(module, annotation, None) if isinstance(annotation, str) else annotation
     return isinstance(kind, type) and issubclass(kind, nn.Module)

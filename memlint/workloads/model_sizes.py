@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 
 from torch import nn
+
+from memlint.base.signatures import signature_of
 
 CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "options", "settings")
 """Names under which constructors take, and models keep, their configuration."""
@@ -136,7 +137,7 @@ def _sizes_in(module: nn.Module) -> Iterator[Mapping[str, object]]:
 
 
 def _defaults(model: nn.Module) -> Iterator[Mapping[str, object]]:
-    signature = inspect.signature(type(model).__init__)
+    signature = signature_of(type(model).__init__)
     yield {name: parameter.default for name, parameter in signature.parameters.items()}
     for name in signature.parameters:
         annotation = annotation_class(type(model), name)

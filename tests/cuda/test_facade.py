@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from memlint.base.errors import TraceError
@@ -187,6 +188,14 @@ def test_what_is_made_like_a_meta_tensor_is_on_the_device_given(gpu: Ledger, sha
         assert str(like.new_ones(1024, 1024, device=place).device) == place
         assert torch.full_like(like, 3.0, device=place).sum().item() == 3 * like.numel()
     assert torch.empty_like(like).is_meta
+
+
+def test_ops_are_tried_out_on_host_tensors_of_any_size(gpu: Ledger) -> None:
+    with FakeTensorMode():
+        small, big = torch.empty(8, 1024), torch.empty(1024, 1024)
+        made = small @ big, small @ torch.zeros_like(big), small @ small.new_ones(1024, 1024)
+    assert {each.device.type for each in made} == {"cpu"}
+    assert gpu.births == []
 
 
 def test_data_from_numpy_and_tensors(gpu: Ledger) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from memlint.base.patching import patched
+from memlint.base.signatures import signature_of
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _Chunks:
         import torch
         from torch.utils.checkpoint import checkpoint
 
-        bound = signature(self.cross_entropy).bind(*args, **kwargs)
+        bound = signature_of(self.cross_entropy).bind(*args, **kwargs)
         bound.apply_defaults()
         logits, target, weight, _, ignore_index, _, reduction, label_smoothing = bound.arguments.values()
         call = next((each for each in self.waiting if _share(each.logits, logits)), None)

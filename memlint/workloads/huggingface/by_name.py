@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from memlint.base.signatures import signature_of
 from memlint.workloads.huggingface.configs import image_size, main_input, number
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH
 from memlint.workloads.spec import BATCH, InputSpec
@@ -27,7 +27,7 @@ _CODES = 100
 
 def by_name(model: Any) -> tuple[InputSpec, ...]:
     """Inputs for what `forward` cannot do without, and for the main one."""
-    config, parameters = model.config, inspect.signature(model.forward).parameters
+    config, parameters = model.config, signature_of(model.forward).parameters
     required = [
         name for name, each in parameters.items() if each.default is each.empty and each.kind is not each.VAR_KEYWORD
     ]
@@ -38,14 +38,14 @@ def by_name(model: Any) -> tuple[InputSpec, ...]:
 
 def required_besides(model: Any, names: Iterable[str]) -> tuple[InputSpec, ...]:
     """Inputs that `forward` cannot do without, besides those of `names`."""
-    parameters = inspect.signature(model.forward).parameters
+    parameters = signature_of(model.forward).parameters
     required = [name for name, each in parameters.items() if each.default is each.empty and name not in {*names}]
     return tuple(_specs(model.config, dict.fromkeys(required)))
 
 
 def mentioned(model: Any, message: str, specs: tuple[InputSpec, ...]) -> InputSpec | None:
     """An optional input of `forward` that an error's message names and `specs` lack."""
-    lacking = inspect.signature(model.forward).parameters.keys() & _MAKERS.keys() - {spec.name for spec in specs}
+    lacking = signature_of(model.forward).parameters.keys() & _MAKERS.keys() - {spec.name for spec in specs}
     words = re.findall(r"\w+", message)
     return next(_specs(model.config, dict.fromkeys(word for word in words if word in lacking)), None)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
+from memlint.base.signatures import signature_of
 from memlint.workloads.spec import BATCH, InputSpec
 
 LATENTS = 64
@@ -40,7 +40,7 @@ def is_diffusion_model(value: object) -> bool:
 
 def candidates(model: Any) -> Iterator[Specs]:
     """Give inputs for `model`, the likeliest first; none where its config says nothing of them."""
-    parameters = inspect.signature(model.forward).parameters
+    parameters = signature_of(model.forward).parameters
     latent = next((name for name in _LATENT_NAMES if name in parameters), None)
     channels = _first(model.config, _CHANNELS)
     if latent is None or channels is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from memlint.base.signatures import signature_of
 from memlint.workloads.huggingface.configs import parts
 from memlint.workloads.spec import InputSpec
 from memlint.workloads.tensors import make_inputs
@@ -75,7 +75,7 @@ def _num_features(model: Any, kind: str, specs: tuple[InputSpec, ...]) -> int:
     tower = getattr(owner, f"get_{kind}_features")
     place = next(model.parameters()).device
     inputs: Mapping[str, Any] = tree_map_only(torch.Tensor, lambda each: each.to(place), make_inputs(specs, _BATCH, {}))
-    taken = inspect.signature(tower).parameters
+    taken = signature_of(tower).parameters
     with torch.no_grad():
         output = tower(**{name: value for name, value in inputs.items() if name in taken})
     pooled = getattr(output, "pooler_output", None)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from memlint.base.signatures import signature_of
 from memlint.workloads.huggingface import features, processors
 from memlint.workloads.huggingface.by_name import required_besides
 from memlint.workloads.huggingface.configs import image_size, main_input, number, without_adapter
@@ -67,7 +67,7 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
     Each with the length of its text, where it has one: that is the dimension `seq`, of the `length` asked for if any.
     """
     model = without_adapter(model)
-    names = frozenset(inspect.signature(model.forward).parameters)
+    names = frozenset(signature_of(model.forward).parameters)
     seen = set()
     for media in _media(model, names):
         for tokens in (length,) if length is not None else lengths(model.config, media.runs):
@@ -91,7 +91,7 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
 
 def is_multimodal(model: Any) -> bool:
     """Whether it takes images, films or recordings: inputs that fit by chance alone would be other ones."""
-    names = frozenset(inspect.signature(model.forward).parameters)
+    names = frozenset(signature_of(model.forward).parameters)
     return any(_takes(model, names, kind) for kind in features.KINDS) and "input_ids" in names
 
 

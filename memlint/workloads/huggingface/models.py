@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from memlint.base.errors import WorkloadError
+from memlint.base.signatures import annotations_of, signature_of
 from memlint.workloads.huggingface import features
 from memlint.workloads.huggingface.adapters import quantized
 from memlint.workloads.huggingface.configs import with_arguments
@@ -136,9 +137,9 @@ def _own_classes(config_class: type, base: type) -> Iterator[Any]:
 
 def _config_class(model_class: Any) -> object:
     """Its own, or what its constructor takes: a part inherits the `config_class` of the whole."""
-    own = inspect.get_annotations(model_class).get("config", vars(model_class).get("config_class"))
-    if "config" not in inspect.get_annotations(model_class):
-        annotation = inspect.signature(model_class.__init__).parameters.get("config")
+    own = annotations_of(model_class).get("config", vars(model_class).get("config_class"))
+    if "config" not in annotations_of(model_class):
+        annotation = signature_of(model_class.__init__).parameters.get("config")
         named = getattr(annotation, "annotation", inspect.Parameter.empty)
         own = own if named is inspect.Parameter.empty else named
     return getattr(inspect.getmodule(model_class), own, None) if isinstance(own, str) else own
@@ -146,6 +147,6 @@ def _config_class(model_class: Any) -> object:
 
 def _is_whole(model_class: Any) -> bool:
     """Whether it has a forward of its own, and no arguments besides the config."""
-    taken = list(inspect.signature(model_class.__init__).parameters.values())[2:]
+    taken = list(signature_of(model_class.__init__).parameters.values())[2:]
     required = [each for each in taken if each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD]
     return model_class.forward is not nn.Module.forward and not required
