@@ -6,7 +6,7 @@ removed, within a version.
 
 from typing import Literal
 
-from memlint.report.model import CategoryName, Finding, Library, Peak, Ranks, Record, StreamPeak, Verdict
+from memlint.report.model import BufferKind, CategoryName, Finding, Located, Peak, Ranks, Record, StreamPeak, Verdict
 
 State = Literal["grown", "shrunk", "changed", "unchanged", "new", "removed", "failed", "recovered"]
 """`changed`: not its peak, but something else; `failed`, `recovered`: head, or only base, could not be analysed.
@@ -64,13 +64,9 @@ class ModuleChange(Record):
     head: int
 
 
-class LineChange(Record):
-    """Requested bytes that one source line holds at the peak; a line is known by its text."""
+class LineChange(Located):
+    """Requested bytes that one source line of head, or else of base, holds at the peak; it is known by its text."""
 
-    path: str | None
-    """In head, or in base where head has no such line; as `line`. None for what no line made."""
-    line: int | None
-    library: Library = None
     source: str
     module: str = ""
     why: str = ""
@@ -78,22 +74,12 @@ class LineChange(Record):
     head: int
 
 
-class BufferChange(Record):
+class BufferChange(BufferKind):
     """Buffers at the peak that are alike: of one category, made by one line for modules of one kind, by one kernel.
 
-    Of those with a name neither the line nor the kernel matters.
+    Of those with a name neither the line nor the kernel matters. The shape is that of the biggest in head, or else base.
     """
 
-    category: CategoryName
-    op: str
-    dtype: str
-    shape: tuple[int, ...]
-    """Of the biggest in head, or in base where head has none."""
-    path: str | None
-    line: int | None
-    library: Library = None
-    module: str
-    name: str = ""
     base: int
     head: int
     num_base: int

@@ -49,10 +49,15 @@ class Place(Record):
 
 
 Library = Annotated[Place | None, Field(exclude_if=lambda place: place is None)]
-"""Of a record whose `path` and `line` are the project's: the line of an installed package that ran in their call.
 
-Left out where the project's line itself is meant.
-"""
+
+class Located(Record):
+    """Something that a line of the project made; `path` and `line` are None where none did."""
+
+    path: str | None = None
+    line: NonNegativeInt | None = None
+    library: Library = None
+    """The line of an installed package that ran in the call; left out where the project's line itself is meant."""
 
 
 class Interval(Record):
@@ -79,21 +84,23 @@ class Peak(Record):
         return cast("Interval", getattr(self, measure))
 
 
-class AliveBuffer(Record):
-    """One storage that is alive at the peak."""
+class BufferKind(Located):
+    """What a Buffer is, and what made it."""
 
-    nbytes: NonNegativeInt
-    dtype: str
-    shape: tuple[NonNegativeInt, ...]
     category: CategoryName
     op: str
     """The kernel that made it."""
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
+    dtype: str
+    shape: tuple[NonNegativeInt, ...]
     module: str = ""
     name: str = ""
     """Qualified name of a parameter, or of what belongs to one."""
+
+
+class AliveBuffer(BufferKind):
+    """One storage that is alive at the peak."""
+
+    nbytes: NonNegativeInt
     why: str = ""
     """Why it is alive: `saved for backward`, `held by a Python reference`, `in use`."""
 
@@ -109,13 +116,9 @@ class ModuleBytes(Record):
     categories: dict[CategoryName, NonNegativeInt] = {}
 
 
-class LineBytes(Record):
+class LineBytes(Located):
     """What one source line holds at the peak."""
 
-    path: str | None
-    """None for what no user line made."""
-    line: NonNegativeInt | None
-    library: Library = None
     source: str = ""
     """The text of the line, or of the library's, without indentation."""
     nbytes: NonNegativeInt
@@ -191,17 +194,18 @@ class Ranks(Record):
     """How other ranks may differ from this one."""
 
 
-class Estimate(Record):
-    """What a step takes, and what is alive when it takes most."""
+class PeakMoment(Located):
+    """The peaks, and what ran when the highest was reached."""
 
     peak: Peak
     phase: PhaseName
-    """Of the peak, as are `op`, `path`, `line`, `library` and `module`."""
     op: str
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
     module: str = ""
+
+
+class Estimate(PeakMoment):
+    """What a step takes, and what is alive when it takes most."""
+
     phase_peaks: dict[PhaseName, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
     least: NonNegativeInt | None = None
@@ -220,20 +224,11 @@ class Estimate(Record):
     """Left out where all is on the default stream."""
 
 
-class Site(Record):
-    """What Buffers that one line made alike have in common; fields as in AliveBuffer."""
+class Site(BufferKind):
+    """What Buffers that one line made alike have in common."""
 
-    category: CategoryName
-    op: str
-    dtype: str
-    shape: tuple[NonNegativeInt, ...]
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
     function: str = ""
     """The function that the line stands in."""
-    module: str = ""
-    name: str = ""
 
 
 class Stretch(Record):
@@ -246,14 +241,22 @@ class Stretch(Record):
     """-1 while the model is being set up, then 0, 1, ..."""
 
 
-class Timeline(Record):
-    """Every Buffer of the GPU, and when it opens and closes: the events of Estimate's peaks, in order."""
+class Buffers(Record):
+    """Buffers by their numbers."""
 
     sites: Several[Site]
     buffer_sites: Several[NonNegativeInt]
     """For each Buffer the position of what describes it in `sites`."""
     nbytes: Several[NonNegativeInt]
     """For each Buffer the bytes it asks for."""
+
+    def _is_described(self) -> bool:
+        return len(self.nbytes) == len(self.buffer_sites) and max(self.buffer_sites, default=-1) < len(self.sites)
+
+
+class Timeline(Buffers):
+    """Every Buffer of the GPU, and when it opens and closes: the events of Estimate's peaks, in order."""
+
     events: Several[int]
     """`b` opens Buffer b, in the order of the numbers; `-b - 1` closes it. The rest outlives the traced steps."""
     stretches: Several[Stretch]
@@ -275,9 +278,9 @@ class Timeline(Record):
                 raise ValueError("an event of a timeline opens or closes what it cannot")
         firsts = [stretch.first for stretch in self.stretches]
         is_whole = (
-            opened == len(self.nbytes) == len(self.buffer_sites)
+            self._is_described()
+            and opened == len(self.nbytes)
             and len(self.streams) in (0, opened)
-            and max(self.buffer_sites, default=-1) < len(self.sites)
             and firsts == sorted(set(firsts))
             and (firsts[:1] == [0] or not (firsts or self.events))
             and max(firsts, default=-1) < max(len(self.events), 1)
@@ -288,14 +291,11 @@ class Timeline(Record):
         return self
 
 
-class Kernel(Record):
+class Kernel(Located):
     """One kernel of a step, at the line that ran it; a kernel of the backward at that of its forward."""
 
     op: str
     phase: PhaseName
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
     function: str = ""
     """The function that the line stands in."""
     module: str = ""
@@ -309,7 +309,7 @@ class Kernel(Record):
     """Bytes of the Buffers that open while it runs, those that only it needs included."""
 
 
-class Graph(Record):
+class Graph(Buffers):
     """The last traced step: its kernels, the Buffers that they open or use, and the way of these between them.
 
     Kernels and Buffers are named by their positions. -1 is what lies outside of the step.
@@ -319,11 +319,6 @@ class Graph(Record):
     """The step, counted from 0; -1 if none was traced."""
     kernels: Several[Kernel]
     """In the order in which they start."""
-    sites: Several[Site]
-    buffer_sites: Several[NonNegativeInt]
-    """For each Buffer the position of what describes it in `sites`."""
-    nbytes: Several[NonNegativeInt]
-    """For each Buffer the bytes it asks for."""
     born: Several[int]
     """For each Buffer the kernel that opens it; -1: it was there before the step."""
     last_used: Several[int]
@@ -342,8 +337,7 @@ class Graph(Record):
         num_kernels, num_buffers = len(self.kernels), len(self.nbytes)
         lifetimes = (self.born, self.last_used, self.died)
         is_whole = (
-            num_buffers == len(self.buffer_sites)
-            and max(self.buffer_sites, default=-1) < len(self.sites)
+            self._is_described()
             and all(len(nodes) == num_buffers for nodes in lifetimes)
             and all(-1 <= node < num_kernels for nodes in lifetimes for node in nodes)
             and len(self.flow_sources) == len(self.flow_targets) == len(self.flow_buffers)
@@ -356,32 +350,34 @@ class Graph(Record):
         return self
 
 
-class Verdict(Record):
-    """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
+class Limit(Record):
+    """What a peak is held against."""
 
-    outcome: Outcome
     limit: NonNegativeInt
     limit_name: str
     """What the limit is: title of a GPU, or `budget`."""
     measure: Measure = "device"
-    """Which of the four peaks was compared."""
+    """Which of the four peaks is compared."""
+
+
+class Verdict(Limit):
+    """Whether a peak stays within a limit; `uncertain` when the limit lies between its low and high."""
+
+    outcome: Outcome
     level: Literal["error", "warning"] = "error"
     """Whether exceeding it fails the run."""
 
 
-class Assumption(Record):
+class Assumption(Located):
     """Something that was not said or cannot be known, and what was taken instead."""
 
     text: str
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
     found: Annotated[bool, Field(exclude_if=lambda found: not found)] = False
     """Whether the project's own files say so; left out where nobody does."""
 
 
-class Change(Record):
-    """A change of the program that was simulated."""
+class Change(PeakMoment):
+    """A change of the program that was simulated, and the peaks with it: in a plan, with it and all before it."""
 
     kind: str
     """Name of the change in `memlint.whatif.changes`."""
@@ -391,30 +387,17 @@ class Change(Record):
     """Lines of Python that do it to a `model`, where the text does not say it all."""
     effect: Literal["exact", "numerics", "dynamics"]
     """What it does to training: nothing, other rounding, or another course."""
-    peak: Peak
-    """With it; in a plan, with it and all before it."""
     peak_change: int
     """How the peak of requested bytes changes against the program as it is; negative saves."""
-    phase: PhaseName
-    """Of the new peak, as are `op`, `path`, `line`, `library` and `module`."""
-    op: str
-    path: str | None = None
-    line: NonNegativeInt | None = None
-    library: Library = None
-    module: str = ""
     recompute_flops: NonNegativeInt = 0
     """Floating-point operations that a step takes more than as it is."""
     recompute_share: float = 0.0
     """The same as a share of those of the step as it is."""
 
 
-class Plan(Record):
+class Plan(Limit):
     """Changes that bring the peak below a limit, in the order in which to make them."""
 
-    limit: NonNegativeInt
-    limit_name: str
-    measure: Measure = "device"
-    """Which of the four peaks is held against the limit."""
     met: bool
     """Whether the limit holds after the last change; if not, this is the best that was found."""
     changes: Several[Change] = []
@@ -489,26 +472,18 @@ class Budget(Record):
     """Whether exceeding it fails the run."""
 
 
-class Write(Record):
-    """A file that a script would have written or removed, and the line that would have done it."""
+class Write(Located):
+    """A file that a script would have written or removed, and the line that first would have done it."""
 
     file: str
     nbytes: NonNegativeInt | None = None
     """Bytes that it would have; None if it would be gone."""
-    path: str | None = None
-    """With `line` and `library` the line that first did it."""
-    line: NonNegativeInt | None = None
-    library: Library = None
 
 
-class Connection(Record):
-    """Another machine that a script wanted to speak with, in vain."""
+class Connection(Located):
+    """Another machine that a script wanted to speak with, in vain, and the line that first did."""
 
     host: str
-    path: str | None = None
-    """With `line` and `library` the line that first did it."""
-    line: NonNegativeInt | None = None
-    library: Library = None
 
 
 class Script(Record):
