@@ -12,9 +12,9 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
-from memlint.cli.options import CODES, FILE, PACKAGES, registry_here, workload_options
-from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
-from memlint.report.formats import FORMATS, WITH_ERRORS, WITH_STATISTICS, render
+from memlint.cli.options import CHECK_OPTIONS, COLOR, FILE, PACKAGES, SECONDS, workload_options
+from memlint.cli.printing import print_errors, print_outputs, progress, write, write_report
+from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
 if TYPE_CHECKING:
     from memlint.commands.check.command import Checked
@@ -46,14 +46,7 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.argument("paths", nargs=-1, metavar="[PATHS]...")
 @workload_options()
 @click.option("--plan", is_flag=True, help="Find changes that bring each workload below its budget, or into the GPU.")
-@click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training.")
-@click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma.")
-@click.option("--extend-select", **CODES, help="Rules to run beside those configured.")
-@click.option("--ignore", **CODES, help="Rules to leave out.")
-@click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
-@click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report.")
-@click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report.")
-@click.option("-o", "--output-file", type=FILE, help="Write the report there.")
+@CHECK_OPTIONS
 @click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
 @click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files.")
 @click.option("--baseline", type=FILE, help="Leave out the findings in this file.")
@@ -67,11 +60,11 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @click.option("--no-exec", "execute", **OFF, help="Never run the code: source rules only.")
 @click.option("--affected", is_flag=True, help="PATHS are changed files: of workloads only those with a part in them.")
 @click.option("--force-exclude", is_flag=True, help="Leave out what `exclude` matches even if it is named.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
+@click.option("--timeout", **SECONDS, help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 @click.option("--stub", **PACKAGES, help="Packages to do without: a stand-in fails when the model uses it.")
 @click.option("--init", is_flag=True, help="Print the configuration that makes every assumption explicit.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdicts, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the code wrote.")
 def check(
@@ -100,7 +93,6 @@ def check(
     from memlint.commands.check import command  # noqa: PLC0415
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
-    from memlint.report.terminal import render_text  # noqa: PLC0415
 
     num_instead = settings["init"] + add_ignore + (write_baseline is not None)
     instead = num_instead > 0
@@ -110,7 +102,7 @@ def check(
         **{name: settings.pop(name) for name in _CHECK_OPTIONS},
     )
     _refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
-    _refuse_format(options, output_format, no_report=instead or diff)
+    refuse_format(options, output_format, no_report=instead or diff)
     if not (paths or options.affected):
         paths = (".",)
     if fix or diff:
@@ -130,13 +122,10 @@ def check(
         _add_comments(checked)
     elif write_baseline is not None:
         _write_baseline(report, write_baseline)
-    elif output_format != "text":
-        text = render(report, output_format, lambda: registry_here(not options.execute).rules)
-        write(text, output_file, color=False)
     else:
-        style = text_style_of(color, output_file, verbosity=verbose - quiet)
         last = "" if quiet or options.baseline is not None else _correctable(checked)
-        write(render_text(report, style) + last, output_file, color=style.color)
+        no_exec = not options.execute
+        write_report(report, output_format, output_file, color, verbosity=verbose - quiet, last=last, no_exec=no_exec)
     if instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)
@@ -156,8 +145,8 @@ def _refuse(options: CheckOptions, num_instead: int, *, unfixed: bool, written: 
         raise UsageError("what --baseline leaves out would be missing in --write-baseline", "Leave --baseline out.")
 
 
-def _refuse_format(options: CheckOptions, output_format: str, *, no_report: bool) -> None:
-    """Raise UsageError for a format of `check` that the other options leave no use for."""
+def refuse_format(options: CheckOptions, output_format: str, *, no_report: bool = False) -> None:
+    """Raise UsageError for a format that the other options leave no use for."""
     if output_format != "text" and no_report:
         raise UsageError(
             f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",

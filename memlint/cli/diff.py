@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import check
-from memlint.cli.options import FILE
+from memlint.cli.options import COLOR, FILE
 from memlint.cli.printing import print_error, text_style_of, write
 
 _PYTHON = click.Path(dir_okay=False)
@@ -45,7 +45,7 @@ class _WithArgumentsOfCheck(click.Command):
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the comparison there.")
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if a budget is exceeded.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 @click.option("-v", "--verbose", is_flag=True, help="Every row of what grew.")
 def diff(
     base: str,

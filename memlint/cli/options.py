@@ -10,6 +10,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import Dtype, Mode
+from memlint.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from memlint.lint.registry import Registry
@@ -18,6 +19,8 @@ DTYPES, MODES = get_args(Dtype), get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
+SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECONDS"}
+COLOR = click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
 NO_LOCAL_RULES = click.option("--no-exec", is_flag=True, help="Leave out the rules in rule-paths: their code is run.")
 
 
@@ -98,6 +101,19 @@ def all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Ca
         return command
 
     return with_options
+
+
+CHECK_OPTIONS = all_of(
+    click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training."),
+    click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma."),
+    click.option("--extend-select", **CODES, help="Rules to run beside those configured."),
+    click.option("--ignore", **CODES, help="Rules to leave out."),
+    click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True),
+    click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report."),
+    click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report."),
+    click.option("-o", "--output-file", type=FILE, help="Write the report there."),
+)
+"""What `check` and `run` have in common: the rules, and the form of the report."""
 
 
 def registry_here(no_exec: bool) -> Registry:

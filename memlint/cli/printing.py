@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from memlint.base.writing import write_file
+from memlint.cli.options import registry_here
 from memlint.report.escaping import inert, one_line
+from memlint.report.formats import render
 
 if TYPE_CHECKING:
     from memlint.commands.sweep.gather import Document, Gathered
@@ -36,6 +38,19 @@ def show_result(
     for failure in gathered.missing:
         print_error(f"{failure.target}: {failure.message}", failure.hint)
     click.get_current_context().exit(gathered.status)
+
+
+def write_report(
+    report: Report, form: str, file: Path | None, color: str, *, verbosity: int, last: str = "", no_exec: bool = False
+) -> None:
+    """Write a Report as text, which ends in `last`, or in one of the FORMATS. Raises UsageError."""
+    if form == "text":
+        from memlint.report.terminal import render_text  # noqa: PLC0415
+
+        style = text_style_of(color, file, verbosity=verbosity)
+        write(render_text(report, style) + last, file, color=style.color)
+    else:
+        write(render(report, form, lambda: registry_here(no_exec).rules), file, color=False)
 
 
 def text_style_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:

@@ -10,11 +10,11 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.writing import write_file
-from memlint.cli.options import FILE, registry_here, workload_options
-from memlint.cli.printing import print_errors, progress, text_style_of, write
+from memlint.cli.options import FILE, SECONDS, workload_options
+from memlint.cli.printing import print_errors, progress, write_report
 from memlint.report.escaping import one_line
 from memlint.report.exports import EXPORTS, GRAPH, GRAPH_ENDINGS, SUFFIXES, export
-from memlint.report.formats import FORMATS, render
+from memlint.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from memlint.report.model import Report
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Without -o: write over a file that is there.")
 @click.option("--workload", metavar="NAME", help="Show only this one.")
 @workload_options("Of a target: ")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one file's code.")
+@click.option("--timeout", **SECONDS, help="For one file's code.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
 def report(
     sources: tuple[str, ...], form: str, output_file: Path | None, force: bool, workload: str | None, **options: Any
@@ -61,7 +61,7 @@ def report(
         gathered = gather(sources, options, extent, sys.stdin.buffer.read, show)
     shown = of_workload(gathered.report, workload) if workload is not None else gathered.report
     if file is None or form not in SUFFIXES:
-        _write_text(shown, form, file)
+        write_report(shown, form, file, "auto", verbosity=0, no_exec=True)
     else:
         _write_picture(shown, form, file)
         click.echo(f"Wrote {file}{_devices(shown) if form == 'memviz' else ''}", err=True)
@@ -76,16 +76,6 @@ def _devices(shown: Report) -> str:
     if len(names) == 1:
         return ""
     return ": " + ", ".join(f"device {device} is {one_line(name)}" for device, name in enumerate(names))
-
-
-def _write_text(shown: Report, form: str, file: Path | None) -> None:
-    if form == "text":
-        from memlint.report.terminal import render_text  # noqa: PLC0415
-
-        style = text_style_of("auto", file, verbosity=0)
-        write(render_text(shown, style), file, color=style.color)
-    else:
-        write(render(shown, form, lambda: registry_here(no_exec=True).rules), file, color=False)
 
 
 def _write_picture(shown: Report, form: str, file: Path) -> None:

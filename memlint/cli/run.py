@@ -6,12 +6,14 @@ from typing import Any
 import click
 
 from memlint.base.errors import UsageError
-from memlint.cli.options import CODES, FILE, registry_here
-from memlint.cli.printing import print_errors, print_outputs, progress, text_style_of, write
-from memlint.report.formats import FORMATS, WITH_ERRORS, render
+from memlint.cli.check import refuse_format
+from memlint.cli.options import CHECK_OPTIONS, COLOR, SECONDS
+from memlint.cli.printing import print_errors, print_outputs, progress, write_report
+from memlint.report.formats import WITH_ERRORS
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
+_CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -27,20 +29,11 @@ _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writ
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
 @click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
-@click.option("--allow-dynamics", is_flag=True, help="With --plan: also changes of the course of training.")
-@click.option("--select", **CODES, help="Rules to run: codes or their beginnings, by comma.")
-@click.option("--extend-select", **CODES, help="Rules to run beside those configured.")
-@click.option("--ignore", **CODES, help="Rules to leave out.")
-@click.option("--output-format", type=click.Choice(("text", *FORMATS)), default="text", show_default=True)
-@click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report.")
-@click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report.")
-@click.option("-o", "--output-file", type=FILE, help="Write the report there.")
+@CHECK_OPTIONS
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
-@click.option(
-    "--time-limit", "timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For the script."
-)
+@click.option("--time-limit", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
 @click.argument("script")
@@ -55,10 +48,6 @@ def run(
     color: str,
     quiet: bool,
     verbose: bool,
-    timeline: bool,
-    graph: bool,
-    plan: bool,
-    allow_dynamics: bool,
     **options: Any,
 ) -> None:
     """Estimate the memory of a training script by running it, unmodified, on a simulated GPU.
@@ -71,32 +60,24 @@ def run(
     from memlint.commands.check.targets import CheckOptions  # noqa: PLC0415
     from memlint.commands.exit_status import exit_status  # noqa: PLC0415
     from memlint.commands.run import command  # noqa: PLC0415
-    from memlint.report.terminal import render_text  # noqa: PLC0415
     from memlint.script.spec import Script  # noqa: PLC0415
 
-    if (timeline or graph) and output_format != "json":
-        option = "--timeline" if timeline else "--graph"
-        raise UsageError(f"{output_format} has no place for {option}", "Add --output-format json.")
+    of_check = {name: options.pop(name) for name in _CHECK_OPTIONS}
+    check_options = CheckOptions(**of_check, thorough=verbose, cache=False)
+    refuse_format(check_options, output_format)
     fields = {name: options.pop(name) for name in _SCRIPT}
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     path, module = ("", script) if is_module else (script, "")
     program = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
-    if allow_dynamics and not plan:
+    if check_options.allow_dynamics and not check_options.plan:
         raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
-    check_options = CheckOptions(
-        timeline=timeline, graph=graph, plan=plan, allow_dynamics=allow_dynamics, thorough=verbose, cache=False
-    )
-    with progress("planning" if plan else "running") as show:
+    with progress("planning" if check_options.plan else "running") as show:
         checked = command.run(program, options, check_options, show)
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)
-    if output_format != "text":
-        write(render(report, output_format, lambda: registry_here(no_exec=False).rules), output_file, color=False)
-    else:
-        style = text_style_of(color, output_file, verbosity=verbose - quiet)
-        write(render_text(report, style), output_file, color=style.color)
+    write_report(report, output_format, output_file, color, verbosity=verbose - quiet)
     if output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)

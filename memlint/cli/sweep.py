@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import FILE, MODES, step_options, torch_option
+from memlint.cli.options import COLOR, FILE, MODES, SECONDS, step_options, torch_option
 from memlint.cli.printing import progress, show_result
 
 
@@ -25,9 +25,9 @@ from memlint.cli.printing import progress, show_result
     "--executor", type=click.Choice(("local", "ray")), default="local", show_default=True, help="Where it is done."
 )
 @click.option("--address", metavar="HOST:PORT", help="With --executor ray: the cluster, or auto; else one is started.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--timeout", **SECONDS, help="For one analysis.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 def sweep(
     targets: tuple[str, ...],
     batch: str,
@@ -68,9 +68,9 @@ def sweep(
 @step_options()
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one analysis.")
+@click.option("--timeout", **SECONDS, help="For one analysis.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one file's code may take.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 def fit(
     targets: tuple[str, ...],
     gpu: str | None,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import EXISTING_FOLDER, FILE, FOLDER, step_options
+from memlint.cli.options import COLOR, EXISTING_FOLDER, FILE, FOLDER, SECONDS, step_options
 from memlint.cli.printing import print_error, progress, show_progress, text_style_of, write
 
 
@@ -23,11 +23,11 @@ from memlint.cli.printing import print_error, progress, show_progress, text_styl
 @click.option("--cap", is_flag=True, help="Run again with the estimate as a hard limit.")
 @click.option("--events", is_flag=True, help="Show which allocations differ, in order.")
 @click.option("--only", metavar="TEXT", multiple=True, help="Only workloads whose names have TEXT in them.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="For one workload.")
+@click.option("--timeout", **SECONDS, help="For one workload.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory one workload may take.")
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
-@click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
+@COLOR
 def validate(
     targets: tuple[str, ...], output_format: str, output_file: Path | None, color: str, **options: Any
 ) -> None:
