@@ -1,8 +1,9 @@
 """Finding in base what stands in head: by everything at first, then by less and less."""
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from memlint.base.grouping import grouped
 
 Thing = TypeVar("Thing")
 
@@ -17,9 +18,7 @@ def paired(
     matches: dict[int, int] = {}
     left_base, left_head = list(range(len(base))), list(range(len(head)))
     for key in keys:
-        waiting: defaultdict[Any, list[int]] = defaultdict(list)
-        for number in left_base:
-            waiting[key(base[number])].append(number)
+        waiting = grouped((key(base[number]), number) for number in left_base)
         for number in left_head:
             value = key(head[number])
             if value is not None and waiting[value]:

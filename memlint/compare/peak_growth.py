@@ -1,11 +1,12 @@
 """What at the peak of a Workload takes other bytes than before: by category, module, line and kind of Buffer."""
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from memlint.base.grouping import grouped
 from memlint.compare.comparison import BufferChange, CategoryChange, LineChange, ModuleChange
 from memlint.compare.match import paired
 from memlint.report.model import AliveBuffer, Estimate, LineBytes, Place
@@ -126,11 +127,8 @@ def _least_listed(estimate: Estimate) -> int:
 
 def _alike(estimate: Estimate, least: int) -> list[_Alike]:
     sources = {(line.path, line.line, line.library): line.source for line in estimate.by_line}
-    groups: defaultdict[tuple[object, ...], list[AliveBuffer]] = defaultdict(list)
-    for buffer in estimate.at_peak:
-        if buffer.nbytes > least:
-            place = ("", 0) if buffer.name else _place(buffer)
-            groups[_kind(buffer) + place].append(buffer)
+    listed = (buffer for buffer in estimate.at_peak if buffer.nbytes > least)
+    groups = grouped((_kind(each) + (("", 0) if each.name else _place(each)), each) for each in listed)
     alike = []
     for group in groups.values():
         biggest = max(group, key=lambda buffer: buffer.nbytes)

@@ -1,8 +1,8 @@
 """What a rank exchanges with others in a step, by kind of collective and by size of the group."""
 
-from collections import defaultdict
 from typing import NamedTuple
 
+from memlint.base.grouping import grouped
 from memlint.tracing.records import Collective, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
@@ -34,10 +34,8 @@ def sent(collective: Collective) -> int:
 def traffic(trace: Trace) -> list[Traffic]:
     """The collectives of the last step, most bytes first."""
     first = trace.step_nodes[-1] if trace.step_nodes else 0
-    alike: defaultdict[tuple[str, int, bool], list[Collective]] = defaultdict(list)
-    for each in trace.collectives:
-        if each.node >= first:
-            alike[each.kind, each.size, each.within_node].append(each)
+    last_step = (each for each in trace.collectives if each.node >= first)
+    alike = grouped(((each.kind, each.size, each.within_node), each) for each in last_step)
     rows = [
         Traffic(*key, len(group), sum(max(c.nbytes_in, c.nbytes_out) for c in group), sum(map(sent, group)))
         for key, group in alike.items()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
+from memlint.base.grouping import grouped
 from memlint.cuda.allocator.driver import Driver
 from memlint.cuda.allocator.fast import peaks as replayed_peaks
 from memlint.cuda.allocator.reference import Allocator, AllocatorSettings, Block, OutOfMemory
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     Sizes: TypeAlias = list[int] | np.ndarray
     Events: TypeAlias = Sequence[int] | np.ndarray
+
+
+_Most: TypeAlias = tuple[int, int, int]
+"""Requested, allocated and reserved bytes."""
 
 
 class Interval(NamedTuple):
@@ -118,13 +122,9 @@ def peaks(
     the program has waited for them.
     """
     taken = _Taken(sizes, events, device, settings, streams)
-    likely, elsewhere = taken.most(), taken.most(descending=True)
+    likely, elsewhere, most = taken.upwards(doubts)
     lowest = taken.resized({doubt.buffer: doubt.low for doubt in doubts})
-    highest = taken.resized(_highest(doubts, device))
     least = likely if lowest is taken else lowest.most()
-    most = likely if highest is taken else highest.most()
-    if streams.held and device.is_cuda:
-        most = (*most[:2], max(most[2], highest.held().most()[2]))
     tried = _tried(taken, doubts)
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
@@ -151,7 +151,7 @@ def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
     return {doubt.buffer: doubt.high for doubt in doubts if not _takes_free(doubt, device)}
 
 
-def _tried(taken: _Taken, doubts: Collection[Doubt]) -> tuple[int, int, int]:
+def _tried(taken: _Taken, doubts: Collection[Doubt]) -> _Most:
     """Requested, allocated and reserved bytes at most with what only takes free memory; 0 where nothing does."""
     device = taken.device
     greedy = {doubt.buffer: doubt.high - device.total_nbytes for doubt in doubts if _takes_free(doubt, device)}
@@ -162,15 +162,11 @@ def _tried(taken: _Taken, doubts: Collection[Doubt]) -> tuple[int, int, int]:
     return min(requested, free), min(allocated, free), min(reserved, free)
 
 
-def stream_peaks(
-    timeline: Timeline, device: Device, settings: AllocatorSettings | None = None
-) -> dict[int, tuple[int, int, int]]:
+def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None = None) -> dict[int, _Most]:
     """Requested, allocated and reserved bytes of each CUDA stream at its own peak, the default stream 0 first."""
     own = timeline.streams.own
     sizes = [buffer.nbytes for buffer in timeline.buffers]
-    events: dict[int, list[int]] = {}
-    for event in timeline.events:
-        events.setdefault(own.get(event if event >= 0 else ~event, 0), []).append(event)
+    events = grouped((own.get(event if event >= 0 else ~event, 0), event) for event in timeline.events)
     taken = _Taken(sizes, timeline.events, device, settings, timeline.streams)
     return {stream: taken._replace(events=events[stream]).most() for stream in sorted(events)}
 
@@ -185,13 +181,7 @@ def most_device(
 ) -> int:
     """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
     taken = _Taken(sizes, events, device, settings, streams)
-    reserved = max(taken.most()[2], taken.most(descending=True)[2])
-    highest = taken.resized(_highest(doubts, device))
-    if highest is not taken:
-        reserved = max(reserved, highest.most()[2])
-    if streams.held:
-        reserved = max(reserved, highest.held().most()[2])
-    return reserved + device.context_high
+    return max(reserved for _requested, _allocated, reserved in taken.upwards(doubts)) + device.context_high
 
 
 class _Taken(NamedTuple):
@@ -214,9 +204,7 @@ class _Taken(NamedTuple):
 
     def held(self) -> Self:
         """The same, where what other streams use closes as late as it can."""
-        late: defaultdict[int, list[int]] = defaultdict(list)
-        for buffer, position in self.streams.held.items():
-            late[position].append(~buffer)
+        late = grouped((position, ~buffer) for buffer, position in self.streams.held.items())
         moved = [
             each
             for position, event in enumerate(map(int, self.events))
@@ -224,7 +212,15 @@ class _Taken(NamedTuple):
         ]
         return self._replace(events=moved + late[len(self.events)])
 
-    def most(self, *, descending: bool = False) -> tuple[int, int, int]:
+    def upwards(self, doubts: Collection[Doubt]) -> tuple[_Most, _Most, _Most]:
+        """What it takes, what it takes with addresses that descend, and with every size in doubt at its highest."""
+        likely, highest = self.most(), self.resized(_highest(doubts, self.device))
+        most = likely if highest is self else highest.most()
+        if self.streams.held and self.device.is_cuda:
+            most = (*most[:2], max(most[2], highest.held().most()[2]))
+        return likely, self.most(descending=True), most
+
+    def most(self, *, descending: bool = False) -> _Most:
         """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
         device, settings = self.device, self.settings or AllocatorSettings()
         if device.is_cuda and settings == AllocatorSettings():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import Self
 
+from memlint.base.grouping import grouped
 from memlint.tracing.records import ONE_STREAM, Buffer, Category, Doubt, Streams, Trace
 
 
@@ -107,10 +108,7 @@ def merge(timeline: Timeline, written: Mapping[int, int]) -> Timeline:
             over = written[over]
         ends = (lasts.get(over, timeline.buffers[over].died), timeline.buffers[buffer_id].died)
         lasts[over] = None if None in ends else max(end for end in ends if end is not None)
-    moved: defaultdict[int, list[int]] = defaultdict(list)
-    for over, end in lasts.items():
-        if end is not None:
-            moved[end + 1].append(~over)
+    moved = grouped((end + 1, ~over) for over, end in lasts.items() if end is not None)
     return without(_with_events_moved(timeline, moved, {~over for over in lasts}), written)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.base.errors import MemlintError
+from memlint.base.grouping import grouped
 from memlint.base.ownership import is_installed, is_memlint
 from memlint.source.files import python_files
 from memlint.source.imports import EVERYTHING, Import, ImportReader, module_name
@@ -112,11 +113,8 @@ class Project:
 
     @cached_property
     def _by_name(self) -> defaultdict[str, list[Path]]:
-        files = defaultdict(list)
-        for file in python_files([self.root]):
-            if file.suffix == ".py":
-                files[_module_path(file).name].append(file)
-        return files
+        files = (file for file in python_files([self.root]) if file.suffix == ".py")
+        return grouped((_module_path(file).name, file) for file in files)
 
 
 class _Module(NamedTuple):

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import fx
 
-from memlint.tracing.records import Buffer, Frame, Trace, data_flow
+from memlint.base.grouping import grouped
+from memlint.tracing.records import Frame, Trace, data_flow
 
 HOST = "host"
 """The placeholder of tensors without a Buffer: small ones of the host, such as Python numbers."""
@@ -40,9 +41,7 @@ def build_graph(trace: Trace, ops: Sequence[Any], first: int = 0) -> fx.Graph:
     nodes = trace.nodes[first:]
     from_host = {node.index for node in nodes if any(geometry.buffer < 0 for geometry in node.inputs)}
     host = graph.placeholder(HOST) if from_host else None
-    opened: defaultdict[int, list[Buffer]] = defaultdict(list)
-    for buffer in trace.buffers:
-        opened[buffer.node].append(buffer)
+    opened = grouped((buffer.node, buffer) for buffer in trace.buffers)
     for node, op in zip(nodes, ops[first:], strict=True):
         arguments = [makers[source] for source in operands[node.index]]
         if host is not None and node.index in from_host:

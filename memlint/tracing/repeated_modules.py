@@ -3,6 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
+from memlint.base.grouping import grouped
+
 MIN_BLOCKS = 3
 CONTAINERS = frozenset({"Sequential", "ModuleList", "ModuleDict"})
 
@@ -23,11 +25,7 @@ def repeated(modules: Sequence[tuple[str, str]]) -> Iterator[tuple[str, ...]]:
 
 def children_of(modules: Sequence[tuple[str, str]]) -> defaultdict[str, list[str]]:
     """Paths of the children of each module, by its path."""
-    children: defaultdict[str, list[str]] = defaultdict(list)
-    for path, _kind in modules:
-        if path:
-            children[path.rpartition(".")[0]].append(path)
-    return children
+    return grouped((path.rpartition(".")[0], path) for path, _kind in modules if path)
 
 
 def is_inside(path: str, outer: str) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+from memlint.base.grouping import grouped
 from memlint.base.units import Measure
 from memlint.report.model import Record
 from memlint.validate.comparison import COMPARED, Comparison
@@ -67,9 +68,7 @@ class Scoreboard(Record):
 
 def scoreboard(comparisons: Iterable[Comparison]) -> Scoreboard:
     """Sum `comparisons` up."""
-    groups: dict[tuple[str, str], list[Comparison]] = {}
-    for comparison in comparisons:
-        groups.setdefault(comparison.measurement.group, []).append(comparison)
+    groups = grouped((comparison.measurement.group, comparison) for comparison in comparisons)
     return Scoreboard(scores=[_score(*key, group) for key, group in sorted(groups.items())])
 
 
@@ -100,9 +99,7 @@ def _worse(now: GroupErrors | None, old: GroupErrors) -> Iterator[str]:
 
 def _score(gpu: str, torch: str, group: Sequence[Comparison]) -> Score:
     known = [comparison for comparison in group if comparison.main is not None]
-    families: dict[str, list[Comparison]] = {}
-    for comparison in known:
-        families.setdefault(comparison.measurement.subject.family or "other", []).append(comparison)
+    families = grouped((comparison.measurement.subject.family or "other", comparison) for comparison in known)
     halves = {
         ALL: known,
         FITTED: [c for c in known if not c.measurement.subject.holdout],

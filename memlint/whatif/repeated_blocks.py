@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from memlint.base.grouping import grouped
 from memlint.tracing.records import Buffer, Category, Phase, Trace
 from memlint.tracing.repeated_modules import children_of, is_inside, repeated
 
@@ -52,10 +53,7 @@ def selections(trace: Trace, blocks: Blocks) -> tuple[Blocks, ...]:
     A part has children of its own or saves within itself; parts that save little are left out.
     """
     children = children_of(trace.modules)
-    parts: defaultdict[str, list[str]] = defaultdict(list)
-    for path in blocks.paths:
-        for child in children[path]:
-            parts[child.rpartition(".")[2]].append(child)
+    parts = grouped((child.rpartition(".")[2], child) for path in blocks.paths for child in children[path])
     chosen = [blocks.paths[::2]]
     chosen += [tuple(paths) for paths in parts.values() if len(paths) == len(blocks.paths)]
     selected = [_blocks(paths, blocks.saved) for paths in chosen]
