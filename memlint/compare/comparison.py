@@ -77,7 +77,8 @@ class LineChange(Located):
 class BufferChange(BufferKind):
     """Buffers at the peak that are alike: of one category, made by one line for modules of one kind, by one kernel.
 
-    Of those with a name neither the line nor the kernel matters. The shape is that of the biggest in head, or else base.
+    Of those with a name neither the line nor the kernel matters. The shape is that of the biggest in head, or else
+    base.
     """
 
     base: int

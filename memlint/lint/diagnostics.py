@@ -40,8 +40,6 @@ class Diagnostic(Rule):
             message=message,
             severity=cls.severity,
             confidence=Confidence.ANALYTIC,
-            nbytes=None,
-            peak_change=None,
             fix=fix,
             subject=subject,
         )

@@ -120,9 +120,9 @@ class Finding:
     message: str
     severity: Severity
     confidence: Confidence
-    nbytes: int | None
+    nbytes: int | None = None
     """Bytes attributable to what was found; None where the rule cannot know."""
-    peak_change: int | None
+    peak_change: int | None = None
     """Bytes by which the requested peak changes after the fix, negative for a fall; None where it was not computed."""
     fix: str
     correction: Correction | None = None
@@ -285,8 +285,6 @@ class SourceRule(Rule):
             message=message,
             severity=severity or self.severity,
             confidence=Confidence.HEURISTIC,
-            nbytes=None,
-            peak_change=None,
             fix=fix,
             correction=correction,
         )

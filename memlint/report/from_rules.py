@@ -17,6 +17,9 @@ _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.RuleError: "rule",
 }
 
+_ALIKE = ("code", "path", "line", "column", "message", "nbytes", "peak_change", "fix", "subject")
+"""What a rule's finding and its record call by the same name."""
+
 
 def library_of(frame: Frame) -> Place | None:
     """The line of an installed package; None where the frame is a line of the project."""
@@ -27,20 +30,13 @@ def library_of(frame: Frame) -> Place | None:
 
 def finding_of(finding: rule.Finding, workload: str | None = None, position: int | None = None) -> RunFinding:
     """What a rule found, in the Workload of this name that stands at `position`, if it was found in one."""
+    alike = {name: getattr(finding, name) for name in _ALIKE}
     return RunFinding(
-        code=finding.code,
-        path=finding.path,
-        line=finding.line,
-        column=finding.column,
-        message=finding.message,
+        **alike,
         severity=finding.severity.value,
         confidence=finding.confidence.value,
-        nbytes=finding.nbytes,
-        peak_change=finding.peak_change,
-        fix=finding.fix,
         workload=workload,
         workload_position=position,
-        subject=finding.subject,
         library=library_of(finding.library) if finding.library else None,
     )
 

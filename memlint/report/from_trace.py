@@ -18,9 +18,11 @@ NUM_STRETCHES = 72
 """Of a Course: what fits on a line of a terminal."""
 
 
-def peak_of(estimate: Estimate) -> report.Peak:
-    """The four peaks of an Estimate."""
-    return report.Peak.model_validate({name: getattr(estimate, name)._asdict() for name in report.Peak.model_fields})
+def moment_of(estimate: Estimate) -> dict[str, Any]:
+    """The fields of a PeakMoment."""
+    peaks = {name: getattr(estimate, name)._asdict() for name in report.Peak.model_fields}
+    when = {"phase": estimate.phase.value, "op": estimate.op, "module": estimate.module}
+    return {"peak": report.Peak.model_validate(peaks), **when, **place_of(estimate.frame)}
 
 
 def place_of(frame: Frame | None) -> dict[str, Any]:
@@ -155,12 +157,8 @@ def _change(after: WhatIf, trace: Trace, variables: Mapping[Origin, str]) -> rep
         text=change.describe(names),
         snippet=change.snippet(names),
         effect=change.effect_in(trace).value,
-        peak=peak_of(estimate),
+        **moment_of(estimate),
         peak_change=after.peak_change,
-        phase=estimate.phase.value,
-        op=estimate.op,
-        **place_of(estimate.frame),
-        module=estimate.module,
         recompute_flops=after.recompute_flops,
         recompute_share=round(after.recompute_share, 4),
     )

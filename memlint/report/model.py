@@ -430,21 +430,31 @@ class SweepRow(Record):
     error: str | None = None
 
 
-class Sweep(Record):
-    """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
+class OnGpu(Record):
+    """What is found out of one Workload with one dtype on one GPU."""
 
     name: str
     target: str
     mode: str
     optimizer: str | None
     dtype: str
-    dimensions: dict[str, NonNegativeInt] = {}
-    """Those that the Workload declares, with their sizes."""
     gpu: str
     """As in the catalogue."""
     gpu_title: str
     gpu_nbytes: NonNegativeInt
     """What a process can use; 0 for the host, of which memlint knows no limit."""
+    is_partial: bool = False
+    """Whether it was stopped before it was complete."""
+    error: str | None = None
+    """Why there is nothing."""
+    hint: str = ""
+
+
+class Sweep(OnGpu):
+    """One Workload with one dtype on one GPU, and one size of each dimension but the batch."""
+
+    dimensions: dict[str, NonNegativeInt] = {}
+    """Those that the Workload declares, with their sizes."""
     rows: Several[SweepRow] = []
     """By batch size."""
     largest: SweepRow | None = None
@@ -455,11 +465,6 @@ class Sweep(Record):
     """Batch sizes that were run."""
     note: str | None = None
     """Why nothing could be computed from other sizes."""
-    is_partial: bool = False
-    """Whether it was stopped before it had all rows and the largest."""
-    error: str | None = None
-    """Why there is nothing."""
-    hint: str = ""
 
 
 class Budget(Record):

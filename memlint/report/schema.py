@@ -24,15 +24,15 @@ def schema_text() -> str:
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema with the docstring below each field, which pydantic would have to read whenever memlint starts."""
-    records = {**schema["$defs"], model.Report.__name__: schema}
-    for node in ast.parse(inspect.getsource(model)).body:
-        if isinstance(node, ast.ClassDef) and node.name in records:
-            properties = records[node.name]["properties"]
-            for field, text in pairwise(node.body):
-                match field, text:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
-                        described = {**properties[name], "description": inspect.cleandoc(description)}
-                        properties[name] = dict(sorted(described.items()))
+    classes = {node.name: node for node in ast.parse(inspect.getsource(model)).body if isinstance(node, ast.ClassDef)}
+    for record, part in {**schema["$defs"], model.Report.__name__: schema}.items():
+        properties = part["properties"]
+        own_and_bases = (classes[each.__name__] for each in getattr(model, record).__mro__ if each.__name__ in classes)
+        for field, text in (pair for node in own_and_bases for pair in pairwise(node.body)):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
+                    described = {**properties[name], "description": inspect.cleandoc(description)}
+                    properties[name] = dict(sorted(described.items()))
     return schema
 
 

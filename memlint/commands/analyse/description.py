@@ -1,10 +1,10 @@
 """One analysed Workload as the Report says it."""
 
 import linecache
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from memlint.base.grouping import grouped
 from memlint.base.units import outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
@@ -14,7 +14,7 @@ from memlint.distributed.traffic import traffic
 from memlint.memory.estimate import stream_peaks
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
-from memlint.report.from_trace import buffer_fields, course_of, peak_of, place_of, plan_of, what_ifs_of
+from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
 from memlint.source.values import shown_arguments
 from memlint.tracing.records import Buffer, Category, Trace
 from memlint.whatif.plan import Planner
@@ -106,11 +106,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
         return "in use" if b.category is Category.TEMPORARY else ""
 
     return report.Estimate(
-        peak=peak_of(peak),
-        phase=peak.phase.value,
-        op=peak.op,
-        **place_of(peak.frame),
-        module=peak.module,
+        **moment_of(peak),
         phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
         least=least_peak(analysis.trace),
         categories={category.value: nbytes for category, nbytes in peak.categories.items()},
@@ -190,9 +186,7 @@ def _owner(b: Buffer) -> str:
 
 def _groups(buffers: Iterable[Buffer], key: Callable[[Buffer], Any]) -> list[tuple[Any, list[Buffer]]]:
     """The Buffers by `key`, the group with the most bytes first."""
-    groups: defaultdict[Any, list[Buffer]] = defaultdict(list)
-    for b in buffers:
-        groups[key(b)].append(b)
+    groups = grouped((key(b), b) for b in buffers)
     return sorted(groups.items(), key=lambda item: -_sum(item[1]))[:NUM_LISTED]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.units import outcome
 from memlint.cuda.devices import Device
-from memlint.report.model import Interval, Record, Sweep, SweepRow
+from memlint.report.model import Interval, OnGpu, Record, Sweep, SweepRow
 from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
@@ -25,12 +25,17 @@ class Order(Record):
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
 
 
-class Tables(Record):
-    """All that a run of `memlint sweep` says."""
+class Document(Record):
+    """What a run says."""
 
     version: Literal[1] = 1
     tool: str
     torch: str | None = None
+
+
+class Tables(Document):
+    """All that a run of `memlint sweep` says."""
+
     sweeps: tuple[Sweep, ...] = ()
 
 
@@ -60,19 +65,11 @@ class Way(Record):
     """The fewest in which the batch asked for surely fits, where there are any."""
 
 
-class Fit(Record):
-    """What of one Workload with one dtype fits into one GPU."""
+class Fit(OnGpu):
+    """What of one Workload fits."""
 
-    name: str
-    target: str
-    mode: str
-    optimizer: str | None
-    dtype: str
     batch: int
     """As asked for."""
-    gpu: str
-    gpu_title: str
-    gpu_nbytes: int
     strategy: str = ""
     """How the model is spread over ranks."""
     world_size: int = 1
@@ -80,17 +77,11 @@ class Fit(Record):
     """As it is first, then with ever more changes."""
     note: str | None = None
     """Why the batch is not cut into parts."""
-    is_partial: bool = False
-    error: str | None = None
-    hint: str = ""
 
 
-class Fits(Record):
+class Fits(Document):
     """All that a run of `memlint fit` says."""
 
-    version: Literal[1] = 1
-    tool: str
-    torch: str | None = None
     fits: tuple[Fit, ...] = ()
 
 
