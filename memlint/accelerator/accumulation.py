@@ -124,10 +124,9 @@ def measure_once() -> None:
     if _Unshared.is_measured:
         return
     _Unshared.measuring, _Unshared.is_measured = [], True
-    multithreading = torch.autograd.is_multithreading_enabled()
-    torch.autograd.set_multithreading_enabled(False)
+    in_this_thread = torch.autograd.set_multithreading_enabled(False)
     try:
-        with temporarily_clear_interpreter_stack(), state.installed(state.State()), torch.enable_grad():
+        with in_this_thread, temporarily_clear_interpreter_stack(), state.installed(state.State()), torch.enable_grad():
             x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
             (x.mul(2) + x.mul(3)).sum().backward()
             engines = _Unshared.measuring.copy()
@@ -138,4 +137,3 @@ def measure_once() -> None:
             _Unshared.callers = frozenset(filter(_is_pytorchs, engines[0].callers - formulas[0].callers))
     finally:
         _Unshared.measuring = None
-        torch.autograd.set_multithreading_enabled(multithreading)

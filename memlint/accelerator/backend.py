@@ -1,8 +1,8 @@
 """Puts the kernels in PyTorch's dispatcher, once per process: those that make tensors, and all that need no code."""
 
-import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
@@ -12,7 +12,7 @@ from memlint.accelerator import accumulation, hand_written, lazy_imports, state,
 from memlint.accelerator.device import META_KEYS, NAME, allocate, entry_of, real, set_geometry, strides
 from memlint.accelerator.dispatch import fallback, run
 from memlint.accelerator.kernel import Kernel, kernel_of
-from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement, overload
+from memlint.accelerator.registration import KEY, as_one_kernel, everything, implement, implemented, overload
 from memlint.base.errors import TraceError
 
 _NAMES = """
@@ -54,8 +54,7 @@ def _make(kernel: Kernel, size: Any, stride: Any, dtype: torch.dtype | None) -> 
         return tensor
 
 
-@contextlib.contextmanager
-def cuda_factories() -> Iterator[None]:
+def cuda_factories() -> AbstractContextManager[None]:
     """Give the memory that PyTorch's own code asks of CUDA.
 
     Functions that a program took from `torch` early (`from torch import zeros`) are not those that the program is shown
@@ -69,15 +68,7 @@ def cuda_factories() -> Iterator[None]:
 
         return call
 
-    kernels = torch.library.Library("aten", "IMPL")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        kernels.impl("empty.memory_format", on_gpu(empty), "CUDA", allow_override=True)
-        kernels.impl("empty_strided", on_gpu(empty_strided), "CUDA", allow_override=True)
-    try:
-        yield
-    finally:
-        kernels._destroy()
+    return implemented({"empty.memory_format": on_gpu(empty), "empty_strided": on_gpu(empty_strided)}, "CUDA")
 
 
 def _to_copy(x: torch.Tensor, **kwargs: Any) -> Any:

@@ -4,7 +4,9 @@
 docs/extending.md for when to use which. Ops are named as in `overload`.
 """
 
-from collections.abc import Callable
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import torch
@@ -32,6 +34,22 @@ def implement(op: OpOverload, key: str, function: Function) -> None:
     suffix = "" if op._overloadname == "default" else f".{op._overloadname}"
     # Replacing a kernel of ours is an error by default until torch 2.12.
     library.impl(op._schema.name.split("::")[-1] + suffix, function, key, allow_override=True)
+
+
+def implement_all(functions: Mapping[str, Function], key: str, on: torch.library.Library) -> None:
+    """Register functions under a dispatch key, by the names that ops have in the namespace of a library."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # PyTorch says that kernels are replaced, which is the point
+        for name, function in functions.items():
+            on.impl(name, function, key, allow_override=True)
+
+
+@contextlib.contextmanager
+def implemented(functions: Mapping[str, Function], key: str, namespace: str = "aten") -> Iterator[None]:
+    """The same meanwhile."""
+    with torch.library._scoped_library(namespace, "IMPL") as scoped:
+        implement_all(functions, key, scoped)
+        yield
 
 
 def kernel(*names: str) -> Callable[[F], F]:

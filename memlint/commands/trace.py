@@ -13,6 +13,7 @@ import torch
 from torch.fx import GraphModule
 
 from memlint.base.errors import UsageError
+from memlint.base.patching import patched
 from memlint.commands.analyse.child import find_requested
 from memlint.commands.targets import resolve
 from memlint.cuda.allocator.settings import AllocatorSettings
@@ -29,7 +30,8 @@ _MODULE, _NAME = "memlint_traced", "target"
 def step_module(target: object, options: Mapping[str, Any]) -> GraphModule:
     """Trace two steps of the Workload of `target`, and give the second; the rest is as in `memlint.trace`."""
     options = {name: value for name, value in options.items() if value is not None}
-    with _importable(target), _compiling_restored():
+    # While a target is imported and run `torch.compile` does nothing.
+    with _importable(target), patched([(torch, "compile", torch.compile)]):
         is_text = isinstance(target, str | Path)
         workload, root = _typed(str(target), options) if is_text else (_handed_over(target, options), Path())
         program = build_program(workload, root)
@@ -71,13 +73,3 @@ def _importable(target: object) -> Iterator[None]:
         yield
     finally:
         del sys.modules[_MODULE]
-
-
-@contextlib.contextmanager
-def _compiling_restored() -> Iterator[None]:
-    """Give `torch.compile` back, which does nothing while a target is imported and run."""
-    compiling = torch.compile
-    try:
-        yield
-    finally:
-        torch.compile = compiling

@@ -53,18 +53,15 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
         allocator=allocator or AllocatorSettings(),
         workspaces=Workspaces(device),
     )
-    multithreading = torch.autograd.is_multithreading_enabled()
-    torch.autograd.set_multithreading_enabled(False)
-    try:
-        with state.installed(running), contextlib.ExitStack() as exits:
-            if device.is_cuda:
-                exits.enter_context(backend.cuda_factories())
-            exits.enter_context(early_names.patched_everywhere(_patches(running)))
-            exits.enter_context(running.exits)
-            yield running.ledger
-    finally:
-        autocast.clear_cache()
-        torch.autograd.set_multithreading_enabled(multithreading)
+    with contextlib.ExitStack() as exits:
+        exits.enter_context(torch.autograd.set_multithreading_enabled(False))
+        exits.callback(autocast.clear_cache)
+        exits.enter_context(state.installed(running))
+        if device.is_cuda:
+            exits.enter_context(backend.cuda_factories())
+        exits.enter_context(early_names.patched_everywhere(_patches(running)))
+        exits.enter_context(running.exits)
+        yield running.ledger
 
 
 def _patches(running: Simulated) -> list[Patch]:

@@ -5,9 +5,8 @@ DistributedDataParallel or functional collectives. All ranks are taken to be ali
 others have this rank's own.
 """
 
-import contextlib
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from torch.futures import Future
 from memlint.accelerator import values
 from memlint.accelerator.device import contiguous, entry_of, is_virtual, like
 from memlint.accelerator.kernel import kernel_of, tensors_in
-from memlint.accelerator.registration import KEY
+from memlint.accelerator.registration import KEY, implement_all, implemented
 from memlint.cuda.simulated import simulated
 from memlint.distributed.rank import Rank
 from memlint.tracing.records import Collective
@@ -183,24 +182,11 @@ def _give(output: Tensor, source: Tensor | None, factor: int) -> None:
         output.detach().copy_(value)
 
 
-def _register(library: torch.library.Library, key: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        for name in _NAMES.split():
-            op: OpOverload = getattr(torch.ops.c10d, name).default
-            library.impl(name, _kernel(op), key, allow_override=True)
-
-
-@contextlib.contextmanager
-def of_host_as_well() -> Iterator[None]:
+def of_host_as_well() -> AbstractContextManager[None]:
     """Carry collectives of real tensors of the host out in the same way meanwhile."""
-    library = torch.library.Library("c10d", "IMPL")
-    _register(library, "CPU")
-    try:
-        yield
-    finally:
-        library._destroy()
+    return implemented(_KERNELS, "CPU", "c10d")
 
 
+_KERNELS = {name: _kernel(getattr(torch.ops.c10d, name).default) for name in _NAMES.split()}
 _library = torch.library.Library("c10d", "IMPL")
-_register(_library, KEY)
+implement_all(_KERNELS, KEY, _library)

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import importlib
 import os
-import warnings
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -20,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from memlint.accelerator import state
 from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, real, scratch
-from memlint.accelerator.registration import KEY
+from memlint.accelerator.registration import KEY, implemented
 from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import simulated
@@ -156,14 +155,8 @@ def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        kernels = torch.library.Library("aten", "IMPL")
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                kernels.impl("empty.memory_format", make, KEY, allow_override=True)
+        with implemented({"empty.memory_format": make}, KEY):
             return function(*args, **kwargs)
-        finally:
-            kernels._destroy()
 
     return call
 

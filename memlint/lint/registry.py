@@ -23,6 +23,7 @@ from pathlib import Path
 from types import ModuleType
 
 from memlint.base.errors import RuleError, UsageError
+from memlint.base.patching import patched
 from memlint.config import Settings
 from memlint.lint.diagnostics import DIAGNOSTICS, LOCAL, BrokenRule, Diagnostic
 from memlint.lint.own_rules import kept_in_bounds
@@ -115,7 +116,8 @@ class _Loading:
         for item in sorted(pkgutil.iter_modules([str(folder)]), key=lambda item: item.name):
             file = folder / (f"{item.name}/__init__.py" if item.ispkg else f"{item.name}.py")
             if path == file or (path.is_dir() and not item.name.startswith(_HELPERS)):
-                with _no_bytecode():
+                # A file changed within a second of its bytecode would be taken for unchanged.
+                with patched([(sys, "dont_write_bytecode", True)]):
                     self._add_module(f"{package}.{item.name}", partial(BrokenRule.of_file, file))
 
     @contextmanager
@@ -137,16 +139,6 @@ class _Loading:
                 other = self.rules.setdefault(checked.code, checked)
                 if type(other) is not rule:
                     raise RuleError(f"{_path(rule)} has the code {checked.code}, and so has {_path(type(other))}")
-
-
-@contextmanager
-def _no_bytecode() -> Iterator[None]:
-    """Leave nothing in the project: a file changed within a second of its bytecode would be taken for unchanged."""
-    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        yield
-    finally:
-        sys.dont_write_bytecode = before
 
 
 def _package(folder: Path) -> str:

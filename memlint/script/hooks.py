@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from memlint.base.after_import import after_import
-from memlint.base.patching import Patch
+from memlint.base.patching import Patch, patched
 from memlint.script.recorder import ScriptRecorder
 from memlint.tracing.records import Phase
 from memlint.workloads import availability
@@ -38,7 +38,7 @@ def _in_phase(recorder: ScriptRecorder, phase: Phase, function: Callable[..., An
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with recorder.attribution.within(phase):
+        with patched([(recorder.attribution, "section", phase)]):
             return function(*args, **kwargs)
 
     return call

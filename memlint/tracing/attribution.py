@@ -5,9 +5,7 @@ innermost line of the project that led to it. A backward kernel has no Python li
 through the sequence number that autograd gives every node when the forward makes it.
 """
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -45,15 +43,6 @@ class Attribution:
         """The phase of what runs outside of a backward and an optimizer."""
         self._places: dict[int, Place] = {}
         self._kinds: dict[CodeType, int] = {}
-
-    @contextlib.contextmanager
-    def within(self, section: Phase) -> Iterator[None]:
-        """Let what runs outside of a backward and an optimizer belong to another phase for a while."""
-        before, self.section = self.section, section
-        try:
-            yield
-        finally:
-            self.section = before
 
     def place(self) -> tuple[Phase, Place]:
         """Phase and place of the kernel that runs now."""

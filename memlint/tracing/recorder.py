@@ -15,6 +15,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
+from memlint.base.garbage import uncollected
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
@@ -273,15 +274,12 @@ def observed(recorder: Recorder) -> Iterator[None]:
 @contextlib.contextmanager
 def collected_between_steps() -> Iterator[Callable[[], object]]:
     """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
-    enabled = gc.isenabled()
     gc.freeze()  # what exists already need not be searched again after every step
-    gc.disable()
     try:
-        yield gc.collect
+        with uncollected():
+            yield gc.collect
     finally:
         gc.unfreeze()
-        if enabled:
-            gc.enable()
 
 
 def trace_program(

@@ -9,6 +9,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.frames import chain
+from memlint.base.patching import patched
 from memlint.tracing.records import Category, Phase
 from memlint.validate.measurement import Conditions, Flags
 
@@ -72,11 +73,10 @@ def watched_phases(*watchers: Callable[[Phase], None]) -> Iterator[None]:
         register_optimizer_step_pre_hook(lambda *_: enter(Phase.OPTIMIZER)),
         register_optimizer_step_post_hook(lambda *_: enter(Phase.FORWARD)),
     ]
-    torch.autograd.backward = watched_backward
     try:
-        yield
+        with patched([(torch.autograd, "backward", watched_backward)]):
+            yield
     finally:
-        torch.autograd.backward = backward
         for hook in hooks:
             hook.remove()
 

@@ -12,7 +12,7 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 
 from memlint.accelerator.lazy_imports import run_eagerly
-from memlint.commands.trace import _compiling_restored
+from memlint.base.patching import patched
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 
@@ -57,13 +57,13 @@ def saved_nbytes(device: str, flow: Callable[[Tensor, Tensor], Tensor]) -> list[
 @pytest.mark.parametrize("name", FLOWS)
 def test_control_flow_keeps_what_the_same_in_plain_python_keeps(name: str, device: str) -> None:
     flow, plain = FLOWS[name]
-    with _compiling_restored():
+    with patched([(torch, "compile", torch.compile)]):
         run_eagerly()
         assert saved_nbytes(device, flow) == saved_nbytes(device, plain)
 
 
 def test_scan_and_map_run_on_the_device() -> None:
-    with _compiling_restored(), virtual_device(device_named("a100-80gb")):
+    with patched([(torch, "compile", torch.compile)]), virtual_device(device_named("a100-80gb")):
         run_eagerly()
         x = torch.rand(8, 64, device="cuda", requires_grad=True)
         _, y = scan(lambda carry, row: (carry + row, carry * row), x[0], x, dim=0)
