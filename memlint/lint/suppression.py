@@ -4,13 +4,13 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from memlint.base.grouping import grouped
 from memlint.lint.diagnostics import BrokenRule, Diagnostic, MalformedSuppression, UnusedSuppression
 from memlint.lint.registry import load_rules
 from memlint.lint.rule import Finding, Rule, SourceRule
 from memlint.lint.selection import closest_code
 from memlint.source.comments import Suppression
-from memlint.source.files import Unreadable
-from memlint.source.text import Source
+from memlint.source.text import Source, source_at
 
 
 class Located(Protocol):
@@ -103,16 +103,14 @@ def unused(
 
     With `traced_lines`, for rules of traced steps, only comments that cover one of these lines are judged.
     """
-    lines: dict[str, list[int]] = {}
-    for finding in sorted(findings, key=lambda finding: finding.line):
-        if finding.path == source.path:
-            lines.setdefault(finding.code, []).append(finding.line)
+    ordered = sorted(findings, key=lambda finding: finding.line)
+    lines = grouped((finding.code, finding.line) for finding in ordered if finding.path == source.path)
     traced = None if traced_lines is None else sorted(traced_lines)
     for suppression in source.suppressions:
         if traced is not None and not _any_within(traced, suppression):
             continue
         for code in dict.fromkeys(suppression.codes):
-            if code in codes and not _any_within(lines.get(code, []), suppression):
+            if code in codes and not _any_within(lines[code], suppression):
                 yield UnusedSuppression.of(source.path, suppression, code, traced=traced_lines is not None)
 
 
@@ -130,11 +128,3 @@ def codes_of(rules: Iterable[Rule], base: type[Rule]) -> frozenset[str]:
 def without_failed(codes: frozenset[str], findings: Iterable[AboutRule]) -> frozenset[str]:
     """Leave out the codes of rules that `findings` say failed: what they would have found is not known."""
     return codes - {finding.subject for finding in findings if finding.code == BrokenRule.code}
-
-
-def source_at(path: str) -> Source | None:
-    """The file as a Source; None if it cannot be read."""
-    try:
-        return Source.read(path)
-    except Unreadable:
-        return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from memlint.source.calls import called
 from memlint.source.scopes import Loop, Position, Scope, position
 from memlint.source.taint import Value, Values
-from memlint.source.text import dotted_name
+from memlint.source.text import dotted_name, named
 
 _PUTS = frozenset({"append", "extend", "appendleft"})
 _HARMLESS = frozenset({*_PUTS, "clear", "pop"})
@@ -105,9 +105,7 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 
 def _reads(scope: Scope, container: str) -> Iterator[Position]:
-    for node in scope.nodes:
-        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == container):
-            continue
+    for node in named(scope.nodes, container):
         parent = scope.parents[node]
         harmless = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS
         if isinstance(node.ctx, ast.Load) and not harmless:

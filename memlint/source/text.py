@@ -11,6 +11,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
+from memlint.base.grouping import grouped
 from memlint.source.comments import Malformed, Suppression, marked_comments
 from memlint.source.files import Unreadable, decode, read_bytes
 from memlint.source.trees import Index, comment_spans, statements
@@ -134,10 +135,7 @@ class Source:
     @cached_property
     def _suppressed_lines(self) -> dict[str, tuple[list[int], list[int]]]:
         """By code: first lines of what its comments cover, ascending, and the highest line covered up to each."""
-        spans: dict[str, list[tuple[int, int]]] = {}
-        for comment in self.suppressions:
-            for code in comment.codes:
-                spans.setdefault(code, []).append((comment.first, comment.last))
+        spans = grouped((code, (each.first, each.last)) for each in self.suppressions for code in each.codes)
         ordered = {code: sorted(covered) for code, covered in spans.items()}
         return {
             code: ([first for first, _last in covered], list(accumulate((last for _first, last in covered), max)))
@@ -157,6 +155,14 @@ class Source:
         return comment_spans(self.statements)
 
 
+def source_at(path: str | Path) -> Source | None:
+    """The file as a Source; None if it cannot be read."""
+    try:
+        return Source.read(path)
+    except Unreadable:
+        return None
+
+
 def dotted_name(node: ast.AST) -> str:
     """`self.model` as it is written; empty for anything but names and their attributes."""
     parts: list[str] = []
@@ -164,6 +170,13 @@ def dotted_name(node: ast.AST) -> str:
         parts.append(node.attr)
         node = node.value
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
+
+
+def named(nodes: Iterable[ast.AST], name: str) -> Iterator[ast.Name | ast.Attribute]:
+    """Those of `nodes` that are written as this dotted name."""
+    for node in nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name:
+            yield node
 
 
 def _imports(nodes: Iterable[ast.AST]) -> dict[str, str]:

@@ -6,7 +6,7 @@ must cost no more than the step it observes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -214,6 +214,14 @@ class Trace:
     collectives: tuple[Collective, ...] = ()
     world: World | None = None
     """None where the program joined none."""
+
+    def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
+        """The Buffers that tensors lie in, each once; host tensors lie in none."""
+        return [self.buffers[each] for each in dict.fromkeys(geometry.buffer for geometry in geometries) if each >= 0]
+
+    def is_parameter(self, geometry: Geometry) -> bool:
+        """Whether it lies in the storage of a parameter."""
+        return geometry.buffer >= 0 and self.buffers[geometry.buffer].category is Category.PARAMETER
 
 
 class Storages(NamedTuple):

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from memlint.base.errors import MemlintError, WorkloadError
-from memlint.source.files import Unreadable
 from memlint.source.scripts import training_at_import
-from memlint.source.text import Source
+from memlint.source.text import source_at
 from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.loading import load_file
@@ -150,7 +149,5 @@ def _places(name: Name, module: str) -> Iterator[Path]:
 
 def _is_harmless(path: Path) -> bool:
     """Whether importing the file trains nothing."""
-    try:
-        return training_at_import(Source.read(path)) is None
-    except Unreadable:
-        return False
+    source = source_at(path)
+    return source is not None and training_at_import(source) is None

@@ -1,11 +1,10 @@
 """Attention as two matrix products with a softmax between them, found in a Trace."""
 
-from collections import defaultdict
 from math import prod
 from typing import NamedTuple
 
-from memlint.tracing.records import Category, Frame, Node, Phase, Trace
-from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, made, numel
+from memlint.tracing.records import Category, Node, Phase, Trace
+from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, made, numel
 
 MIN_LENGTH = 32
 """Positions; over fewer, a softmax is more likely a gate or a choice between experts."""
@@ -37,7 +36,8 @@ def match_attention(flow: Flow, softmax: Node) -> Attention | None:
     after, products = _downstream(flow, softmax, numel(scores))
     if not products or len(after) > _MOST_AFTER:
         return None
-    if any(map(flow.is_parameter, (*before[-1].inputs[-2:], *products[0].inputs[-2:]))):  # a layer and no attention
+    operands = (*before[-1].inputs[-2:], *products[0].inputs[-2:])
+    if any(map(flow.trace.is_parameter, operands)):  # a layer and no attention
         return None
     chain = (*before, softmax, *after)
     if numel(scores) <= numel(products[0].outputs[0]):  # attention between channels: the output is no smaller
@@ -126,10 +126,8 @@ def _comes_from_parameter(flow: Flow, buffer: int, before: int, depth: int = 4) 
 def fused_sizes(trace: Trace, matches: list[Attention]) -> dict[int, int]:
     """Bytes of the storages of these attentions if a fused kernel computed them."""
     sizes: dict[int, int] = {}
-    backward: defaultdict[tuple[int, str, Frame | None], list[int]] = defaultdict(list)
-    for buffer in trace.buffers:
-        if buffer.phase is Phase.BACKWARD:
-            backward[buffer.step, buffer.module, buffer.frame].append(buffer.id)
+    of_backward = (buffer for buffer in trace.buffers if buffer.phase is Phase.BACKWARD)
+    backward = grouped(((buffer.step, buffer.module, buffer.frame), buffer.id) for buffer in of_backward)
     for match in matches:
         scores, output = match.softmax.outputs[0], match.second.outputs[0]
         places = {(node.step, node.module, node.frame) for node in (*match.chain, match.second)}

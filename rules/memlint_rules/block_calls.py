@@ -1,11 +1,9 @@
 """Where a program calls the repeated blocks of its model."""
 
 import ast
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
-from memlint.source.files import Unreadable
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import dotted_name, source_at
 from memlint.tracing.records import Frame, Trace
 from memlint.tracing.repeated_modules import CONTAINERS
 
@@ -25,7 +23,8 @@ def call_of_blocks(trace: Trace, path: str) -> Frame | None:
     owner = names[:-1]
     while owner and kinds.get(".".join(owner)) in CONTAINERS:
         owner.pop()
-    sources = list(_sources({frame.of_project.path for node in trace.nodes if (frame := node.frame)}))
+    paths = {frame.of_project.path for node in trace.nodes if (frame := node.frame)}
+    sources = filter(None, map(source_at, sorted(paths)))
     defined = {node.name: (source, node) for source in sources for node in source.index.of(ast.ClassDef)}
     waiting, seen = [kinds.get(".".join(owner), "")], set[str]()
     while waiting:
@@ -39,14 +38,6 @@ def call_of_blocks(trace: Trace, path: str) -> Frame | None:
                 return Frame(source.path, call.lineno, method.name)
         waiting += [dotted_name(base).rpartition(".")[2] for base in owning.bases]
     return None
-
-
-def _sources(paths: Iterable[str]) -> Iterator[Source]:
-    for path in sorted(paths):
-        try:
-            yield Source.read(Path(path))
-        except Unreadable:
-            continue
 
 
 def _calls(method: ast.FunctionDef, blocks: str) -> Iterator[ast.Call]:

@@ -152,7 +152,7 @@ def _scaled_and_shifted(flow: Flow, node: Node, ops: tuple[str, ...] = (MUL, ADD
         while reader is not None and reader.op == CAST:
             passed.append(reader)
             reader = flow.only_reader(reader)
-        if reader is None or reader.op != op or not any(flow.is_parameter(g) for g in reader.inputs):
+        if reader is None or reader.op != op or not any(map(flow.trace.is_parameter, reader.inputs)):
             break
         affine += [*passed, reader]
         passed = []

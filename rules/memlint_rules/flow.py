@@ -7,13 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from math import prod
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
+from memlint.base.grouping import grouped as grouped  # noqa: PLC0414 -- rules take it from here
 from memlint.memory.timeline import Timeline, live, without
-from memlint.tracing.records import Buffer, Category, Frame, Geometry, Node, Phase, Trace
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
+from memlint.tracing.records import Buffer, Frame, Geometry, Node, Phase, Trace
 
 MIN_NBYTES = 2**20
 """Findings about fewer bytes are not worth a word."""
@@ -93,10 +91,6 @@ class Flow:
         readers = [r for r in self.readers(node.outputs[0].buffer, node.index) if r.phase is Phase.FORWARD]
         return readers[0] if len(readers) == 1 else None
 
-    def is_parameter(self, geometry: Geometry) -> bool:
-        """Whether it lies in the storage of a parameter."""
-        return geometry.buffer >= 0 and self.trace.buffers[geometry.buffer].category is Category.PARAMETER
-
     def made_at(self, buffer: Buffer) -> Frame | None:
         """The line that made the host tensor of which `buffer` is a copy, or else `buffer` itself."""
         node = self.trace.nodes[buffer.node] if buffer.node >= 0 else None
@@ -116,14 +110,6 @@ def numel(geometry: Geometry) -> int:
 def made(node: Node) -> set[int]:
     """Buffers that `node` returned or wrote."""
     return {geometry.buffer for geometry in node.outputs if geometry.buffer >= 0}
-
-
-def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
-    """The values of each key, such as the matches on each line, in order."""
-    groups: defaultdict[_Key, list[_Value]] = defaultdict(list)
-    for key, value in pairs:
-        groups[key].append(value)
-    return groups
 
 
 def peak_change(before: Timeline, after: Timeline) -> int:

@@ -9,10 +9,10 @@ from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Seve
 from memlint.memory.retention import Growth, Keeper, growths, may_grow
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
-from memlint.source.files import Unreadable
 from memlint.source.scopes import position
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, source_at
 from memlint.tracing.records import Buffer, Frame
+from memlint_rules.dead_references import described
 
 FAR_AWAY = 100_000
 """Steps beyond which running out of memory is only worth a note."""
@@ -115,10 +115,8 @@ def _peak_change(timeline: Timeline, growth: Growth) -> int:
 
 
 def _biggest(buffers: tuple[Buffer, ...]) -> str:
-    biggest = buffers[0]
-    made = f", made at {biggest.frame}" if biggest.frame else ""
     rest = f" and {len(buffers) - 1} more" if len(buffers) > 1 else ""
-    return f" ({biggest.dtype} {list(biggest.shape)}{made}{rest})"
+    return f" ({described(buffers[0])}{rest})"
 
 
 def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:
@@ -128,9 +126,7 @@ def place(keeper: Keeper | None, buffers: tuple[Buffer, ...]) -> Frame | None:
         return made
     paths = dict.fromkeys([keeper.frame.path, *(buffer.frame.path for buffer in buffers if buffer.frame)])
     for path in paths:
-        try:
-            source = Source.read(path)
-        except Unreadable:
+        if (source := source_at(path)) is None:
             continue
         name = keeper.name.rpartition(".")[2]
         statements = source.index.of(ast.AugAssign, ast.Assign)

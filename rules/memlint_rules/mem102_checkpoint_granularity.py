@@ -1,5 +1,4 @@
 from bisect import bisect_right
-from collections import defaultdict
 from typing import NamedTuple, TypeAlias
 
 from memlint.base.units import format_nbytes
@@ -8,6 +7,7 @@ from memlint.memory.timeline import alive_at, peak_event
 from memlint.tracing.records import Frame, Node, Phase, Trace
 from memlint.tracing.repeated_modules import repeated
 from memlint.whatif.changes import CheckpointInstead
+from memlint_rules.flow import grouped
 
 MIN_SHARE = 0.6
 """Of the model's kernels that one checkpoint runs again."""
@@ -178,9 +178,7 @@ def _largest_region(trace: Trace) -> _Region | None:
     backward = {_stem(node) for node in step if "_backward" in node.op}
     forward = [node for node in step if node.phase is Phase.FORWARD]
     again = [node.op for node in forward if _stem(node) in backward | _ONLY_FORWARD]
-    places: defaultdict[_Call, list[int]] = defaultdict(list)
-    for place, node in enumerate(forward):
-        places[_call(node)].append(place)
+    places = grouped((_call(node), place) for place, node in enumerate(forward))
     runs: list[list[Node]] = [[]]
     reached = -1  # by this run, of the forward
     for node in step:

@@ -5,8 +5,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.source.calls import argument, called
-from memlint.source.files import Unreadable
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import dotted_name, source_at
 from memlint.tracing.records import Category, Geometry, Node, Trace
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
@@ -192,9 +191,7 @@ def _is_causal(origin: _Origin) -> bool:
     triangle, *more = origin.triangles or (None,)
     if triangle is None or triangle.frame is None or more:
         return False
-    try:
-        source = Source.read(triangle.frame.path)
-    except Unreadable:
+    if (source := source_at(triangle.frame.path)) is None:
         return False
     if any(_OWN_MASK in line for line in source.lines[triangle.frame.line - 1 : triangle.frame.line]):
         return True

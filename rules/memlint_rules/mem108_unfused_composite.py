@@ -3,7 +3,7 @@ from math import prod
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Frame, Node, Phase, Trace
+from memlint.tracing.records import Frame, Node, Phase, Trace
 from memlint_rules.composites import RMS_NORM, ROOTS, Composite, composite_around
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, numel, peak_change
 
@@ -133,9 +133,7 @@ class UnfusedComposite(TraceRule):
 def _of_one_dtype(trace: Trace, composite: Composite) -> bool:
     """Whether weight and input agree, without which CUDA does not take the one kernel."""
     return not any(
-        geometry.buffer >= 0
-        and trace.buffers[geometry.buffer].category is Category.PARAMETER
-        and geometry.dtype != composite.entry.dtype
+        trace.is_parameter(geometry) and geometry.dtype != composite.entry.dtype
         for node in composite.nodes
         for geometry in node.inputs
     )

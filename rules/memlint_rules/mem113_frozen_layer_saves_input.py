@@ -107,8 +107,7 @@ class FrozenBatchNorm(nn.Module):
         for node in trace.nodes:
             if node.op not in _BACKWARD or node.phase is not Phase.FORWARD or node.module in updating:
                 continue
-            operands = [trace.buffers[geometry.buffer] for geometry in node.inputs if geometry.buffer >= 0]
-            names = {buffer.name for buffer in operands if buffer.category is Category.PARAMETER}
+            names = {buffer.name for buffer in trace.buffers_of(node.inputs) if buffer.category is Category.PARAMETER}
             if names and names.isdisjoint(trained) and _alone_needs_input(Flow.of(trace), node):
                 kinds[node.op == CONVOLUTION].append(node)
         for convolves, group in kinds.items():

@@ -97,14 +97,10 @@ def memlint_workload():
         if not gradients:
             return
         names = tuple(dict.fromkeys(_owner(gradient) for gradient in gradients))
-        after = context.retrace(FreezeParameters(names))
-        peak = context.estimate.requested.estimate
-        change = (
-            after.requested.estimate - peak
-            if after
-            else peak_change(timeline, without(timeline, [gradient.id for gradient in gradients]))
-        )
-        nbytes = most_alive(timeline, [gradient.id for gradient in gradients])
+        ids = [gradient.id for gradient in gradients]
+        answer = context.what_if(FreezeParameters(names))
+        change = answer.peak_change if answer else peak_change(timeline, without(timeline, ids))
+        nbytes = most_alive(timeline, ids)
         which = f"`{names[0]}`" if len(names) == 1 else f"{len(names)} parameters, among them `{names[-1]}`,"
         yield self.finding(
             context,
@@ -113,7 +109,7 @@ def memlint_workload():
             "optimizer updates " + ("it." if len(names) == 1 else "them."),
             nbytes=nbytes,
             peak_change=change,
-            confidence=Confidence.EXACT_RETRACE if after else Confidence.EXACT_LIFETIME,
+            confidence=Confidence.EXACT_RETRACE if answer else Confidence.EXACT_LIFETIME,
             fix="Call `requires_grad_(False)` on them before the first step, or give them to an optimizer.",
         )
 

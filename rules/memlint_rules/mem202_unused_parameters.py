@@ -52,13 +52,8 @@ class UnusedParameters(TraceRule):
     )
 
     def check(self, context: Context) -> Findings:
-        used = {
-            geometry.buffer
-            for node in context.trace.nodes
-            if node.step >= 0
-            for geometry in (*node.inputs, *node.outputs)
-            if geometry.buffer >= 0
-        }
+        geometries = (each for node in context.trace.nodes if node.step >= 0 for each in (*node.inputs, *node.outputs))
+        used = {geometry.buffer for geometry in geometries}
         parameters = [buffer for buffer in context.trace.buffers if buffer.category is Category.PARAMETER]
         places = {of_all_siblings(parameter.name) for parameter in parameters if parameter.id in used}
         unused = [

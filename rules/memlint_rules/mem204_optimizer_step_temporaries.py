@@ -98,9 +98,9 @@ def _traced(context: Context) -> tuple[int, str] | None:
     """The best change of the peak that a remedy makes, and the remedy; None where none applies."""
     changes: list[tuple[int, str]] = []
     for remedy, text in _REMEDIES:
-        after = context.retrace(remedy)
-        if after is not None:
-            changes.append((after.requested.estimate - context.estimate.requested.estimate, text))
+        answer = context.what_if(remedy)
+        if answer is not None:
+            changes.append((answer.peak_change, text))
             if changes[-1][0] < 0:
                 break
     return min(changes, default=None)

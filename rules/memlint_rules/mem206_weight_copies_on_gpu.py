@@ -101,8 +101,8 @@ def _copy_of_parameter(trace: Trace, node: Node) -> Buffer | None:
     copy = trace.buffers[node.outputs[0].buffer] if node.outputs[0].buffer >= 0 else None
     if copy is None or copy.category not in _OWN or (reader is not node and reader.op != "aten.new_empty.default"):
         return None
-    read = [trace.buffers[g.buffer] for g in reader.inputs if g.buffer >= 0]
-    return copy if any(b.category is Category.PARAMETER and b.nbytes == copy.nbytes for b in read) else None
+    read = [b for b in trace.buffers_of(reader.inputs) if b.category is Category.PARAMETER]
+    return copy if any(parameter.nbytes == copy.nbytes for parameter in read) else None
 
 
 def _outlives_its_step(trace: Trace, buffer: Buffer) -> bool:

@@ -115,8 +115,8 @@ def step(model, inputs, optimizer):
 
 
 def _traced(context: Context) -> int | None:
-    after = context.retrace(OptimizerInBackward())
-    return None if after is None else after.requested.estimate - context.estimate.requested.estimate
+    answer = context.what_if(OptimizerInBackward())
+    return answer.peak_change if answer else None
 
 
 def _without_gradients(context: Context) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
-from memlint.tracing.records import Category, Frame, Geometry, Node, Phase, Trace
+from memlint.tracing.records import Frame, Geometry, Node, Phase, Trace
 from memlint_rules.flow import HALF, Flow, most_alive, numel, peak_change
 
 _BATCH_NORMS = frozenset({"aten.cudnn_batch_norm.default", "aten.native_batch_norm.default"})
@@ -124,11 +124,7 @@ return self.norm(x.float()).to(x.dtype).relu()""",
 def _is_autocast(trace: Trace) -> bool:
     """Whether parameters in float32 are cast to half precision in a step."""
     return any(
-        node.op == _CAST
-        and node.step >= 0
-        and node.outputs[0].dtype in HALF
-        and node.inputs[0].buffer >= 0
-        and trace.buffers[node.inputs[0].buffer].category is Category.PARAMETER
+        node.op == _CAST and node.step >= 0 and node.outputs[0].dtype in HALF and trace.is_parameter(node.inputs[0])
         for node in trace.nodes
     )
 

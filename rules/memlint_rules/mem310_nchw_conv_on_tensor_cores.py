@@ -70,8 +70,8 @@ class NchwConvOnTensorCores(TraceRule):
         ]
         if not convolutions:
             return
-        after = context.retrace(ChannelsLast())
-        change = after.requested.estimate - context.estimate.requested.estimate if after else 0
+        answer = context.what_if(ChannelsLast())
+        change = answer.peak_change if answer else 0
         effect = (
             "Every tensor keeps its bytes"
             if change == 0
@@ -85,7 +85,7 @@ class NchwConvOnTensorCores(TraceRule):
             f"{first.inputs[0].dtype} with NCHW strides, so cuDNN transposes around the tensor cores. {effect} in "
             "channels_last; it is faster, not smaller.",
             severity=self.severity,
-            confidence=Confidence.EXACT_RETRACE if after else Confidence.ANALYTIC,
+            confidence=Confidence.EXACT_RETRACE if answer else Confidence.ANALYTIC,
             nbytes=0,
             peak_change=change,
             fix="Convert both: `model.to(memory_format=torch.channels_last)` and "

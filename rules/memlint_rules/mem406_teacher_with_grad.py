@@ -3,7 +3,7 @@ import re
 
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.scopes import Loop, Scope, calls_backward, differentiates, position, scopes, uses_torch
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, named
 
 _VERB = re.compile(r"_*(build|create|get|init|load|make|prepare|save|set|setup|switch|update|wrap)_.*")
 _TEACHER = re.compile(r"(.*_)?(teacher|ref_model|reference_model)(_(model|net|network))?", re.IGNORECASE)
@@ -140,12 +140,10 @@ def _how_used(scope: Scope, call: ast.Call, name: str) -> str:
 
 def _only_detached(scope: Scope, assignment: ast.Assign) -> bool:
     name = dotted_name(assignment.targets[0])
-    if not name or _bindings(scope, name) != 1:
+    if not name or sum(isinstance(node.ctx, ast.Store) for node in named(scope.nodes, name)) != 1:
         return False
     detached = 0
-    for node in scope.nodes:
-        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name):
-            continue
+    for node in named(scope.nodes, name):
         if not isinstance(node.ctx, ast.Load) or position(node) < position(assignment):
             continue
         parent = scope.parents[node]
@@ -154,13 +152,6 @@ def _only_detached(scope: Scope, assignment: ast.Assign) -> bool:
             return False
         detached += attribute in ("detach", "data")
     return detached > 0
-
-
-def _bindings(scope: Scope, name: str) -> int:
-    return sum(
-        isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store) and dotted_name(node) == name
-        for node in scope.nodes
-    )
 
 
 def _frozen(source: Source, name: str) -> bool:

@@ -5,7 +5,7 @@ from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import called
 from memlint.source.scopes import Loop, Scope, is_test, scopes, uses_torch
 from memlint.source.taint import Values
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, named
 
 _CONCATENATIONS = frozenset(
     f"torch.{name}" for name in ("cat", "concat", "concatenate", "hstack", "vstack", "row_stack", "column_stack")
@@ -142,9 +142,7 @@ def _is_short(loop: Loop) -> bool:
 
 def _read_otherwise(scope: Scope, name: str, loop: Loop) -> bool:
     """Whether the loop needs what was gathered so far for more than to add to it, or to ask for its size."""
-    for node in ast.walk(loop):
-        if not (isinstance(node, ast.Name | ast.Attribute) and dotted_name(node) == name):
-            continue
+    for node in named(ast.walk(loop), name):
         if not isinstance(node.ctx, ast.Load):
             continue
         parent = scope.parents[node]

@@ -4,7 +4,7 @@ import re
 from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, called, is_literal, unpacks
 from memlint.source.scopes import Scope, calls_backward, is_test, position, scopes, uses_torch
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, named
 
 _WORTH_PARSING = re.compile(r"load_state_dict|FullStateDictConfig|full_state_dict|(deepcopy|clone)\(.*state_dict")
 _TRAINS = re.compile(r"_*(train|fit|run_training|training)(_.*)?|train_.*|.*_train")
@@ -174,9 +174,7 @@ def _training_after_loading(scope: Scope, node: ast.Assign, name: str) -> ast.ex
     ]
     if not loads or any(is_literal(argument(call, "assign"), True) for call in loads):
         return None
-    for other in scope.nodes:
-        if not (isinstance(other, ast.Name | ast.Attribute) and dotted_name(other) == name):
-            continue
+    for other in named(scope.nodes, name):
         if not isinstance(other.ctx, ast.Load) and position(other) > position(loads[0]):
             return None
     for each in scope.nodes:

@@ -19,12 +19,13 @@ from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
 from memlint.lint.rule import TraceRule
-from memlint.lint.suppression import codes_of, source_at, unused, without_failed
+from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report
 from memlint.report.from_rules import finding_of
 from memlint.report.model import Finding, RunFinding, Skipped, Stale, Workload
 from memlint.report.paths import relative
 from memlint.source.scripts import is_script
+from memlint.source.text import source_at
 
 if TYPE_CHECKING:
     from memlint.lint.baseline import Baseline

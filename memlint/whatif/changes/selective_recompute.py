@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import networkx as nx
 import torch
 
+from memlint.base.grouping import grouped
 from memlint.memory.recompute import Value, trade_off
-from memlint.tracing.records import Buffer, Category, Geometry, Node, Phase, Trace
+from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
 from memlint.tracing.repeated_modules import is_inside
 from memlint.whatif.changes.selective_checkpoint import WEIGHT_ARGUMENTS, KeptOutput
 from memlint.whatif.flops import node_flops, step_flops
@@ -106,17 +107,14 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
                 drawn.add(number)
     repeated = {node.index for nodes in calls.values() for node in _until_last_saved(nodes)}
     written = {buffer.id for node in forward for buffer in _written(trace, node)}
-    readers: defaultdict[int, list[str]] = defaultdict(list)
-    for node in forward:
-        for geometry in node.inputs:
-            readers[geometry.buffer].append(node.module)
+    readers = grouped((geometry.buffer, node.module) for node in forward for geometry in node.inputs)
 
     def value_of(number: int) -> Value:
         nodes = [node for _, node in members[number]]
         made = [
             (path, buffer)
             for path, node in members[number]
-            for buffer in _buffers(trace, node.outputs)
+            for buffer in trace.buffers_of(node.outputs)
             if buffer.node == node.index
         ]
         nbytes = sum(
@@ -125,7 +123,7 @@ def _roles(trace: Trace, paths: Sequence[str]) -> list[_Role]:
             # What the next module saves is there anyway.
             if buffer.category is not Category.ACTIVATION or all(is_inside(each, path) for each in readers[buffer.id])
         )
-        makers = {buffer.node for node in nodes for buffer in _buffers(trace, node.inputs)}
+        makers = {buffer.node for node in nodes for buffer in trace.buffers_of(node.inputs)}
         return Value(
             # What costs nothing to repeat need not be named, and of roles at the same price one comes first.
             nbytes=nbytes + 1 + number,
@@ -190,19 +188,14 @@ def _until_last_saved(nodes: Sequence[Node]) -> Sequence[Node]:
     return nodes[:end]
 
 
-def _buffers(trace: Trace, geometries: Iterable[Geometry]) -> list[Buffer]:
-    """The Buffers of tensors, each once."""
-    return [trace.buffers[each] for each in dict.fromkeys(geometry.buffer for geometry in geometries) if each >= 0]
-
-
 def _written(trace: Trace, node: Node) -> list[Buffer]:
     """Buffers that a Node writes in place."""
-    return [buffer for buffer in _buffers(trace, node.outputs) if buffer.node != node.index]
+    return [buffer for buffer in trace.buffers_of(node.outputs) if buffer.node != node.index]
 
 
 def _updates_statistics(trace: Trace, node: Node) -> bool:
     """Whether running it twice would change what the model keeps."""
-    touched = _written(trace, node) + (_buffers(trace, node.inputs) if "batch_norm" in node.op else [])
+    touched = _written(trace, node) + (trace.buffers_of(node.inputs) if "batch_norm" in node.op else [])
     return any(buffer.category is Category.BUFFER for buffer in touched)
 
 
@@ -214,7 +207,7 @@ def _weight(trace: Trace, node: Node) -> tuple[int, ...] | None:
     buffer = trace.buffers[node.inputs[position].buffer]
     sources = [buffer]
     if buffer.category is not Category.PARAMETER and buffer.node >= 0:
-        sources = _buffers(trace, trace.nodes[buffer.node].inputs)
+        sources = trace.buffers_of(trace.nodes[buffer.node].inputs)
     is_parameter = {source.category for source in sources} == {Category.PARAMETER}
     return node.inputs[position].shape if is_parameter else None
 
