@@ -1,6 +1,6 @@
 """Estimates of what others measured and published, with programs built again from what they wrote.
 
-    python benchmarks/published.py
+    python benchmarks/published.py > docs/published.md
     python benchmarks/published.py --half fitted
 
 The rows are fixtures/published/measurements.json; fixtures/published/README.md says what may be fitted to them.
@@ -8,12 +8,16 @@ The rows are fixtures/published/measurements.json; fixtures/published/README.md 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
 import statistics
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import click
 from tabulate import tabulate
@@ -24,7 +28,7 @@ sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 from benchmarks.claims import verdict
 from fixtures.published import programs
 from memlint.cuda.devices import device_named
-from memlint.memory.estimate import Interval, estimate
+from memlint.memory.estimate import Estimate, Interval, estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
 from memlint.workloads import torchvision_schemas
@@ -38,9 +42,13 @@ class Compared(NamedTuple):
     """A measurement in bytes and its estimate."""
 
     name: str
+    source: str
     gpu: str
+    kind: str
     half: str
     measured: int
+    within: int
+    """How far what was measured may lie from what was published, which is rounded."""
     predicted: Interval
 
     @property
@@ -49,9 +57,14 @@ class Compared(NamedTuple):
         return (self.predicted.estimate - self.measured) / self.measured
 
     @property
+    def width(self) -> float:
+        """Of the interval, as a share of what was measured."""
+        return (self.predicted.high - self.predicted.low) / self.measured
+
+    @property
     def is_inside(self) -> bool:
-        """Whether the measurement lies in the interval; nvidia-smi shows whole MiB."""
-        return self.predicted.low - 2**20 < self.measured < self.predicted.high + 2**20
+        """Whether the measurement can lie in the interval."""
+        return self.predicted.low - self.within < self.measured < self.predicted.high + self.within
 
 
 def half_of(row: dict[str, Any]) -> str:
@@ -60,41 +73,83 @@ def half_of(row: dict[str, Any]) -> str:
     return HELD_OUT if int(hashlib.sha256(f"{row['url']} {model}".encode()).hexdigest()[0], 16) % 2 else FITTED
 
 
+def source_of(row: dict[str, Any]) -> str:
+    """The repository or page of an address, in short."""
+    address = urlsplit(row["url"])
+    parts = address.path.strip("/").split("/")
+    return "/".join(parts[:2]) if address.netloc == "github.com" else address.netloc
+
+
 def compared(row: dict[str, Any]) -> Compared:
-    """Trace the program of one row."""
+    """The estimate of one row; the program of rows that differ in what was measured only is traced once."""
+    predicted = estimate_of(row["program"], json.dumps(row["arguments"]), row["gpu"], row.get("torch", ""))
+    measured = row["mib"] - row.get("driver_mib", 0) << 20
+    return Compared(
+        row["name"],
+        source_of(row),
+        row["gpu"],
+        row["measured"],
+        half_of(row),
+        measured,
+        row.get("to_mib", 1) << 20,
+        getattr(predicted, row["measured"]),
+    )
+
+
+@functools.cache
+def estimate_of(program: str, arguments: str, gpu: str, torch: str) -> Estimate:
+    """Trace a program with arguments, which are JSON, on a GPU with that version of PyTorch, if it is known."""
     torchvision_schemas.install()
-    device = device_named(row["gpu"])
-    program = getattr(programs, row["program"])(**row["arguments"])
-    trace = trace_program(program, device, num_steps=2).trace
-    predicted = estimate(Timeline.of(trace), device, trace.nodes)
-    return Compared(row["name"], row["gpu"], half_of(row), row["mib"] << 20, getattr(predicted, row["measured"]))
+    device = device_named(gpu)
+    if torch:
+        major, minor = map(int, torch.split("."))
+        device = dataclasses.replace(device, torch=(major, minor))
+    trace = trace_program(getattr(programs, program)(**json.loads(arguments)), device, num_steps=2).trace
+    return estimate(Timeline.of(trace), device, trace.nodes)
 
 
 @click.command()
 @click.option("--half", type=click.Choice((FITTED, HELD_OUT)), help="Only rows of one half.")
-def main(half: str | None) -> None:
-    """Print every row, then the share inside, the median error and the width of each half."""
-    rows = [compared(row) for row in ROWS if half in (None, half_of(row))]
+@click.option("--source", help="Only rows whose source has this in its name.")
+def main(half: str | None, source: str | None) -> None:
+    """Print a page: each half, each source, every row."""
+    wanted = (row for row in ROWS if half in (None, half_of(row)) and (source or "") in source_of(row))
+    rows = [compared(row) for row in wanted]
+    print(f"# What others measured\n\n`python benchmarks/published.py`: {len(rows)} measurements that others published")
+    print("of programs that are built again from what they wrote; how they were chosen and what is assumed says")
+    print("[fixtures/published](../fixtures/published/README.md). Nothing is fitted to those held out.\n")
+    of_half = {name: [row for row in rows if row.half == name] for name in (FITTED, HELD_OUT)}
+    headers = ["", "rows", "inside the interval", "median error", "median width"]
+    print(tabulate([[name, *summary(of)] for name, of in of_half.items() if of], headers, tablefmt="github"))
+    groups = sorted({(row.source, row.kind) for row in rows})
     table = [
-        [r.name, r.gpu, r.half, r.measured >> 20, *(n >> 20 for n in r.predicted), f"{r.error:+.1%}", r.is_inside]
-        for r in rows
+        [source, kind, name, *summary(row for row in of if (row.source, row.kind) == (source, kind))]
+        for source, kind in groups
+        for name, of in of_half.items()
+        if any((row.source, row.kind) == (source, kind) for row in of)
     ]
-    headers = ["what", "GPU", "half", "measured MiB", "low", "estimate", "high", "error", "inside"]
-    print(tabulate(table, headers, tablefmt="github"))
-    print()
-    for name in (FITTED, HELD_OUT):
-        of_half = [row for row in rows if row.half == name]
-        if of_half:
-            summarize(name, of_half)
+    print("\n## By source\n\n" + tabulate(table, ["source", "measured", "half", *headers[1:]], tablefmt="github"))
+    table = [
+        [r.name, r.source, r.gpu, r.kind, r.half, r.measured >> 20, *(n >> 20 for n in r.predicted), f"{r.error:+.1%}",
+         "" if r.is_inside else "outside"]
+        for r in rows
+    ]  # fmt: skip
+    headers = ["what", "source", "GPU", "measured", "half", "MiB", "low", "estimate", "high", "error", ""]
+    print("\n## Each row\n\n" + tabulate(table, headers, tablefmt="github"))
+    for name, of in of_half.items():
+        if of:
+            share = sum(row.is_inside for row in of) / len(of)
+            claim = f"published measurements, {name}: 90 % inside the interval"
+            verdict(claim, f"{share:.0%} of {len(of)}", held=share >= GOAL)
 
 
-def summarize(name: str, rows: list[Compared]) -> None:
-    """Print what holds of one half."""
+def summary(rows: Iterable[Compared]) -> list[object]:
+    """How many, the share inside, median error and median width."""
+    rows = list(rows)
     share = sum(row.is_inside for row in rows) / len(rows)
     error = statistics.median(abs(row.error) for row in rows)
-    width = statistics.median((row.predicted.high - row.predicted.low) / row.measured for row in rows)
-    what = f"{len(rows)} rows, {share:.0%} inside, median error {error:.1%}, median width {width:.0%} of it"
-    verdict(f"published measurements, {name}: 90 % inside the interval", what, held=share >= GOAL)
+    width = statistics.median(row.width for row in rows)
+    return [len(rows), f"{share:.0%}", f"{error:.1%}", f"{width:.0%}"]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ LIBRARIES = ("timm", "torchvision", "transformers")
 
 
 def test_every_row_has_a_source_a_gpu_and_a_program() -> None:
-    assert len(ROWS) == len({(row["url"], row["name"]) for row in ROWS}) >= 25
+    assert len(ROWS) == len({(row["url"], row["name"], row["measured"]) for row in ROWS}) >= 25
     for row in ROWS:
         assert row["url"].startswith("https://")
         assert device_named(row["gpu"]).is_cuda
