@@ -1,8 +1,10 @@
 """What posting needs of a forge: the comments of one pull or merge request, to change them, and why that failed."""
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Literal, Protocol
 
 from memlint.base.errors import MemlintError
@@ -89,13 +91,19 @@ def refusal(
     trouble, message = troubles.get(meaning, ("invalid", f"refuses the {comment} on {place}"))
     text = f"{reason} (status {status})" if reason else f"status {status}"
     hint = {404: "It does not exist, or the token cannot see it.", **hints}.get(meaning, "")
-    return ForgeError(trouble, f"{forge} {message}: {text}", hint, seconds=seconds if trouble == "limited" else None)
+    may_pass = trouble in ("limited", "unavailable")
+    return ForgeError(trouble, f"{forge} {message}: {text}", hint, seconds=seconds if may_pass else None)
 
 
 def seconds_to_wait(headers: Mapping[str, str], reset: str) -> float | None:
-    """How long the headers of an answer say to wait, None where they do not; `reset` names the one with a time."""
+    """How long the headers of an answer say to wait, None where they do not; `reset` names the one with a time.
+
+    Retry-After is in seconds or a date (RFC 9110, 10.2.3), and of a limit as well as of a server that is down.
+    """
     if (after := headers.get("retry-after", "")).isdecimal():
         return float(after)
+    with contextlib.suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(after).timestamp() - time.time())
     if (at := headers.get(reset, "")).isdecimal():
         return max(0.0, float(at) - time.time()) + 1  # it is reset at some time of that second
     return None

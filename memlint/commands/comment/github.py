@@ -159,7 +159,7 @@ def _error(error: GithubException, place: str, url: str) -> ForgeError:
         return not_the_api("GitHub", url, f"it sends {kind} with status {error.status}", _RIGHT_URL)
     is_forbidden = may_be_a_page and error.status != 401 and "FORBIDDEN" in (d.get("type") for d in details)
     meaning = 429 if is_limited else 403 if is_forbidden else 0
-    seconds = seconds_to_wait(headers, "x-ratelimit-reset" if is_exhausted else "")
+    seconds = seconds_to_wait(headers, "x-ratelimit-reset" if is_limited and is_exhausted else "")
     return refusal(
         "GitHub", error.status, reason, place, comment="comment", hints=_HINTS, meaning=meaning, seconds=seconds
     )

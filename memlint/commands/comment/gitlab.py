@@ -104,7 +104,7 @@ class GitLab:
     def _refusal(self, error: GitlabError, status: int) -> ForgeError:
         reason: Any = error.error_message
         reason = reason.decode(errors="replace") if isinstance(reason, bytes) else reason
-        seconds = seconds_to_wait(self._headers, "ratelimit-reset")
+        seconds = seconds_to_wait(self._headers, "ratelimit-reset" if status == 429 else "")
         return refusal(self.name, status, reason, self._place, comment="note", hints=_HINTS, seconds=seconds)
 
     def _not_gitlab(self) -> ForgeError:

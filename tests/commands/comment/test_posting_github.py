@@ -342,6 +342,19 @@ def test_a_rate_limit_that_lasts_too_long_is_told(github: FakeGitHub) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(("after", "expected"), [("9", 9.0), ("Fri, 06 Nov 2020 08:49:37 GMT", 0.0)])
+def test_a_server_that_says_when_it_is_back_is_given_that_long(github: FakeGitHub, after: str, expected: float) -> None:
+    exhausted = {"x-ratelimit-remaining": "0", "x-ratelimit-reset": str(int(time.time()) + 100)}
+    github.faults.append(Fault("POST", 503, "Unavailable", {"retry-after": after, **exhausted}))
+    github.faults.append(Fault("POST", 503, "Unavailable", exhausted))
+    waits: list[float] = []
+
+    assert give(github, draft(), waits.append).action == "created"
+
+    assert waits == [expected, 4.0]
+    assert len(github.comments) == 1
+
+
 def test_a_server_that_goes_on_failing_is_given_up(github: FakeGitHub) -> None:
     github.faults += [Fault("POST", 500, "Server Error")] * 50
     waits: list[float] = []

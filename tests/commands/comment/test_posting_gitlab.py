@@ -176,6 +176,16 @@ def test_a_rate_limit_is_waited_out(gitlab: FakeGitLab, headers: dict[str, str],
     assert len(gitlab.notes) == 1
 
 
+def test_a_server_that_says_when_it_is_back_is_given_that_long(gitlab: FakeGitLab) -> None:
+    gitlab.faults.append(Fault("POST", 503, "Unavailable", {"Retry-After": "9", "RateLimit-Reset": "1"}))
+    gitlab.faults.append(Fault("POST", 503, "Unavailable", {"RateLimit-Reset": "1"}))
+    waits: list[float] = []
+
+    assert give(gitlab, draft(), waits.append).action == "created"
+
+    assert waits == [9.0, 4.0]
+
+
 def test_a_redirection_to_another_host_does_not_get_the_token(httpserver: HTTPServer) -> None:
     notes = "/api/v4/projects/42/merge_requests/7/notes"
     elsewhere = f"http://localhost.localdomain:{httpserver.port}{notes}"
