@@ -36,9 +36,11 @@ _PLAIN = (inspect.Parameter.empty, *_BY_TYPE)
 def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
     """A number for a parameter; None where it takes something else, or nothing says what it takes.
 
-    `called` is a name that somebody else has for the value: what that says counts first.
+    `called` is a name that somebody else has for the value: what that says counts first, unless the parameter's own
+    name says more.
     """
-    if called.isidentifier() and (value := plain_value(parameter.replace(name=called))) is not None:
+    says_more = _pattern(parameter.name) < _pattern(called)
+    if called.isidentifier() and not says_more and (value := plain_value(parameter.replace(name=called))) is not None:
         return value
     kind = parameter.annotation
     members = typing.get_args(kind) if not isinstance(kind, str) else [each.strip() for each in kind.split("|")]
@@ -49,6 +51,12 @@ def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
     if kind in _BY_TYPE and (value is None or type(value) is not type(_BY_TYPE[kind])):
         return _BY_TYPE[kind]
     return value
+
+
+def _pattern(name: str) -> int:
+    """Which pattern fits a name: the first are the ones that say most."""
+    fits = (place for place, (pattern, _) in enumerate(_BY_NAME) if re.fullmatch(pattern, name.lower()))
+    return next(fits, len(_BY_NAME))
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -151,6 +151,8 @@ class _Candidate(NamedTuple):
     """Classes of its submodules."""
     workload: Workload
     is_trained: bool
+    is_built_elsewhere: bool
+    """Whether that script is another file: what stands in its own may only try it out."""
     """Whether a script of the project builds it."""
 
 
@@ -281,7 +283,8 @@ def _built(module: ModuleType, recipes: Recipes, recipe: Recipe, defaults: Workl
         model = build_object(function, workload).model
     parts = frozenset(type(part) for part in model.modules() if part is not model)
     number = sum(weight.numel() for weight in model.parameters())
-    return type(model), _Candidate(recipe.maker, number, parts, workload, is_trained=recipe.trains)
+    elsewhere = recipe.trains and recipe.site is not None and recipe.site.path != module.__file__
+    return type(model), _Candidate(recipe.maker, number, parts, workload, recipe.trains, elsewhere)
 
 
 def _chosen(
@@ -303,7 +306,7 @@ def _chosen(
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
         user = of_others.get(kind.__name__)
-        if user in built and of_others.get(user) != kind.__name__ and not candidate.is_trained:
+        if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
             users.append(str(user))  # which has it with other arguments
         elif user in failures and user not in built and not candidate.is_trained:
             users.append(f"{user}, which cannot be built")

@@ -46,11 +46,16 @@ def _calls(method: ast.FunctionDef, blocks: str) -> Iterator[ast.Call]:
         if isinstance(node, ast.For) and any(_is_named(part, blocks) for part in ast.walk(node.iter)):
             targets = {part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)}
             inner = (each for statement in node.body for each in ast.walk(statement))
-            yield from (each for each in inner if isinstance(each, ast.Call) and dotted_name(each.func) in targets)
+            yield from (each for each in inner if isinstance(each, ast.Call) and _called(each) in targets)
         elif isinstance(node, ast.Call):
             function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
             if _is_named(function, blocks):
                 yield node
+
+
+def _called(call: ast.Call) -> str:
+    """The name of the module: `block(x)` is `block.forward(x)` with its hooks."""
+    return dotted_name(call.func).removesuffix(".forward")
 
 
 def _is_named(node: ast.AST, name: str) -> bool:

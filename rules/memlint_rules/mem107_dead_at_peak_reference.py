@@ -1,8 +1,13 @@
+import ast
+from pathlib import Path
+
 from memlint.base.ownership import is_memlint
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import MANY_NODES, Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.retention import Holder
 from memlint.memory.timeline import live
+from memlint.source.files import Unreadable
+from memlint.source.text import Source
 from memlint.tracing.records import Buffer
 from memlint_rules.dead_references import biggest_of, change_without, dead_at_peak, described, nbytes_of
 from memlint_rules.flow import grouped
@@ -80,6 +85,24 @@ class Model(nn.Module):
             'Model(), {"x": torch.randn(2048, 256)}',
             title="Autograd holds what was saved until the backward returns, whatever it deletes",
         ),
+        Case.of_model(
+            """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 4096), nn.Linear(4096, 256)
+
+    def forward(self, x, found=False):
+        spare = torch.zeros(4096, 4096, device=x.device)
+        y = self.down(self.up(x)).mean()
+        y.backward(retain_graph=True)
+        if found:
+            y = y + spare.sum()
+        return y
+""",
+            'Model(), {"x": torch.randn(2048, 256)}',
+            title="A branch that this step does not take reads it",
+        ),
     )
 
     def check(self, context: Context) -> Findings:
@@ -94,6 +117,8 @@ class Model(nn.Module):
             own_loop = is_memlint(holder.frame.path)
             if own_loop and "loss" in context.assumed:
                 continue  # a real loss may read it again
+            if not own_loop and _may_be_read_later(holder):
+                continue  # in a branch that this step did not take
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,
@@ -106,6 +131,23 @@ class Model(nn.Module):
                 if own_loop
                 else f"Write `del {', '.join(holder.names)}` after the last use, or bind the name to what replaces it.",
             )
+
+
+def _may_be_read_later(holder: Holder) -> bool:
+    """Whether the text of the function reads the variable behind the line it was at, before it is bound again."""
+    try:
+        source = Source.read(Path(holder.frame.path))
+    except Unreadable:
+        return False
+    around = [node for node in source.index.of(ast.FunctionDef) if _spans(node, holder.frame.line)]
+    names = [node for node in ast.walk(around[-1]) if isinstance(node, ast.Name)] if around else []
+    later = [node for node in names if node.id == holder.variable and node.lineno > holder.frame.line]
+    first = min((node.lineno for node in later), default=0)
+    return any(isinstance(node.ctx, ast.Load) for node in later if node.lineno == first)
+
+
+def _spans(node: ast.FunctionDef, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _in_program(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:

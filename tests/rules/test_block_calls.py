@@ -43,6 +43,7 @@ def call(tmp_path, loop, line, modules=MODULES):
         ("for i in range(12):", "x = self.transformer.h[i](x)"),
         ("if self.training:", "x = self.h(x)"),
         ("for attention, mlp in self.transformer.h:", "x = mlp(attention(x))"),
+        ("for block in self.transformer.h:", "x = block.forward(x)"),
     ],
 )
 def test_the_line_that_calls_the_blocks_is_found_in_the_class_that_has_them(tmp_path, loop, line):

@@ -451,6 +451,9 @@ class Whole(nn.Module):
         self.layer = nn.Linear(8, 8)
         self.part = Part() if with_part else nn.Identity()
     def forward(self, x): return self.part(self.layer(x))
+if __name__ == "__main__":
+    print(Part(k=8)(torch.randn(2, 8)))
+    print(Whole()(torch.randn(2, 8)))
 """)
     found = find_workloads(str(path), path.parent)
     assert [each.name for each in found.workloads] == ["Whole"]
