@@ -40,7 +40,7 @@ from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multi
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.pyproject import inputs_as_toml
-from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec
+from memlint.workloads.spec import BATCH, CONSTANT, SEQUENCE, InputSpec, is_size
 from memlint.workloads.user_errors import describe, what_to_do
 
 _SHORTEST = 8
@@ -195,7 +195,7 @@ def _search(stage: Stage, first: Specs, sizes: ModelSizes) -> Trial:
             raise trial.error
         trials.append(trial)
         for rank, better in enumerate(repairs(trial, sizes)):
-            if better not in seen:
+            if better not in seen and all(is_size(n) for spec in better for n in spec.shape if type(n) is int):
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
     raise _failure(stage.model, trials)
