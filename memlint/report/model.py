@@ -491,6 +491,19 @@ class Connection(Located):
     host: str
 
 
+class Program(Record):
+    """Another program that a script started, of which nothing is simulated."""
+
+    command: str
+    """As a shell takes it."""
+    is_offline: bool
+    """Whether the kernel kept it from connecting to anything by TCP."""
+    path: str | None = None
+    """With `line` and `library` the line that first did it."""
+    line: NonNegativeInt | None = None
+    library: Library = None
+
+
 class Script(Record):
     """How the run of a training script went."""
 
@@ -513,6 +526,7 @@ class Script(Record):
     writes: Several[Write] = []
     """None of them happened, unless --keep-writes was asked for."""
     connections: Several[Connection] = []
+    programs: Several[Program] = []
 
 
 class Workload(Record):

@@ -10,6 +10,7 @@ from memlint.report.model import (
     Interval,
     LineBytes,
     Place,
+    Program,
     Ranks,
     Script,
     Severity,
@@ -62,6 +63,12 @@ def script_text(script: Script) -> str:
     peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
     more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
     return f"{script.ending}; highest by step: {peaks}{more}" if peaks else script.ending
+
+
+def program_text(program: Program) -> str:
+    """What a script started, and whether it could speak with others."""
+    reach = "which reached nothing by TCP" if program.is_offline else "which nothing held back from the network"
+    return f"program: {program.command}, {reach}"
 
 
 def not_reached_text(script: Script) -> str:

@@ -38,7 +38,9 @@ class _Stretch(NamedTuple):
 
     @property
     def name(self) -> str:
-        return "setup" if self.step < 0 else "" if self.phase == "other" else self.phase
+        if self.phase != "other":
+            return self.phase
+        return "setup" if self.step < 0 else ""
 
 
 def course_lines(course: Course, paint: TextStyle) -> Iterator[str]:
@@ -87,7 +89,7 @@ def _names(stretches: Sequence[_Stretch], width: int, paint: TextStyle) -> str:
     """
     placed: dict[int, _Stretch] = {}
     free = [True] * width
-    for stretch in sorted(stretches, key=lambda each: (each.step < 0, -len(each.nbytes))):
+    for stretch in sorted(stretches, key=lambda each: (each.name == "setup", -len(each.nbytes))):
         length = len(stretch.name)
         start = max(min(stretch.first + (len(stretch.nbytes) - length) // 2, width - length), 0)
         if 0 < length <= width and all(free[max(start - 1, 0) : start + length + 1]):

@@ -31,6 +31,7 @@ from memlint.report.phrases import (
     listed,
     not_reached_text,
     place_text,
+    program_text,
     ranks_text,
     saving,
     script_text,
@@ -113,8 +114,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
 
 
 def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
-    """What the script would have done to files and asked of the network."""
-    if script is None or not (script.writes or script.connections):
+    """What the script would have done to files and asked of the network, and the programs that it started."""
+    if script is None or not (script.writes or script.connections or script.programs):
         return
     yield paint("  Kept from the script", bold=True)
     shown = paint.first_rows(script.writes)
@@ -130,6 +131,11 @@ def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
     yield from paint.rest(len(script.writes) - len(shown), "more files")
     for each in script.connections:
         yield f"  - network: {each.host}  {paint(place_text(each.path, each.line), dim=True)}"
+    started = paint.first_rows(script.programs)
+    for program in started:
+        place = paint(place_text(program.path, program.line), dim=True)
+        yield f"  - {cut(program_text(program), paint.width)}  {place}"
+    yield from paint.rest(len(script.programs) - len(started), "more programs")
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:

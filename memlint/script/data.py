@@ -5,6 +5,7 @@ there. Only what iterates over it is that of a loader without workers.
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,24 +15,57 @@ from torch.utils.data import dataloader as loading
 from torch.utils.data._utils import worker as workers
 
 from memlint.accelerator import state
+from memlint.base.after_import import after_import
 from memlint.script.replacing import Replacing
 
+_FEWEST_STEPS = 2
+"""The optimizer makes its states in the first."""
+_MOST_BATCHES = 1024
+"""Of a loader, however many a step may need."""
 _get_iterator = DataLoader._get_iterator
 _length = DataLoader.__len__
 _next = loading._BaseDataLoaderIter.__next__
 
 
+class Cut:
+    """How many batches a loader gives: a few, but all of a step that they begin, and two steps if it trains."""
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+        self.accumulation = 1
+        """Batches of one step, as far as a library was told."""
+        self.progress: Callable[[], tuple[int, bool]] = lambda: (0, False)
+        """Steps that were taken so far, and whether there was a backward since."""
+
+    @property
+    def limit(self) -> int:
+        """The batches that a loader says it has, if it has so many."""
+        steps = max(-(-self._batches // self.accumulation), min(self._batches, _FEWEST_STEPS))
+        return self._batches if self.accumulation == 1 else steps * self.accumulation
+
+    def is_enough(self, num_batches: int, begin: tuple[int, bool]) -> bool:
+        """Whether a loader has given enough that began at this progress."""
+        if num_batches < self.limit:
+            return False
+        steps, had_backward = self.progress()
+        is_in_step = had_backward and (steps > begin[0] or not begin[1])
+        is_training = is_in_step or begin[0] < steps < min(self._batches, _FEWEST_STEPS)
+        return not is_training or num_batches >= _MOST_BATCHES
+
+
 @contextlib.contextmanager
-def loaders_in_process(limit: int | None = None) -> Iterator[None]:
-    """Let every DataLoader load its batches here; with `limit` it has that many at most, and so says its length."""
+def loaders_in_process(cut: Cut | None = None) -> Iterator[None]:
+    """Let every DataLoader load its batches here; with `cut` it gives no more than that, and so says its length."""
 
     def length(loader: DataLoader[Any]) -> int:
         num_batches = _length(loader)
-        return num_batches if limit is None else min(num_batches, limit)
+        return num_batches if cut is None else min(num_batches, cut.limit)
 
     def next_batch(iterator: Any) -> Any:
-        if limit is not None and iterator._num_yielded >= limit:
-            raise StopIteration
+        if cut is not None:
+            begin = vars(iterator).setdefault("_memlint_begin", cut.progress())
+            if cut.is_enough(iterator._num_yielded, begin):
+                raise StopIteration
         return _next(iterator)
 
     with Replacing() as replacing:
@@ -39,7 +73,34 @@ def loaders_in_process(limit: int | None = None) -> Iterator[None]:
         replacing.put(DataLoader, "_get_iterator", _iterator)
         replacing.put(DataLoader, "__len__", length)
         replacing.put(loading._BaseDataLoaderIter, "__next__", next_batch)
+        if cut is not None:
+            _hear_of_accumulation(cut, replacing)
         yield
+
+
+def _hear_of_accumulation(cut: Cut, replacing: Replacing) -> None:
+    """Let `cut` know what libraries are told of it."""
+    for module, owner, method, attribute in (
+        ("transformers.training_args", "TrainingArguments", "__post_init__", "gradient_accumulation_steps"),
+        ("accelerate.accelerator", "Accelerator", "__init__", "gradient_accumulation_steps"),
+        ("lightning.pytorch.trainer.trainer", "Trainer", "__init__", "accumulate_grad_batches"),
+        ("pytorch_lightning.trainer.trainer", "Trainer", "__init__", "accumulate_grad_batches"),
+    ):
+
+        def follow(imported: Any, owner: str = owner, method: str = method, attribute: str = attribute) -> None:
+            cls = getattr(imported, owner)
+            replacing.put(cls, method, _heard(vars(cls)[method], attribute, cut))
+
+        after_import(module, follow)
+
+
+def _heard(function: Callable[..., None], attribute: str, cut: Cut) -> Callable[..., None]:
+    @functools.wraps(function)
+    def call(self: Any, *args: Any, **kwargs: Any) -> None:
+        function(self, *args, **kwargs)
+        cut.accumulation = max(cut.accumulation, getattr(self, attribute) or 1)
+
+    return call
 
 
 def _iterator(loader: Any) -> Any:

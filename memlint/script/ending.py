@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
 from memlint.script.overlay import real
 from memlint.script.spec import END_REASON, END_SIGNAL, Ending
@@ -179,3 +180,19 @@ def _mask(how: int, numbers: Iterable[int]) -> Any:
 def wait_for_threads() -> None:
     """Let the script's threads that keep a process alive end, as Python does at the end of one."""
     threading._shutdown()  # type: ignore[attr-defined]
+
+
+def ending_of(error: BaseException) -> Ending:
+    """What a script has ended with that let this pass."""
+    lines = tuple(user_lines(error))
+    if isinstance(error, SystemExit):
+        if error.code is None or error.code == 0:
+            return Ending("the script called sys.exit()")
+        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
+    with suppress(Exception):  # stderr may be closed
+        traceback.print_exception(error)
+    hint = " ".join(error.__dict__.pop("__notes__", ()))
+    if is_out_of_host_memory(error):
+        hint = "Allow more host memory with --memory-limit SIZE."
+    text = "".join(traceback.format_exception_only(error)).strip()
+    return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)

@@ -1,7 +1,7 @@
 """What a script may not do: change files past the Overlay, speak with other machines, and end others' processes.
 
-An audit hook sees every such call of Python and refuses it. It stays until the process ends, but does nothing more once
-it is not active.
+An audit hook sees every such call of Python and refuses it; programs that are started it only notes. It stays until the
+process ends, but does nothing more once it is not active.
 """
 
 import errno
@@ -28,8 +28,19 @@ _CHANGED = {
     "os.symlink": (1,),
 }
 """Events of Python's audit that change files, and which of their arguments are the paths that are changed."""
+_MOST_PROGRAMS = 100
+"""Of which one is noted."""
 _ADDRESSED = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _NAMED = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyname_ex")
+
+
+@dataclass(frozen=True)
+class Program:
+    """Another program that the script started."""
+
+    command: tuple[str, ...]
+    frame: Frame | None
+    """The line that first did."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,8 @@ class Guard:
         self.active = False
         self.hosts: dict[str, Frame | None] = {}
         """The line that first wanted to speak with each other machine."""
+        self.commands: dict[tuple[str, ...], Frame | None] = {}
+        """The line that first started each other program."""
         self._may_write = may_write
         self._process = os.getpid()
         sys.addaudithook(self._audit)
@@ -57,25 +70,33 @@ class Guard:
         """The other machines that the script wanted to speak with, the first first."""
         return tuple(Connection(host, frame) for host, frame in self.hosts.items())
 
+    def programs(self) -> tuple[Program, ...]:
+        """The other programs that the script started, the first first."""
+        return tuple(Program(command, frame) for command, frame in self.commands.items())
+
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active:
             return
-        if event in _ADDRESSED:
-            self._refuse_host(arguments[1], OSError(errno.ENETUNREACH, "Network is unreachable"))
-        elif event in _NAMED:
-            number = getattr(socket, "EAI_AGAIN", socket.EAI_NONAME)
-            if _address(arguments[0]) is None:  # an address is found without a network
-                self._refuse_host(arguments, socket.gaierror(number, "Temporary failure in name resolution"))
+        if event == "subprocess.Popen":
+            self._note_program(arguments[1])
         elif event in ("os.kill", "os.killpg"):
             self._refuse_process(*arguments)
+        elif event in _ADDRESSED or event in _NAMED:
+            self._refuse_network(event, arguments)
+        elif self._may_write is not None and event == "open":
+            path, _mode, flags = arguments
+            if flags & _WRITING:
+                self._refuse_path(path)
         elif self._may_write is not None:
-            if event == "open":
-                path, _mode, flags = arguments
-                if flags & _WRITING:
-                    self._refuse_path(path)
-            else:
-                for position in _CHANGED.get(event, ()):
-                    self._refuse_path(arguments[position])
+            for position in _CHANGED.get(event, ()):
+                self._refuse_path(arguments[position])
+
+    def _refuse_network(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in _ADDRESSED:
+            self._refuse_host(arguments[1], OSError(errno.ENETUNREACH, "Network is unreachable"))
+        elif _address(arguments[0]) is None:  # an address is found without a network
+            number = getattr(socket, "EAI_AGAIN", socket.EAI_NONAME)
+            self._refuse_host(arguments, socket.gaierror(number, "Temporary failure in name resolution"))
 
     def _refuse_host(self, address: Any, error: OSError) -> None:
         host = address[0] if isinstance(address, tuple) and address else None
@@ -85,6 +106,12 @@ class Guard:
         self.hosts.setdefault(host, script_frame())
         error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
         raise error
+
+    def _note_program(self, arguments: Any) -> None:
+        words = [arguments] if isinstance(arguments, str | bytes | os.PathLike) else arguments
+        command = tuple(os.fsdecode(word).encode(errors="replace").decode() for word in words)
+        if command not in self.commands and len(self.commands) < _MOST_PROGRAMS:
+            self.commands[command] = script_frame()
 
     def _refuse_process(self, process: int, number: int) -> None:
         if number and not is_own(process, self._process):

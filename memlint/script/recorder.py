@@ -19,6 +19,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
+from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
@@ -52,6 +53,8 @@ class ScriptRecorder(Recorder):
         self.end = end
         self.keep: Callable[[], None] = lambda: None
         """Called at the end of a step now and then: what was seen until then is not to be lost."""
+        self.lead: Callable[[], None] = lambda: None
+        """Called before the first step: another process of the script may be the one that trains."""
         self.num_steps = 0
         """Whole steps that were taken."""
         self.seconds: list[float] = []
@@ -81,6 +84,10 @@ class ScriptRecorder(Recorder):
         self._kept = 0.0
         self._postponed: list[Callable[[], object]] = []
 
+    def progress(self) -> tuple[int, bool]:
+        """Whole steps that were taken, and whether there was a backward since."""
+        return self.num_steps, self._had_backward
+
     # --- kernels
 
     def started(self, kernel: Kernel) -> None:
@@ -108,12 +115,15 @@ class ScriptRecorder(Recorder):
                 self._note_update(outputs)
 
     def postponing(self, handler: Handler) -> Handler:
-        """A handler of signals that interrupts no kernel and no backward, as those of PyTorch are: it waits."""
+        """A handler of signals that interrupts no function of PyTorch's, as those of CUDA are: it waits.
+
+        In the middle of one C++ asks for the device in Python, where nothing may raise.
+        """
 
         @functools.wraps(handler)
         def handle(number: int, frame: FrameType | None) -> None:
             self._postponed.append(lambda: handler(number, frame))
-            if not (self.open_calls or _in_backward() != -1 or _is_ours(frame)):
+            if not (self.open_calls or _in_backward() != -1 or _is_ours(frame) or is_within_library("libtorch")):
                 self._handle_signals()
 
         return handle
@@ -186,6 +196,7 @@ class ScriptRecorder(Recorder):
         if self._is_between:
             self._is_between = False
             if self.step < 0:
+                self.lead()
                 self.reruns.wait_here(self._program)
                 self._kept = time.perf_counter()
             self._began = time.perf_counter()

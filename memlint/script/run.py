@@ -3,22 +3,21 @@
 import os
 import runpy
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.patching import patched
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
-from memlint.script.data import loaders_in_process
-from memlint.script.ending import End, exits, wait_for_threads
-from memlint.script.guard import Connection
+from memlint.script.children import Children
+from memlint.script.data import Cut, loaders_in_process
+from memlint.script.ending import End, ending_of, exits, wait_for_threads
+from memlint.script.guard import Connection, Program
 from memlint.script.hooks import hooks
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
@@ -58,6 +57,8 @@ class ScriptRun:
     """Files that it would have written or removed."""
     connections: tuple[Connection, ...]
     """Other machines that it wanted to speak with."""
+    programs: tuple[Program, ...]
+    """That it started."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
 
@@ -77,11 +78,12 @@ def run_script(
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
     ends it. What the script writes goes into the folder `exchange`, where both may write too.
     """
+    cut = Cut(script.batches) if script.whole else None
     with (
         collected_between_steps(),
         virtual_device(device, allocator) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
-        loaders_in_process(script.batches if script.whole else None),
+        loaders_in_process(cut),
         missing_data(fake=script.fake_data),
         random_weights(),
     ):
@@ -102,10 +104,12 @@ def run_script(
                 num_remembered=recorder.evaluations.num_remembered,
                 writes=writes.records(),
                 connections=writes.connections(),
+                programs=writes.programs(),
                 reruns=recorder.reruns,
             )
 
         def finished(ending: Ending) -> NoReturn:
+            children.leave_end_to_leader(ending)
             run = seen(ending)
             recorder.reruns.over(None if ending.is_failure else run.trace)
             answer(run)
@@ -128,14 +132,19 @@ def run_script(
 
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
+        children = Children(script, exchange, end)
+        recorder.lead = children.lead
         recorder.reruns.apart = apart
+        if cut is not None:
+            cut.progress = recorder.progress
         recorder.keep = keep_in_copy
         ways_out = exits(end, exchange, recorder.postponing)
         become_rank(script)
-        with observed(recorder), patched([*hooks(recorder), *ways_out]):
+        with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
             ending = _executed(script, end.undisturbed)
             if not ending.is_failure:
                 wait_for_threads()
+                ending = children.joined(ending)
             end(ending)
     raise AssertionError("the end of a script ends the process")
 
@@ -151,20 +160,5 @@ def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:
         undisturbed()
         error = sys.exc_info()[1]
         assert error is not None, "it is being handled"
-        return _ending_of(error)
+        return ending_of(error)
     return Ending("the script ran to its end")
-
-
-def _ending_of(error: BaseException) -> Ending:
-    lines = tuple(user_lines(error))
-    if isinstance(error, SystemExit):
-        if error.code is None or error.code == 0:
-            return Ending("the script called sys.exit()")
-        return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
-    with suppress(Exception):  # stderr may be closed
-        traceback.print_exception(error)
-    hint = " ".join(error.__dict__.pop("__notes__", ()))
-    if is_out_of_host_memory(error):
-        hint = "Allow more host memory with --memory-limit SIZE."
-    text = "".join(traceback.format_exception_only(error)).strip()
-    return Ending(f"the script raised {text}", is_failure=True, traceback=lines, hint=hint)

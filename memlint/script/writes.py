@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
@@ -16,8 +18,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from memlint.script.file_system import FileSystem
-from memlint.script.guard import Connection, Guard
-from memlint.script.landlock import only_writes_beneath
+from memlint.script.guard import Connection, Guard, Program
+from memlint.script.landlock import can_refuse_tcp, only_writes_beneath, refuse_tcp
 from memlint.script.overlay import Overlay
 from memlint.script.replacing import Replacing
 from memlint.script.saving import nbytes_of, replace_writers
@@ -72,6 +74,10 @@ class Writes:
         """The other machines that the script wanted to speak with; none was reached."""
         return self._guard.connections()
 
+    def programs(self) -> tuple[Program, ...]:
+        """The other programs that the script started; where the kernel can, none reached anything by TCP."""
+        return self._guard.programs()
+
 
 def _records(overlay: Overlay) -> Iterator[Write]:
     written = dict(overlay.files())
@@ -100,6 +106,8 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             writes = Writes(scratch, free, Guard(None), is_guarded=False)
         else:
             writes = _redirected(replacing, Overlay(scratch, (*free, *_OF_THE_SYSTEM)), free)
+        replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, writes._files))
+        replacing.put(os, "system", _system)
         writes._guard.active = True
         try:
             yield writes
@@ -124,7 +132,6 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) ->
             replacing.put(closer, name, FunctionType(*code))
     replacing.put(shutil, "_use_fd_functions", False)
     replacing.put(tempfile, "tempdir", overlay.temporary)
-    replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, files))
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), overlay.temporary))
     for names in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         names.update({functions[id(function)] for function in names if id(function) in functions})
@@ -134,13 +141,32 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) ->
     return Writes(Path(overlay.scratch), free, guard, files, is_guarded=is_guarded)
 
 
-def _started(init: Any, files: FileSystem) -> Any:
-    """`subprocess.Popen`, which may start a process in a folder that the script made."""
+def _started(init: Any, files: FileSystem | None) -> Any:
+    """`subprocess.Popen`, which may start a process in a folder that the script made, and without a network."""
+    parameters = inspect.signature(init)
 
-    def start(self: Any, *args: Any, cwd: Any = None, **kwargs: Any) -> None:
-        init(self, *args, cwd=None if cwd is None else files.folder(cwd), **kwargs)
+    @functools.wraps(init)
+    def start(*args: Any, **kwargs: Any) -> None:
+        arguments = parameters.bind(*args, **kwargs).arguments
+        if files is not None and arguments.get("cwd") is not None:
+            arguments["cwd"] = files.folder(arguments["cwd"])
+        if can_refuse_tcp:
+            arguments["preexec_fn"] = functools.partial(_before_program, arguments.get("preexec_fn"))
+        init(**arguments)
 
     return start
+
+
+def _before_program(then: Callable[[], None] | None) -> None:
+    refuse_tcp()
+    if then is not None:
+        then()
+
+
+def _system(command: Any) -> int:
+    """`os.system`."""
+    status = subprocess.call(command, shell=True)
+    return status << 8 if status >= 0 else -status
 
 
 class _Written:

@@ -57,7 +57,7 @@ def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
     short = run(tmp_path / "short", name, fake_data=True)
     assert short.script is not None
     assert (short.script.steps, short.dtype, short.optimizer) == (2, dtype, optimizer)
-    whole = run(tmp_path / "whole", name, whole=True, batches=8, fake_data=True)  # two steps of four each
+    whole = run(tmp_path / "whole", name, whole=True, fake_data=True)
     assert whole.script is not None
     assert whole.estimate is not None
     assert whole.script.ending == "the script ran to its end"

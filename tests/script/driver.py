@@ -14,7 +14,7 @@ from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import installation
-from memlint.script.data import loaders_in_process
+from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
 from memlint.script.pretrained import random_weights
 from memlint.script.writes import scratch_writes
@@ -46,7 +46,7 @@ def main() -> None:
         exits.enter_context(virtual_device(device_named("a100-80gb")))
         state.current.assume = lambda text: assumptions.append([text, line_in(options["script"])])
         writes = exits.enter_context(scratch_writes(Path(options["scratch"]), options["kept"], free=[exchange]))
-        exits.enter_context(loaders_in_process(options.get("limit")))
+        exits.enter_context(loaders_in_process(Cut(options["limit"]) if "limit" in options else None))
         exits.enter_context(random_weights())
         exits.enter_context(missing_data(fake=options.get("fake", False)))
         try:

@@ -1,5 +1,8 @@
 """Loaders of scripts load in this process, whatever they were told."""
 
+import pytest
+
+from memlint.script.data import Cut
 from tests.script.isolated import needs, run
 
 WORKERS = "DataLoader workers are left out: batches are loaded in this process"
@@ -164,7 +167,7 @@ def test_loaders_that_accelerate_wraps_are_cut_too(tmp_path):
         limit=3,
     )
     assert ran.error is None, ran.stderr
-    epoch = [f"3 torch.Size([10, 1]) cuda:0 {sync}" for sync in (False, True, True)]
+    epoch = [f"4 torch.Size([10, 1]) cuda:0 {sync}" for sync in (False, True, False, True)]  # whole steps
     assert ran.stdout.splitlines() == epoch * 2
 
 
@@ -196,3 +199,57 @@ def test_a_lightning_trainer_goes_through_cut_loaders(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines()[-5:] == ["train 0 cuda:0", "train 1 cuda:0", "validate 0", "validate 1", "2 True"]
     assert any(name.endswith(".ckpt") for name in ran.writes)
+
+
+@pytest.mark.parametrize(
+    ("batches", "accumulation", "limit"), [(3, 1, 3), (1, 1, 1), (3, 4, 8), (1, 4, 4), (8, 4, 8), (9, 4, 12), (3, 2, 4)]
+)
+def test_a_loader_is_cut_to_whole_steps_where_their_size_is_known(batches, accumulation, limit):
+    cut = Cut(batches)
+    cut.accumulation = accumulation
+    assert cut.limit == limit
+
+
+def given(cut: Cut, *progress: tuple[int, bool]) -> int:
+    """The batches that a loop takes in which `progress` is made, which begins with the first."""
+    for number, now in enumerate(progress):
+        cut.progress = lambda now=now: now
+        if cut.is_enough(number, progress[0]):
+            return number
+    return len(progress)
+
+
+def test_a_loop_that_accumulates_gets_the_batches_of_two_steps():
+    accumulating = [(number // 4, number % 4 > 0) for number in range(100)]
+    assert given(Cut(3), *accumulating) == 8
+    assert given(Cut(9), *accumulating) == 12  # which ends a step
+    assert given(Cut(1), *accumulating) == 4
+    assert given(Cut(3), *accumulating[8:]) == 4  # in the next epoch, a whole step
+
+
+def test_a_loop_that_does_not_train_gets_no_more():
+    assert given(Cut(3), *[(0, False)] * 100) == 3
+    assert given(Cut(3), *[(1, False)] * 100) == 3
+    assert given(Cut(3), *[(0, True)] * 100) == 3  # an evaluation within a step
+
+
+@needs("accelerate", "transformers")
+def test_libraries_say_how_many_batches_a_step_has(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import sys, torch
+        from torch.utils.data import DataLoader
+        loader = DataLoader(torch.zeros(400), 4)
+        print(len(loader))
+        from accelerate import Accelerator
+        Accelerator(gradient_accumulation_steps=3)
+        print(len(loader))
+        from transformers import TrainingArguments
+        TrainingArguments("out", gradient_accumulation_steps=8, use_cpu=True)
+        print(len(loader), len(list(loader)))
+        """,
+        limit=2,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["2", "6", "16 16"]

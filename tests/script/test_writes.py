@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
+from memlint.script import landlock
 from tests.script.isolated import run, tree
 
 needs_landlock = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's guard is Linux's")
@@ -324,3 +325,36 @@ def test_threads_read_one_file_of_safetensors_at_a_time(project):
         """,
     )
     assert ran.stdout.splitlines() == ["memlint.script.safetensors_files", "True"], ran.stderr
+
+
+REACH = """\
+import socket, sys
+for name, address in (("TCP", ("127.0.0.1", int(sys.argv[1]))), ("elsewhere", ("192.0.2.1", 443))):
+    try:
+        socket.create_connection(address, timeout=2).close()
+        print(name, "reached")
+    except PermissionError:
+        print(name, "refused")
+    except OSError as error:
+        print(name, type(error).__name__)
+"""
+
+
+@needs_landlock
+def test_programs_that_are_started_reach_nothing_by_tcp(project):
+    if not landlock.can_refuse_tcp:
+        pytest.skip("this kernel cannot")
+    (project / "reach.py").write_text(REACH)
+    ran = run(
+        project,
+        """\
+        import os, socket, subprocess, sys
+        server = socket.create_server(("127.0.0.1", 0))
+        command = [sys.executable, "reach.py", str(server.getsockname()[1])]
+        subprocess.run(command, preexec_fn=lambda: os.environ.update(A="1"))
+        print(os.system(" ".join(command) + "; exit 5"), flush=True)
+        client = socket.create_connection(server.getsockname()); print("self reached")
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [*2 * ["TCP refused", "elsewhere refused"], str(5 << 8), "self reached"]

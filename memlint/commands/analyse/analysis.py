@@ -62,13 +62,7 @@ class Analysis:
         trace = trace_of_workload(program, device, settings)
         at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
-        if device.torch and device.torch != torch_version():
-            running = ".".join(map(str, torch_version()))
-            text = (
-                f"torch {workload.torch}: its workspaces, its kernels' own memory, its autocast, RMSNorm and einsum; "
-                f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
-            )
-            program.assumptions.append(Assumption(text, None))
+        program.assumptions += _of_torch(workload, device)
         if lazy_imports.Compilation.is_requested:
             program.assumptions.append(_UNCOMPILED)
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
@@ -87,7 +81,9 @@ class Analysis:
         """What was seen of a script, which declares `workload`."""
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
-        trace = replace(run.trace, assumptions=(*availability.assumptions(), *run.trace.assumptions, *compiled))
+        of_version = _of_torch(workload, device)
+        known = (*availability.assumptions(), *run.trace.assumptions, *of_version, *compiled)
+        trace = replace(run.trace, assumptions=known)
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)
         rerun = run.reruns.trace
@@ -143,3 +139,15 @@ class Analysis:
         if self.rebuild is None:
             return LongRun(self.timeline, {})
         return run_longer(self.rebuild(), self.device, self.simulation.settings)
+
+
+def _of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
+    """What is taken for true of another version of PyTorch than the one that runs."""
+    if not device.torch or device.torch == torch_version():
+        return ()
+    running = ".".join(map(str, torch_version()))
+    text = (
+        f"torch {workload.torch}: its workspaces, its kernels' own memory, its autocast, RMSNorm and einsum; "
+        f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
+    )
+    return (Assumption(text, None),)

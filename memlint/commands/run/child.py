@@ -1,22 +1,26 @@
 """What the child process of `memlint run` does: it runs the script, and answers from wherever that is over."""
 
 import os
+import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import torch
 
 from memlint.accelerator import lazy_imports
+from memlint.base.units import format_count
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import described_with_findings
 from memlint.commands.analyse.description import described
 from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
-from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
 from memlint.memory.timeline import live
 from memlint.report import model as report
 from memlint.report.from_trace import place_of
+from memlint.script.landlock import can_refuse_tcp
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.script.spec import Script
@@ -27,6 +31,8 @@ from memlint.workloads import torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
+_LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
+"""Programs that start a training script."""
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
 
 
@@ -65,6 +71,7 @@ def analyse(request: Request) -> NoReturn:
         keep(run)
 
     def answer(run: ScriptRun) -> NoReturn:
+        write_here()
         analysis = analysed(run, thorough=request.thorough)
         message = f"{run.ending.reason}, but the rules were not through when it was stopped"
         keep(run, analysis, report.Error(kind="worker", message=message, hint=_FEWER_RULES))
@@ -78,8 +85,13 @@ def analyse(request: Request) -> NoReturn:
             )
         )
 
+    def fail(error: BaseException) -> NoReturn:
+        write_here()
+        fail_now(error)
+
     allocator = AllocatorSettings.parse(_allocator(script))
-    run_script(script, device_named(gpu), allocator, exchange_folder(), keep_in_copy, answer, fail_now)
+    device = Workload(name=script.name, target=request.target, gpu=gpu, torch=settings.torch or "").device
+    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail)
 
 
 def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
@@ -94,6 +106,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         dtype=run.precision or "float32",  # type: ignore[arg-type]  # other dtypes of parameters are not told apart
         optimizer=run.optimizer.lower() or "none",
         gpu=gpu,
+        torch=request.settings.torch or "",
         allocator=_allocator(script),
         origin="script",
     )
@@ -123,20 +136,41 @@ def _record(run: ScriptRun, analysis: Analysis) -> report.Script:
         remembered=run.num_remembered,
         writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in run.writes],
         connections=[report.Connection(host=each.host, **place_of(each.frame)) for each in run.connections],
+        programs=[
+            report.Program(command=_typed(each.command), is_offline=can_refuse_tcp, **place_of(each.frame))
+            for each in run.programs
+        ],
     )
+
+
+def _typed(command: Sequence[str]) -> str:
+    """What a shell would take for `command`."""
+    return command[2] if len(command) == 3 and command[1] == "-c" and command[0].endswith("sh") else shlex.join(command)
 
 
 def _error(run: ScriptRun) -> report.Error | None:
     """Why it is less than what was asked for."""
     ending, parameters = run.ending, any(b.category is Category.PARAMETER for b in run.trace.buffers)
+    elsewhere = "" if parameters else _hint_of_programs(run)
     if ending.is_failure:
-        begun = f"after {run.num_steps} whole steps" if run.num_steps else "before its first whole step"
+        begun = f"after {format_count(run.num_steps, 'whole step')}" if run.num_steps else "before its first whole step"
         message, lines = f"{ending.reason}, {begun}", list(ending.traceback)
-        return report.Error(kind="workload", message=message, hint=ending.hint, traceback=lines)
+        return report.Error(kind="workload", message=message, hint=ending.hint or elsewhere, traceback=lines)
     if not parameters:
         return report.Error(
             kind="workload",
             message=f"{ending.reason}, and no model was called on the GPU",
-            hint="Give the arguments that make it train there: memlint run train.py --device cuda.",
+            hint=elsewhere or "Give the arguments that make it train there: memlint run train.py --device cuda.",
         )
     return None
+
+
+def _hint_of_programs(run: ScriptRun) -> str:
+    """What to run instead, where the script has started another one."""
+    for text in (_typed(each.command) for each in run.programs):
+        words = text.split()
+        own = next((words[i:] for i, word in enumerate(words) if word.endswith(".py")), None)
+        own = own or (words[words.index("-m") :] if "-m" in words else [])
+        if own and _LAUNCHER.search(words[0]):
+            return f"It started `{text}`, of which nothing is simulated: memlint run {' '.join(own)}"
+    return ""

@@ -49,10 +49,12 @@ class Lifetimes:
         ]
 
     def part_of_step(self, position: int) -> str:
-        """In what the event at `position` happens: `backward of step 1`, or `setup`; steps count from 0."""
+        """In what the event at `position` happens: `backward of step 1`, `setup`; steps count from 0."""
         stretches = self.timeline.stretches
         stretch = stretches[bisect_right(stretches, position, key=lambda stretch: stretch.first) - 1]
-        return "setup" if stretch.step < 0 else f"{stretch.phase} of step {stretch.step}"
+        if stretch.step >= 0:
+            return f"{stretch.phase} of step {stretch.step}"
+        return "setup" if stretch.phase == "other" else f"{stretch.phase} before the first step"
 
     def stretches(self) -> list[tuple[Stretch, int]]:
         """The stretches, each with the position at which the next one begins."""

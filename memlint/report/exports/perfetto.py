@@ -50,8 +50,8 @@ def _steps(lifetimes: Lifetimes, process: int) -> Iterator[dict[str, Any]]:
         stretches = list(group)
         first, end = stretches[0][0].first, stretches[-1][1]
         yield slice_of("setup" if step < 0 else f"step {step}", first, end)
-        if step >= 0:
-            yield from (slice_of(stretch.phase, stretch.first, end) for stretch, end in stretches)
+        phases = stretches if step >= 0 else [each for each in stretches if each[0].phase != "other"]
+        yield from (slice_of(stretch.phase, stretch.first, end) for stretch, end in phases)
     if lifetimes.timeline.peak >= 0:
         nbytes = sum(lifetimes.timeline.nbytes[buffer] for buffer in lifetimes.alive_at_peak())
         peak = {"name": f"peak {format_nbytes(nbytes)}", "ts": lifetimes.timeline.peak, "s": "p"}

@@ -63,7 +63,7 @@ function paintAxis(context, { layout, lifetimes, colors, scale, from, to }) {
   let step = null;
   for (const { first, end, phase, step: number } of lifetimes.stretches) {
     if (first >= to || end <= from) continue;
-    segment(first, end, number < 0 ? "set-up" : phase, layout.height, false);
+    segment(first, end, number < 0 && phase === "other" ? "set-up" : phase, layout.height, false);
     if (step && step.number === number) step.end = end;
     else {
       if (step && step.number >= 0) segment(step.first, step.end, `step ${step.number}`, layout.height + row, true);

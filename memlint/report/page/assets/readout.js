@@ -13,7 +13,8 @@ function plural(number, noun) {
 }
 
 function nameOf({ phase, step }) {
-  return step < 0 ? "set-up" : `step ${step}, ${phase}`;
+  if (step >= 0) return `step ${step}, ${phase}`;
+  return phase === "other" ? "set-up" : `before the first step, ${phase}`;
 }
 
 // What is at one point: the event, what to call it, and the Buffers that are it.

@@ -1,0 +1,186 @@
+"""Processes that a script starts with multiprocessing, one of which may be the one that trains.
+
+They are copies of this process, whatever start method the script asks for: in a Python that is started anew nothing is
+simulated. The first process that begins a step, the script's own included, leads: it is the one that is analysed and
+that answers. Others wait where they would begin theirs. `torch.multiprocessing.spawn` calls its function in this
+process, as one rank.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import multiprocessing
+import os
+import threading
+import time
+from multiprocessing import context
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from memlint.accelerator import state
+from memlint.base.ownership import is_users
+from memlint.script.ending import End, ending_of
+from memlint.script.spec import END_SIGNAL, Ending, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from memlint.base.patching import Patch
+
+_LEADER, _FAILED = "leader.txt", "failed.json"
+"""Files of the exchange: the process that leads, and why one ended that did not."""
+_PATIENCE = 20.0
+"""Seconds in which a process that was started earlier may take the lead, so that it is the same one every time."""
+_INTERVAL = 0.02
+_exit, _kill, _getpid = os._exit, os.kill, os.getpid
+"""Not what a script makes of them."""
+
+
+class Children:
+    """The processes of one script."""
+
+    def __init__(self, script: Script, exchange: Path, end: End) -> None:
+        self._script, self._end = script, end
+        self._leader, self._failed = exchange / _LEADER, exchange / _FAILED
+        self._main = _getpid()
+        self._started: list[int] = []
+        """Numbers of those that were started before this process, or by it."""
+        self._leads = False
+
+    def lead(self) -> None:
+        """Go on if this is the process that trains; wait for the end of all of them if another one is."""
+        deadline = time.monotonic() + _PATIENCE
+        while _getpid() != self._main and any(map(_is_alive, self._started)) and time.monotonic() < deadline:
+            if os.path.lexists(self._leader):
+                break
+            time.sleep(_INTERVAL)
+        try:
+            self._leader.parent.mkdir(exist_ok=True)  # a script may have removed it
+            self._leader.symlink_to(str(_getpid()))  # at once with what it says
+        except FileExistsError:
+            while True:
+                threading.Event().wait()
+        self._leads = True
+        self._end.take_over()
+
+    def leave_end_to_leader(self, ending: Ending) -> None:
+        """Where another process leads, end after it, which has the answer."""
+        try:
+            leader = int(str(self._leader.readlink()))
+        except OSError:
+            return
+        if leader == _getpid():
+            return
+        if ending.is_failure and ending.goes_on:  # all of them are to stop
+            _kill(leader, END_SIGNAL)
+        while _is_alive(leader):
+            time.sleep(_INTERVAL)
+        _exit(0)
+
+    def joined(self, ending: Ending) -> Ending:
+        """Wait for processes that Python waits for at the end of one; why the script is over, if one of them failed."""
+        for process in multiprocessing.active_children():
+            if not process.daemon:
+                process.join()
+        if self._leads or not self._failed.exists():
+            return ending
+        reason, lines, hint = json.loads(self._failed.read_text(encoding="utf-8"))
+        return Ending(reason, is_failure=True, traceback=tuple(lines), hint=hint)
+
+    def patches(self) -> list[Patch]:
+        """What lets processes of the script's own functions be copies of this one, and ranks run in this one."""
+        spawn = importlib.import_module("torch.multiprocessing.spawn")
+        ranks: list[Patch] = [
+            (owner, "start_processes", self._as_one_rank) for owner in (spawn, importlib.import_module(_PACKAGE))
+        ]
+        if not hasattr(os, "fork"):
+            return ranks
+        start = BaseProcess.start
+
+        def starting(process: Any) -> None:
+            if is_users(_path_of_work(process)):
+                process.run = functools.partial(self._run, process, process.run)
+            start(process)
+            self._started.append(process.pid)
+
+        kinds = (context.SpawnProcess, context.ForkServerProcess)
+        copying: list[Patch] = [(kind, "_Popen", staticmethod(_copying(kind._Popen))) for kind in kinds]  # type: ignore[attr-defined]
+        return [*ranks, *copying, (BaseProcess, "start", starting)]
+
+    def _run(self, process: Any, run: Callable[[], None]) -> None:
+        """What a copy does."""
+        if type(process)._start_method != "fork":
+            BaseProcess._after_fork()  # type: ignore[attr-defined]  # others have nothing to do there
+        try:
+            run()
+        except BaseException as error:
+            if isinstance(error, SystemExit) and not self._leads:
+                raise
+            ending = ending_of(error)
+            if self._leads:
+                self._end(ending)
+            text = json.dumps([ending.reason, ending.traceback, ending.hint])
+            self._failed.write_text(text, encoding="utf-8")
+            raise SystemExit(1) from error
+        if self._leads:
+            self._end(Ending("the process that it started to train ran to its end"))
+
+    def _as_one_rank(
+        self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any
+    ) -> _Ranks | None:
+        """`torch.multiprocessing.start_processes`, which `spawn` calls."""
+        number = min(self._script.rank, nprocs - 1)
+        if nprocs > 1:
+            state.assume(f"process {number} of the {nprocs} that are started runs alone")
+        fn(number, *args)
+        return None if join else _Ranks()
+
+
+_PACKAGE = "torch.multiprocessing"
+
+
+class _Ranks:
+    """A `ProcessContext` of processes that are over."""
+
+    processes: tuple[Any, ...] = ()
+
+    def join(self, *_: Any, **__: Any) -> bool:
+        """Say that all are."""
+        return True
+
+    def pids(self) -> list[int]:
+        """Of none."""
+        return []
+
+
+def _path_of_work(process: Any) -> str:
+    """The file of what a process does."""
+    own, target = type(process).run, getattr(process, "_target", None)
+    work = target if own is BaseProcess.run else own
+    while isinstance(work, functools.partial):
+        work = work.func
+    code = getattr(work, "__code__", None)
+    return code.co_filename if code is not None else "<compiled>"
+
+
+def _copying(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What starts a process: a copy of this one, or what `start` makes of it."""
+
+    def popen(process: Any) -> Any:
+        from multiprocessing import popen_fork  # noqa: PLC0415 -- not on Windows
+
+        return popen_fork.Popen(process) if "run" in vars(process) else start(process)
+
+    return popen
+
+
+def _is_alive(number: int) -> bool:
+    try:
+        return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,124 @@
+"""Scripts that train in processes of their own: one of them is analysed, as the rank that it is."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.script.running import run_text, stdout_of
+
+if TYPE_CHECKING:
+    from memlint.commands.check.command import Checked
+    from memlint.report.model import Workload
+
+TRAINING = """
+import os, sys, time, torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.nn.parallel import DistributedDataParallel
+
+def train(rank, world_size):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+    dist.init_process_group("nccl", rank=rank, world_size=world_size)
+    torch.cuda.set_device(rank)
+    model = DistributedDataParallel(torch.nn.Linear(64, 64).to(rank), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(LENGTH):
+        model(torch.randn(8, 64, device=rank)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(f"rank {rank} of {dist.get_world_size()}", flush=True)
+    torch.save(model.state_dict(), "model.pt")
+    dist.destroy_process_group()
+"""
+SPAWN = "mp.spawn(train, args=(4,), nprocs=4, join=True)\nprint('joined', flush=True)\n"
+PROCESSES = """
+mp.set_start_method("spawn")
+processes = [mp.Process(target=train, args=(rank, 2)) for rank in range(2)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+"""
+
+
+def run(folder: Path, begin: str, length: int = 100, training: str = TRAINING, **fields: object) -> Checked:
+    """What becomes of a script that trains for `length` steps in processes that `begin` starts."""
+    text = training.replace("LENGTH", str(length)) + f'\nif __name__ == "__main__":\n{textwrap.indent(begin, "    ")}'
+    return run_text(folder, text, **fields)
+
+
+def workload_of(checked: Checked) -> Workload:
+    (workload,) = checked.report.workloads
+    return workload
+
+
+@pytest.mark.parametrize(
+    ("begin", "size"), [pytest.param(SPAWN, 4, id="spawn"), pytest.param(PROCESSES, 2, id="processes")]
+)
+def test_the_first_rank_of_those_that_are_started_is_analysed(tmp_path: Path, begin: str, size: int) -> None:
+    checked = run(tmp_path, begin)
+    workload = workload_of(checked)
+    assert workload.error is None, workload.error
+    assert workload.script is not None
+    assert (workload.script.steps, workload.script.ending) == (2, "2 steps were taken")
+    assert stdout_of(checked).splitlines() == [f"rank 0 of {size}"]  # ended inside of the second
+    assert any(f"rank 0 of {size} is simulated alone" in each.text for each in workload.assumptions)
+    assert workload.estimate is not None
+    assert workload.estimate.categories["communication"] == 4 * (64 * 64 + 64)
+
+
+def test_what_a_process_raises_before_it_trains_is_told_with_its_lines(tmp_path: Path) -> None:
+    failing = TRAINING.replace("    torch.cuda.set_device(rank)\n", "    raise ValueError('no data')\n")
+    workload = workload_of(run(tmp_path, PROCESSES, training=failing))
+    assert workload.error is not None
+    assert workload.error.message == "the script raised ValueError: no data, before its first whole step"
+    assert workload.error.traceback[-1].endswith("train.py:10 in train")
+
+
+@pytest.mark.slow
+def test_the_end_of_spawned_training_is_reached(tmp_path: Path) -> None:
+    spawned = run(tmp_path, SPAWN, length=4, whole=True)
+    assert stdout_of(spawned).splitlines() == [*4 * ["rank 0 of 4"], "joined"]
+    processes = run(tmp_path, PROCESSES, length=4, whole=True)
+    assert stdout_of(processes).splitlines() == 4 * ["rank 0 of 2"]
+    for checked, ending in ((spawned, "the script"), (processes, "the process that it started to train")):
+        workload = workload_of(checked)
+        assert workload.error is None, workload.error
+        assert workload.script is not None
+        assert (workload.script.steps, workload.script.ending) == (4, f"{ending} ran to its end")
+        assert [Path(write.file).name for write in workload.script.writes] == ["model.pt"]
+
+
+@pytest.mark.slow  # waits for its time limit
+def test_a_process_that_hangs_is_stopped_with_what_was_seen(tmp_path: Path) -> None:
+    hanging = TRAINING.replace("        optimizer.zero_grad()\n", "        while step: pass\n")
+    workload = workload_of(run(tmp_path, PROCESSES, training=hanging, steps=9, settings={"timeout": 25.0}))
+    assert workload.error is not None
+    assert workload.error.message == "it was stopped after 25 s, which is the time limit, after 2 whole steps"
+    assert workload.error.traceback[-1].endswith("train.py:16 in train")
+    assert workload.estimate is not None
+
+
+def test_a_script_that_is_started_as_a_program_is_named(tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("print('other')\n")
+    text = f"""
+        import subprocess
+        subprocess.run(["{sys.executable}", "{other}", "--lr", "3"], check=True)
+        assert subprocess.call("exit 3", shell=True) == 3
+    """
+    workload = workload_of(run_text(tmp_path, text))
+    assert workload.error is not None
+    assert workload.error.message == "the script ran to its end, and no model was called on the GPU"
+    assert workload.error.hint.startswith("It started `")
+    assert workload.error.hint.endswith(f"{other} --lr 3`, of which nothing is simulated: memlint run {other} --lr 3")
+    assert workload.script is not None
+    started, shell = (each.command for each in workload.script.programs)
+    assert started.endswith(f"{other} --lr 3")
+    assert shell == "exit 3"
+    assert [each.line for each in workload.script.programs] == [3, 4]
