@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, Protocol
@@ -35,6 +35,9 @@ class ScriptProgram:
 
     def __init__(self, models: dict[str, nn.Module], optimizers: list[Any]) -> None:
         self.model = nn.ModuleDict(models)
+        self.roots = tuple(models.values())
+        self.rest = ExitStack()
+        """Contexts in which the rest of the script runs."""
         self._optimizers = optimizers
 
     @property
@@ -120,6 +123,10 @@ class Reruns:
             _exit(1)
 
         def send(trace: Trace | None) -> NoReturn:
+            try:
+                subject.rest.close()
+            except BaseException:  # only now it turns out that a Change does not apply
+                trace = None
             answer.send(trace)
             _exit(0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -65,11 +66,8 @@ class Change(ABC):
     """Whether a plan that has the Change tries it again with other arguments."""
     is_edit: ClassVar[bool] = False
     """Whether `edit` makes it, without another Trace."""
-
-    @property
-    def is_made_after_setup(self) -> bool:
-        """Whether it needs nothing before the model is built, as in a script that has built it."""
-        return type(self).before_setup is Change.before_setup
+    is_made_after_setup: ClassVar[bool] = True
+    """Whether it can be made once the model is built, as in a script that has built it."""
 
     @abstractmethod
     def describe(self, names: Names) -> str:
@@ -208,6 +206,25 @@ def model_of(program: Any) -> nn.Module:
     if not isinstance(program.model, nn.Module):
         raise NotApplicableError
     return program.model
+
+
+def roots_of_script(program: Any) -> Sequence[nn.Module]:
+    """The modules that a script calls itself; none where the program is no script."""
+    return getattr(program, "roots", ())
+
+
+def run_within(program: Any, manager: Callable[[], AbstractContextManager[object]]) -> None:
+    """Let each step of a program run within such a context, and of a script all that is left of it."""
+    if hasattr(program, "rest"):
+        program.rest.enter_context(manager())
+        return
+    step = program.step
+
+    def step_within() -> None:
+        with manager():
+            step()
+
+    program.step = step_within
 
 
 def modules_at(program: Any, paths: Sequence[str]) -> list[nn.Module]:

@@ -27,7 +27,7 @@ class Fp32Training(TraceRule):
     ## Known limits
 
     Results change a little, though bfloat16 needs no loss scaling. Where the peak would fall by little, nothing is
-    reported. Loops of one's own are traced with the model's forward alone under autocast.
+    reported. Steps that a declaration makes itself are traced with the model's forward alone under autocast.
 
     - https://docs.pytorch.org/docs/stable/amp.html
     """

@@ -15,6 +15,7 @@ class BatchSize(Change):
     batch: int
     effect: ClassVar[Effect] = Effect.DYNAMICS
     sets_batch: ClassVar[bool] = True
+    is_made_after_setup: ClassVar[bool] = False
     can_follow_itself: ClassVar[bool] = True
 
     def describe(self, _names: Names) -> str:
@@ -43,6 +44,7 @@ class AccumulationSteps(Change):
     """Beyond it nobody accumulates, and a trace takes minutes."""
     effect: ClassVar[Effect] = Effect.NUMERICS
     sets_batch: ClassVar[bool] = True
+    is_made_after_setup: ClassVar[bool] = False
     can_follow_itself: ClassVar[bool] = True
 
     def describe(self, _names: Names) -> str:

@@ -1,6 +1,7 @@
 """Modules whose activations are computed again in backward."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -9,7 +10,7 @@ from memlint.base.patching import patched
 from memlint.memory.estimate import Estimate
 from memlint.tracing.records import Trace
 from memlint.tracing.repeated_modules import is_inside
-from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at
+from memlint.whatif.change import MIN_SHARE, Change, Effect, Names, Situation, modules_at, run_within
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities
 
@@ -65,7 +66,7 @@ class CheckpointInstead(Change):
 
     def after_setup(self, program: Any) -> None:
         forwards = _checkpoint(program, self.paths)
-        program.step = partial(_with_no_other_checkpoints, forwards, program.step)
+        run_within(program, partial(_no_other_checkpoints, forwards))
 
 
 def _checkpoint(program: Any, paths: Sequence[str]) -> list[Callable[..., Any]]:
@@ -79,8 +80,9 @@ def _checkpoint(program: Any, paths: Sequence[str]) -> list[Callable[..., Any]]:
     return forwards
 
 
-def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Callable[[], None]) -> None:
-    """Run a step in which checkpoints of other functions, reentrant or not, only call them."""
+@contextmanager
+def _no_other_checkpoints(forwards: Sequence[Callable[..., Any]]) -> Iterator[None]:
+    """Let checkpoints of other functions, reentrant or not, only call them meanwhile."""
     from torch.utils import checkpoint as checkpointing
 
     begin = checkpointing._checkpoint_without_reentrant_generator
@@ -97,4 +99,4 @@ def _with_no_other_checkpoints(forwards: Sequence[Callable[..., Any]], step: Cal
 
     ours = {"_checkpoint_without_reentrant_generator": begin_ours, "CheckpointFunction": Plain}
     with patched((checkpointing, name, value) for name, value in ours.items()):
-        step()
+        yield

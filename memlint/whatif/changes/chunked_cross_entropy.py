@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from memlint.base.patching import patched
 from memlint.base.signatures import signature_of
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of, run_within
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -52,7 +53,7 @@ class ChunkedCrossEntropy(Change):
         head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
         chunks = _Chunks(head, self.num_chunks)
         head.forward = chunks.forward  # type: ignore[assignment, method-assign]
-        program.step = partial(chunks.step, program.step)
+        run_within(program, chunks.computed)
 
 
 class _Waiting(NamedTuple):
@@ -74,9 +75,11 @@ class _Chunks:
         self.cross_entropy = functional.cross_entropy
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Give a tensor of the logits' shape that takes no memory; float32, as losses cast to."""
+        """Give a tensor of the logits' shape that takes no memory; float32, as losses cast to. In training alone."""
         import torch
 
+        if not torch.is_grad_enabled():
+            return type(self.head).forward(self.head, hidden)
         logits = torch.empty((), device=hidden.device).expand(*hidden.shape[:-1], self.head.out_features)
         self.waiting.append(_Waiting(logits, hidden))
         return logits
@@ -110,13 +113,14 @@ class _Chunks:
             logits, target, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
         )
 
-    def step(self, step: Callable[[], None]) -> None:
-        """Run a step; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
+    @contextmanager
+    def computed(self) -> Iterator[None]:
+        """Meanwhile; raises NotApplicableError if no cross-entropy came for what the Linear should have given."""
         from torch.nn import functional
 
         try:
             with patched([(functional, "cross_entropy", self.loss)]):
-                step()
+                yield
             if self.waiting:
                 raise NotApplicableError
         finally:

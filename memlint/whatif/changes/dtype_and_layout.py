@@ -1,10 +1,25 @@
 """Training in another dtype or memory format."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from __future__ import annotations
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, declared, model_of
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from memlint.whatif.change import (
+    Change,
+    Effect,
+    Names,
+    NotApplicableError,
+    Situation,
+    declared,
+    model_of,
+    roots_of_script,
+)
+
+if TYPE_CHECKING:
+    from torch import nn
 
 _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
 
@@ -13,7 +28,8 @@ _AMP = {"bfloat16": "bf16-amp", "float16": "fp16-amp"}
 class AutocastTraining(Change):
     """Run forward and loss under `torch.autocast`, with a gradient scaler for float16.
 
-    In a loop of the user's own the model is called under autocast; the loop would need a scaler for float16.
+    In a loop of the user's own the model is called under autocast, and in a script all from there to the backward; both
+    would need a scaler for float16.
     """
 
     dtype: Literal["bfloat16", "float16"]
@@ -33,10 +49,14 @@ class AutocastTraining(Change):
     def after_setup(self, program: Any) -> None:
         import torch
 
-        if program.own_step is None:
+        roots = roots_of_script(program)
+        if not roots and program.own_step is None:
             return
         if self.dtype == "float16":
             raise NotApplicableError
+        if roots:
+            _AutocastForward().begin_with(roots)
+            return
         model = model_of(program)
         model.forward = torch.autocast(program.device, dtype=torch.bfloat16)(model.forward)
 
@@ -59,6 +79,25 @@ class ParameterDtype(Change):
     def before_setup(self, program: Any) -> None:
         _set_dtype(program, self.dtype)
 
+    def after_setup(self, program: Any) -> None:
+        import torch
+
+        for root in roots_of_script(program):
+            if not any(parameter.dtype is torch.float32 for parameter in root.parameters()):
+                raise NotApplicableError
+            root.to(getattr(torch, self.dtype))
+            root.register_forward_pre_hook(self._cast_inputs, with_kwargs=True)
+
+    def _cast_inputs(self, _module: Any, args: Any, kwargs: Any) -> Any:
+        import torch
+        from torch.utils._pytree import tree_map
+
+        def cast(value: Any) -> Any:
+            is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+            return value.to(getattr(torch, self.dtype)) if is_float else value
+
+        return tree_map(cast, args), tree_map(cast, kwargs)
+
 
 @dataclass(frozen=True, slots=True)
 class ChannelsLast(Change):
@@ -77,6 +116,39 @@ class ChannelsLast(Change):
         for name, value in inputs.items():
             if isinstance(value, torch.Tensor) and value.dim() == 4:
                 inputs[name] = value.to(memory_format=torch.channels_last)
+
+
+class _AutocastForward:
+    """Autocast from each forward of a model to the backward after it."""
+
+    def __init__(self) -> None:
+        self._region: Any = None
+
+    def begin_with(self, roots: Sequence[nn.Module]) -> None:
+        """Let it begin with calls of these modules, for as long as this process lives."""
+        import torch
+
+        for root in roots:
+            root.register_forward_pre_hook(self._begin)
+        for name in ("backward", "grad"):
+            setattr(torch.autograd, name, self._ending(getattr(torch.autograd, name)))
+
+    def _begin(self, *_: Any) -> None:
+        import torch
+
+        if self._region is None and torch.is_grad_enabled():
+            self._region = torch.autocast("cuda", dtype=torch.bfloat16)
+            self._region.__enter__()
+
+    def _ending(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            region, self._region = self._region, None
+            if region is not None:
+                region.__exit__(None, None, None)
+            return function(*args, **kwargs)
+
+        return call
 
 
 def _set_dtype(program: Any, dtype: Any) -> None:
