@@ -47,10 +47,6 @@ def _is_dashed_file(argument: str, options: Container[str]) -> bool:
 @workload_options()
 @click.option("--plan", is_flag=True, help="Find changes that bring each workload below its budget, or into the GPU.")
 @CHECK_OPTIONS
-@click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them.")
-@click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files.")
-@click.option("--baseline", type=FILE, help="Leave out the findings in this file.")
-@click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline.")
 @click.option("--fix", is_flag=True, help="Correct files where that changes nothing but memory, and check the result.")
 @click.option("--unsafe-fixes", is_flag=True, help="With --fix or --diff: also corrections that need a second look.")
 @click.option("--diff", is_flag=True, help="Show what --fix would change, and change nothing.")
@@ -101,7 +97,7 @@ def check(
         sweep=not (instead or quiet or (settings["affected"] and not settings["sweep"])),
         **{name: settings.pop(name) for name in _CHECK_OPTIONS},
     )
-    _refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
+    refuse(options, num_instead, unfixed=unsafe_fixes and not (fix or diff), written=write_baseline is not None)
     refuse_format(options, output_format, no_report=instead or diff)
     if not (paths or options.affected):
         paths = (".",)
@@ -119,9 +115,9 @@ def check(
     if options.init:
         click.echo("\n".join(checked.declarations), nl=False)
     elif add_ignore:
-        _add_comments(checked)
+        add_comments(checked)
     elif write_baseline is not None:
-        _write_baseline(report, write_baseline)
+        write_baseline_of(report, write_baseline)
     else:
         last = "" if quiet or options.baseline is not None else _correctable(checked)
         no_exec = not options.execute
@@ -133,8 +129,8 @@ def check(
     click.get_current_context().exit(0 if only_findings and (exit_zero or instead) else status)
 
 
-def _refuse(options: CheckOptions, num_instead: int, *, unfixed: bool, written: bool) -> None:
-    """Raise UsageError for options of `check` that make no sense together."""
+def refuse(options: CheckOptions, num_instead: int, *, unfixed: bool = False, written: bool) -> None:
+    """Raise UsageError for options that make no sense together."""
     if num_instead > 1:
         raise UsageError("--add-ignore, --write-baseline and --init exclude one another", "Give one of them.")
     if unfixed:
@@ -150,7 +146,7 @@ def refuse_format(options: CheckOptions, output_format: str, *, no_report: bool 
     if output_format != "text" and no_report:
         raise UsageError(
             f"--init, --add-ignore, --write-baseline and --diff print no report that could be {output_format}",
-            "Leave --output-format out, or run memlint check a second time.",
+            "Leave --output-format out, or run memlint a second time.",
         )
     if (options.timeline or options.graph) and output_format != "json":
         option = "--timeline" if options.timeline else "--graph"
@@ -162,10 +158,11 @@ def refuse_format(options: CheckOptions, output_format: str, *, no_report: bool 
         )
 
 
-def _add_comments(checked: Checked) -> None:
-    from memlint.commands.check.add_ignore import add_comments  # noqa: PLC0415
+def add_comments(checked: Checked) -> None:
+    """Write a comment that suppresses each finding."""
+    from memlint.commands.check import add_ignore  # noqa: PLC0415
 
-    added = add_comments(checked.report.findings, checked.files)
+    added = add_ignore.add_comments(checked.report.findings, checked.files)
     click.echo(f"Suppressed {format_count(added.num_findings, 'finding')} in {format_count(len(added.files), 'file')}.")
     for finding, reason in added.left:
         click.echo(f"{finding.path}:{finding.line}: {finding.code} is left: {reason}", err=True)
@@ -191,7 +188,8 @@ def _correctable(checked: Checked) -> str:
     return f"{format_count(safe, 'finding')} can be corrected by --fix{more}.\n"
 
 
-def _write_baseline(report: Report, file: Path) -> None:
+def write_baseline_of(report: Report, file: Path) -> None:
+    """Write what a later run is to leave out."""
     from memlint.lint.baseline import Baseline  # noqa: PLC0415
 
     baseline = Baseline.of(report.findings, file)

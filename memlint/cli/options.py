@@ -112,8 +112,12 @@ CHECK_OPTIONS = all_of(
     click.option("--timeline", is_flag=True, help="With json: also the lifetime of every tensor, for memlint report."),
     click.option("--graph", is_flag=True, help="With json: also the step as a graph, for memlint report."),
     click.option("-o", "--output-file", type=FILE, help="Write the report there."),
+    click.option("--statistics", is_flag=True, help="Count the findings of each rule instead of listing them."),
+    click.option("--add-ignore", is_flag=True, help="Write suppression comments for all findings into the files."),
+    click.option("--baseline", type=FILE, help="Leave out the findings in this file."),
+    click.option("--write-baseline", type=FILE, help="Write all findings into this file, for --baseline."),
 )
-"""What `check` and `run` have in common: the rules, and the form of the report."""
+"""What `check` and `run` have in common: the rules, the form of the report, and what is done with findings instead."""
 
 
 def registry_here(no_exec: bool) -> Registry:

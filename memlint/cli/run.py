@@ -6,14 +6,14 @@ from typing import Any
 import click
 
 from memlint.base.errors import UsageError
-from memlint.cli.check import refuse_format
-from memlint.cli.options import CHECK_OPTIONS, COLOR, SECONDS
+from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
+from memlint.cli.options import CHECK_OPTIONS, COLOR, SECONDS, torch_option
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
-_CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics")
+_CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -27,6 +27,7 @@ _CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
+@torch_option()
 @click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS
@@ -44,6 +45,8 @@ def run(
     is_module: bool,
     output_format: str,
     output_file: Path | None,
+    add_ignore: bool,
+    write_baseline: Path | None,
     exit_zero: bool,
     color: str,
     quiet: bool,
@@ -64,21 +67,26 @@ def run(
 
     of_check = {name: options.pop(name) for name in _CHECK_OPTIONS}
     check_options = CheckOptions(**of_check, thorough=verbose, cache=False)
-    refuse_format(check_options, output_format)
+    num_instead = add_ignore + (write_baseline is not None)
+    refuse(check_options, num_instead, written=write_baseline is not None)
+    refuse_format(check_options, output_format, no_report=num_instead > 0)
     fields = {name: options.pop(name) for name in _SCRIPT}
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     path, module = ("", script) if is_module else (script, "")
     program = Script(name=module or Path(path).stem, path=path, module=module, arguments=arguments, **fields)
-    if check_options.allow_dynamics and not check_options.plan:
-        raise UsageError("--allow-dynamics does nothing by itself", "Add --plan, or leave it out.")
     with progress("planning" if check_options.plan else "running") as show:
         checked = command.run(program, options, check_options, show)
     report = checked.report
     if verbose and output_format != "github":  # where what the script wrote would be obeyed
         print_outputs(checked.outputs)
-    write_report(report, output_format, output_file, color, verbosity=verbose - quiet)
-    if output_file is not None or output_format not in WITH_ERRORS:
+    if add_ignore:
+        add_comments(checked)
+    elif write_baseline is not None:
+        write_baseline_of(report, write_baseline)
+    else:
+        write_report(report, output_format, output_file, color, verbosity=verbose - quiet)
+    if num_instead or output_file is not None or output_format not in WITH_ERRORS:
         print_errors(report)
     status = exit_status(report)
-    click.get_current_context().exit(0 if status == 1 and exit_zero else status)
+    click.get_current_context().exit(0 if status == 1 and (exit_zero or num_instead) else status)

@@ -7,12 +7,13 @@ one of them is a part of.
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memlint.base.errors import UsageError
 from memlint.commands.targets import Targets, is_excluded, of_directory
 from memlint.config import Settings, find_settings, override
+from memlint.script.spec import Script
 from memlint.source.program_files import Project
 from memlint.worker import answer_cache as answers
 from memlint.worker.protocol import Request
@@ -91,10 +92,18 @@ def _affected_by(changed: Iterable[Path], root: Path, settings: Settings, *, cac
     def is_affected(request: Request) -> bool:
         if cache and files & {_real(file) for file in answers.files_read(request)}:
             return True
+        if request.script is not None and files & set(_of_arguments(request.script, root)):
+            return True
         parts = project.parts(*_named(request))
         return parts.undecided or bool(files & parts.files) or bool(gone & parts.words)
 
     return is_affected
+
+
+def _of_arguments(script: Script, root: Path) -> Iterator[Path]:
+    """Files of the project that a script's arguments name: `--config small.yaml`, `--config=small.yaml`."""
+    for argument in script.arguments:
+        yield from (_real(root / part) for part in (argument, argument.rpartition("=")[2]) if part)
 
 
 def _named(request: Request) -> tuple[list[Path], list[str]]:

@@ -24,6 +24,9 @@ _PHOTO = (500, 375)
 _TRAIN, _TEST = 60_000, 10_000
 _EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
 _FILES = {
+    "CelebA": (40, (178, 218)),
+    "LSUN": (10, (342, 256)),
+    "VOCSegmentation": (21, _PHOTO),
     "Caltech101": (101, (300, 200)),
     "Caltech256": (257, (300, 200)),
     "DTD": (47, (640, 480)),
@@ -162,11 +165,12 @@ def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
 
 def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
     """A class that opens files itself: an index gives an image and its class."""
-    number, size = _FILES[next(base.__name__ for base in type(self).__mro__ if base.__name__ in _FILES)]
+    name = next(base.__name__ for base in type(self).__mro__ if base.__name__ in _FILES)
+    number, size = _FILES[name]
     _name_classes(self, number)
 
     def item(self: Any, index: int) -> tuple[Any, Any]:
-        image, target = _image(size), index % number
+        image, target = _image(size), _target(name, size, index, number)
         return (image, target) if self.transforms is None else self.transforms(image, target)
 
     methods = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
@@ -174,12 +178,21 @@ def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
     return _described(_NUM_FILES, size, number)
 
 
+def _target(name: str, size: tuple[int, int], index: int, number: int) -> Any:
+    """The class of an image, and of some data sets more of them: attributes, or a class for each pixel."""
+    if name == "CelebA":
+        return torch.zeros(number, dtype=torch.int64)
+    if name == "VOCSegmentation":
+        return _image(size, "L")
+    return index % number
+
+
 def _name_classes(self: Any, number: int) -> None:
     self.classes = [f"class {i}" for i in range(number)]
     self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
 
-def _image(size: tuple[int, int]) -> Any:
+def _image(size: tuple[int, int], mode: str = "RGB") -> Any:
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
 
-    return Image.new("RGB", size)
+    return Image.new(mode, size)

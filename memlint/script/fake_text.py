@@ -164,3 +164,43 @@ def _tokenizer(name: str) -> Any:
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=length, **special)
     tokenizer.chat_template = _CHAT
     return tokenizer
+
+
+_RANKS = {"vocab.bpe": 50_256, "r50k_base": 50_256, "p50k_base": 50_280, "cl100k_base": 100_256, "o200k_base": 199_998}
+"""Tokens that OpenAI's encodings have beside special ones, by a part of the name of their files
+(tiktoken_ext/openai_public.py)."""
+_END_OF_TEXT = 50_256
+"""Which is among the others of p50k_base."""
+
+
+def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+    """Let tiktoken say which file of an encoding it misses, or with `fake` make it up."""
+
+    def made_up(load: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
+        def load_ranks(*args: Any, **kwargs: Any) -> dict[bytes, int]:
+            try:
+                return load(*args, **kwargs)
+            except OSError as error:
+                file = str(next(iter((*args, *kwargs.values()))))
+                count = next((count for name, count in _RANKS.items() if name in file), None)
+                if count is None or not fake:
+                    able = "" if count is None else ", or add --fake-data to let it be made up"
+                    note(error, f"wants {file}, which is not on this machine", f"load the encoding once before{able}")
+                    raise
+            state.assume(f"{file} is not on this machine: made up of {count:,} tokens")
+            skips = "p50k" in file
+            return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
+
+        return load_ranks
+
+    for name in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        replacing.put(module, name, made_up(getattr(module, name)))
+
+
+def _token(number: int) -> bytes:
+    """One of as many bytes as are needed: first each single one, then pairs, then triples."""
+    length = 1
+    while number >= 256**length:
+        number -= 256**length
+        length += 1
+    return number.to_bytes(length, "big")

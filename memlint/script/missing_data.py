@@ -14,7 +14,7 @@ import numpy as np
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
 from memlint.script.fake_images import replace_datasets
-from memlint.script.fake_text import replace_load_dataset, replace_tokenizers
+from memlint.script.fake_text import replace_encodings, replace_load_dataset, replace_tokenizers
 from memlint.script.place import note
 from memlint.script.replacing import Replacing
 
@@ -35,6 +35,7 @@ def missing_data(*, fake: bool = False) -> Iterator[None]:
             ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
         ):
             after_import(module, lambda m, name=name: replace_tokenizers(getattr(m, name), replacing, fake=fake))  # type: ignore[misc]
+        after_import("tiktoken.load", lambda module: replace_encodings(module, replacing, fake=fake))
         after_import("evaluate.loading", lambda module: _replace_metrics(module, replacing))
         yield
 

@@ -341,6 +341,29 @@ def test_what_the_configuration_names_is_a_part_of_the_workload(tree):
         assert tree.affected(name) == ["pkg.models::build"], name
 
 
+def test_a_script_is_affected_by_what_it_imports_and_by_the_files_that_its_arguments_name(tree):
+    tree["pyproject.toml"] = """
+        [[tool.memlint.workload]]
+        script = "train.py"
+        args = ["--config", "configs/small.yaml", "--data=lists/train.txt", "--out", "."]
+
+        [[tool.memlint.workload]]
+        name = "module"
+        module = "pkg.train"
+    """
+    tree["train.py"] = "import layers"
+    tree["pkg/train.py"] = "from . import parts"
+    named = ("layers.py", "other.py", "pkg/parts.py", "configs/small.yaml", "configs/large.yaml", "lists/train.txt")
+    tree.write(**dict.fromkeys(named, ""))
+    script = ["train.py --config configs/small.yaml --data=lists/train.txt --out ."]
+    for name in ("train.py", "layers.py", "configs/small.yaml", "lists/train.txt"):
+        assert tree.affected(name) == script, name
+    for name in ("pkg/train.py", "pkg/parts.py"):
+        assert tree.affected(name) == ["-m pkg.train"], name
+    for name in ("other.py", "configs/large.yaml"):
+        assert tree.affected(name) == [], name
+
+
 def test_the_optimizer_of_all_workloads_is_a_part_of_each(tree):
     tree.write(**{"one.py": WORKLOAD, "optimizers.py": ""})
     assert tree.affected("optimizers.py") == []

@@ -113,6 +113,35 @@ def test_a_recorded_history_is_dumped_with_the_lines_that_allocate(gpu: Ledger, 
     assert sum(segment["requested_size"] for segment in snapshot["segments"]) == made.nbytes + before.nbytes
 
 
+def test_pytorchs_own_tools_read_what_is_dumped(gpu: Ledger, tmp_path: Path) -> None:
+    viz = pytest.importorskip("torch.cuda._memory_viz")
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    kept = torch.zeros(2 * MIB, device="cuda")
+    for file in (tmp_path / "before.pickle", tmp_path / "after.pickle"):
+        torch.cuda.memory._dump_snapshot(str(file))
+        more = torch.zeros(16 * MIB, device="cuda")
+    torch.cuda.memory._record_memory_history(enabled=None)
+    assert kept.nbytes + more.nbytes == 72 * MIB
+    before, after = (pickle.loads((tmp_path / name).read_bytes()) for name in ("before.pickle", "after.pickle"))
+
+    def nbytes(flames: str) -> dict[str, int]:
+        """By the kind that the tool makes of a line: bytes."""
+        totals: dict[str, int] = {}
+        for line in flames.splitlines():
+            kind = next(kind for kind in ("active_allocated", "inactive", "cached_segment") if kind in line)
+            assert kind != "active_allocated" or "test_queries.py" in line
+            totals[kind] = totals.get(kind, 0) + int(line.rpartition(" ")[2])
+        return totals
+
+    assert nbytes(viz.memory(after, format_flamegraph=str))["active_allocated"] == 72 * MIB
+    assert nbytes(viz.segments(after, format_flamegraph=str))["active_allocated"] == 72 * MIB
+    assert str(64 * MIB) in viz.compare(before["segments"], after["segments"], format_flamegraph=str)
+    assert viz.trace(after).count("cudaMalloc") == 2
+    assert "72.0" in viz.segsum(after)
+    for page in (viz.trace_plot(after), viz.segment_plot(after), viz.trace_plot(after, plot_segments=True)):
+        assert "add_local_files" in page
+
+
 def test_a_history_ends_with_the_simulation() -> None:
     with virtual_device(A100):
         torch.cuda.memory._record_memory_history()

@@ -466,9 +466,7 @@ SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"
     ("arguments", "printed", "requested", "allocated", "reserved"),
     [
         (["--context", "512", "--amp"], 12_434_494_464, 12_426_629_128, None, 12_660_506_624),
-        pytest.param(
-            ["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400, marks=pytest.mark.slow
-        ),
+        pytest.param(["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400, marks=pytest.mark.slow),
     ],
 )
 def test_a_script_of_the_shape_that_was_recorded_gives_the_recorded_peaks(

@@ -20,7 +20,6 @@ from memlint.report.model import CodeCount, Finding, Report, Settings
 from memlint.report.paths import relative
 
 if TYPE_CHECKING:
-    from memlint.lint.baseline import Baseline
     from memlint.lint.fixes import Fixed
 
 
@@ -51,12 +50,7 @@ def check(
     seconds it has taken so far. Raises MemlintError for configuration and for an only argument that make no sense; what
     goes wrong with one target of several stands in the Report.
     """
-    baseline = None
-    if options.baseline is not None:
-        from memlint.lint import baseline as known  # noqa: PLC0415
-
-        baseline = known.Baseline.read(options.baseline)
-    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait, baseline)
+    return check_resolved(check_targets(arguments, settings, options), arguments, options, on_wait)
 
 
 def check_resolved(
@@ -64,9 +58,13 @@ def check_resolved(
     arguments: Sequence[str],
     options: CheckOptions,
     on_wait: Callable[[str, float], None],
-    baseline: Baseline | None = None,
 ) -> Checked:
     """As `check`, of targets that are known already."""
+    baseline = None
+    if options.baseline is not None:
+        from memlint.lint.baseline import Baseline  # noqa: PLC0415
+
+        baseline = Baseline.read(options.baseline)
     chosen = choose_rules(resolved.targets, execute=options.execute)
     for target in resolved.targets:
         device_named(target.settings.gpu or "cpu")
