@@ -109,7 +109,7 @@ class Children:
             self._started.append(process.pid)
 
         kinds = (context.SpawnProcess, context.ForkServerProcess)
-        copying: list[Patch] = [(kind, "_Popen", staticmethod(_copying(kind._Popen))) for kind in kinds]  # type: ignore[attr-defined]
+        copying: list[Patch] = [(kind, "_Popen", staticmethod(_copying(kind._Popen))) for kind in kinds]
         return [*ranks, *copying, (BaseProcess, "start", starting)]
 
     def _run(self, process: Any, run: Callable[[], None]) -> None:
