@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
@@ -161,6 +162,8 @@ class ScriptRecorder(Recorder):
         parameters = list(module.parameters())
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
+        if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
+            return super().outermost_call(call, module, args, kwargs)  # such as one of those that prepare data
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         self._meet(module)
         if torch.is_grad_enabled():
@@ -287,6 +290,13 @@ class ScriptRecorder(Recorder):
     def _end(self) -> None:
         were = "step was" if self.num_steps == 1 else "steps were"
         self.end(Ending(f"{self.num_steps} {were} taken", goes_on=True))
+
+
+def _is_on_gpu(leaf: object) -> bool:
+    if not isinstance(leaf, torch.Tensor):
+        return False
+    tensor = unwrapped(leaf)
+    return is_virtual(tensor) and (tensor.layout is not torch.strided or not entry_of(tensor).host)
 
 
 def _is_ours(frame: FrameType | None) -> bool:

@@ -324,3 +324,23 @@ def test_manual_optimization_of_lightning_is_steps(tmp_path: Path) -> None:
     assert workload.error is None, workload.error
     assert workload.script is not None
     assert (workload.script.steps, workload.optimizer) == (2, "Adam")
+
+
+def test_modules_that_prepare_data_on_the_host_are_no_models(tmp_path: Path) -> None:
+    text = """
+        blur, model = nn.Conv1d(1, 1, 3, padding=1), linear()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        while True:
+            with torch.no_grad():
+                x = blur(torch.randn(8, 1, 64))
+            blur(x)
+            model(x[:, 0].cuda()).mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    (workload,) = run_text(tmp_path, BEGIN + textwrap.dedent(text)).report.workloads
+    assert workload.estimate is not None, workload.error
+    assert "evaluation" not in workload.estimate.phase_peaks
+    assert workload.batch == 8
+    assert workload.script is not None
+    assert workload.script.evaluations == 0
