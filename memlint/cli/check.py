@@ -12,7 +12,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.base.units import format_count
-from memlint.cli.options import CHECK_OPTIONS, COLOR, FILE, PACKAGES, SECONDS, workload_options
+from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, workload_options
 from memlint.cli.printing import print_errors, print_outputs, progress, write, write_report
 from memlint.report.formats import WITH_ERRORS, WITH_STATISTICS
 
