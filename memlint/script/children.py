@@ -69,12 +69,12 @@ class Children:
         self._end.take_over()
 
     def leave_end_to_leader(self, ending: Ending) -> None:
-        """Where another process leads, end after it, which has the answer."""
+        """Where another process leads, end after it, which has the answer; copies of the leader have their own."""
+        if self._leads:
+            return
         try:
             leader = int(str(self._leader.readlink()))
         except OSError:
-            return
-        if leader == _getpid():
             return
         if ending.is_failure and ending.goes_on:  # all of them are to stop
             _kill(leader, END_SIGNAL)

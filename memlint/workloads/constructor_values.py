@@ -8,6 +8,7 @@ from typing import Any
 
 from memlint.base.signatures import signature_of
 
+_SOME_SIZE = r".*(dim|dims|width|hidden|hid|features?|feats?|embed|emb|embd|d_model|d_ff|size|units|planes|filters)"
 _BY_NAME: tuple[tuple[str, object], ...] = (
     (r"(in|input|n|num|image|img)?_?(channels?|chans?|ch)|c_in|(n|num)_?inputs", 3),
     (r"(out|num|n)?_?(classes|class|labels|outputs?)|out_(channels|dim|ch)|output_(dim|size)", 10),
@@ -22,7 +23,7 @@ _BY_NAME: tuple[tuple[str, object], ...] = (
     (r".*drop(out)?.*|p|.*_(rate|prob)", 0.1),
     (r"(dim|d|head)_(head|k|v)|(head|dim_head)_dim|head_size", 64),
     (r"block_size|context(_len|_length|_size)?|(max_)?(seq|sequence)(_len|_length)?|max_len(gth)?|n_ctx", 512),
-    (r".*(dim|dims|width|hidden|hid|features?|feats?|embed|emb|embd|d_model|d_ff|size|units|planes|filters)", 512),
+    (_SOME_SIZE, 512),
 )
 """Patterns of names, the first that fits, with a value as it is common."""
 _BY_TYPE: dict[object, object] = {
@@ -36,10 +37,10 @@ _PLAIN = (inspect.Parameter.empty, *_BY_TYPE)
 def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
     """A number for a parameter; None where it takes something else, or nothing says what it takes.
 
-    `called` is a name that somebody else has for the value: what that says counts first, unless the parameter's own
-    name says more.
+    `called` is a name that somebody else has for the value: what that says counts first, unless it says no more than
+    that this is some size, and the parameter's own name says of what.
     """
-    says_more = _pattern(parameter.name) < _pattern(called)
+    says_more = _fits(called) == _SOME_SIZE and _fits(parameter.name)
     if called.isidentifier() and not says_more and (value := plain_value(parameter.replace(name=called))) is not None:
         return value
     kind = parameter.annotation
@@ -47,16 +48,15 @@ def plain_value(parameter: inspect.Parameter, called: str = "") -> object:
     kind = next((each for each in members if each in _BY_TYPE), kind)
     if kind not in _PLAIN:
         return None
-    value = next((v for pattern, v in _BY_NAME if re.fullmatch(pattern, parameter.name.lower())), None)
+    value = dict(_BY_NAME).get(_fits(parameter.name))
     if kind in _BY_TYPE and (value is None or type(value) is not type(_BY_TYPE[kind])):
         return _BY_TYPE[kind]
     return value
 
 
-def _pattern(name: str) -> int:
-    """Which pattern fits a name: the first are the ones that say most."""
-    fits = (place for place, (pattern, _) in enumerate(_BY_NAME) if re.fullmatch(pattern, name.lower()))
-    return next(fits, len(_BY_NAME))
+def _fits(name: str) -> str:
+    """The pattern that a name fits, empty where none does."""
+    return next((pattern for pattern, _ in _BY_NAME if re.fullmatch(pattern, name.lower())), "")
 
 
 def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

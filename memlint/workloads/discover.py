@@ -151,9 +151,9 @@ class _Candidate(NamedTuple):
     """Classes of its submodules."""
     workload: Workload
     is_trained: bool
+    """Whether a script of the project builds it."""
     is_built_elsewhere: bool
     """Whether that script is another file: what stands in its own may only try it out."""
-    """Whether a script of the project builds it."""
 
 
 def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults: Workload) -> Discovery:
