@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from memlint.cuda.devices import device_named
-from memlint.cuda.kernels.attention import efficient_backward_workspace
+from memlint.cuda.kernels.attention import accumulators
 from memlint.cuda.session import virtual_device
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Phase, Trace
@@ -199,8 +199,7 @@ def test_efficient_forward_as_recorded() -> None:
 
 def test_the_workspace_of_efficient_backward_as_recorded() -> None:
     with virtual_device(device_named("rtx3090")):
-        q, k, v = (torch.empty(1, 32, 1000, 64, device="cuda") for _ in range(3))
-        assert efficient_backward_workspace(q, k, v) == 8_396_800
+        assert accumulators(1, 32, 1000, 1000, 64, 64, half=False) == 8_396_800
 
 
 def test_math_keeps_the_scores() -> None:

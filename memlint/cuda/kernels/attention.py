@@ -377,19 +377,13 @@ def _efficient_backward(
         delta = temporary(4 * b * h * s)
         del row_sums
     sequences, rows, columns = (b, s, k.shape[1]) if cu_seqlens is None else (cu_seqlens.shape[0] - 1, max_q, max_k)
-    scratch = temporary(_accumulators(sequences, h, rows, columns, q.shape[-1], v.shape[-1], q.dtype in HALF))
+    scratch = temporary(accumulators(sequences, h, rows, columns, q.shape[-1], v.shape[-1], q.dtype in HALF))
     del scratch, delta
     return dq, dk, dv, grad_bias
 
 
-def efficient_backward_workspace(q: Tensor, k: Tensor, v: Tensor) -> int:
-    """Bytes of the accumulators of memory-efficient attention's backward of [batch, heads, rows, size]."""
-    b, h, s, d = q.shape
-    return _accumulators(b, h, s, k.shape[2], d, v.shape[-1], q.dtype in HALF)
-
-
-def _accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
-    """mem_eff_attention/kernel_backward.h."""
+def accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
+    """Bytes of those of memory-efficient attention's backward: mem_eff_attention/kernel_backward.h."""
     capability = _capability()
     size = max(d, d_v)
     max_k = next(n for n in (32, 64, 128, 65536) if size <= n)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from memlint.base.signatures import signature_of
@@ -103,7 +104,7 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     configured = _by_config(model, names)
     stand_for_tokens = any(_stands(model, kind) is not None for kind in kinds)
     prepared = [made for kind in kinds if (made := _prepared(model, names, kind)) is not None]
-    whole = [_Media(*map(_flat, zip(*prepared, strict=True)))] if prepared else []
+    whole = [_Media(*(tuple(chain.from_iterable(each)) for each in zip(*prepared, strict=True)))] if prepared else []
     by_config = [_with_runs(model, configured, kinds)] if configured or not kinds else []
     more = any(len(each.specs) > 1 for each in prepared) or any("audio" in kind for kind in kinds)
     yield from (*whole, *by_config) if stand_for_tokens or more else (*by_config, *whole)
@@ -126,10 +127,6 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
 
 def _stands(model: Any, kind: str) -> int | None:
     return features.placeholder(features.config_of_placeholders(model.config, kind), kind)
-
-
-def _flat(values: tuple[tuple[Any, ...], ...]) -> tuple[Any, ...]:
-    return tuple(each for value in values for each in value)
 
 
 def _takes(model: Any, names: frozenset[str], kind: str) -> bool:
