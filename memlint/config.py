@@ -60,6 +60,16 @@ class Budget(_Table):
     level: Literal["error", "warning"] = "error"
 
 
+class Op(_Table):
+    """`[[tool.memlint.op]]`: what `memlint.op` is told of an op, with its functions as text."""
+
+    name: str
+    shapes: str
+    saves: Codes = ()
+    workspace: int | str = 0
+    backward_workspace: int | str = 0
+
+
 class Settings(_Table):
     """What memlint is to do; None where it is left to memlint."""
 
@@ -89,6 +99,8 @@ class Settings(_Table):
     """Patterns as in a .gitignore of what directories are searched without; they start at the configuration."""
     stub: Codes = ()
     """Packages in whose place files that are imported find a stand-in, which fails when the model uses it."""
+    op: tuple[Op, ...] = ()
+    """Ops of compiled extensions that do not load here."""
     workload: tuple[dict[str, Any], ...] = ()
     """Tables as they stand; `memlint.workloads.pyproject` reads them."""
     sweep: bool = True

@@ -11,8 +11,8 @@ from memlint.base.ownership import is_memlint
 def value_that_raises_nothing() -> bool | None:
     """What the condition that the program asks for now has to be, so that it does not raise; None if either will do."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_memlint(frame.f_code.co_filename):
-        frame = frame.f_back
+    while frame is not None and (is_memlint(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
+        frame = frame.f_back  # a mode of PyTorch's, as `torch.set_default_device` sets one, decides nothing
     return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
 
 

@@ -6,6 +6,7 @@ flash_attn/flash_attn_interface.py. What its kernels take is in csrc/flash_attn/
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -209,6 +210,50 @@ def flash_attn_varlen_kvpacked_func(
     return _attend(q, kv, lengths=(cu_seqlens_q, cu_seqlens_k), max_lengths=(max_seqlen_q, max_seqlen_k),
                    dropout_p=dropout_p, window_size=window_size, alibi_slopes=alibi_slopes,
                    deterministic=deterministic, return_attn_probs=return_attn_probs)  # fmt: skip
+
+
+# --- the compiled module, which xFormers calls: flash_api.cpp:1478
+
+
+def _fwd(
+    q: Tensor, k: Tensor, v: Tensor, out: None, alibi_slopes: Tensor | None, dropout: float, _scale: float,
+    _causal: bool, left: int, right: int, _softcap: float, return_softmax: bool, _generator: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    plain = alibi_slopes is None and (left, right) == (-1, -1)
+    return tuple(_forward(q, k, v, None, q.shape[1], k.shape[1], dropout, return_softmax, plain))
+
+
+def _varlen_fwd(
+    q: Tensor, k: Tensor, v: Tensor, out: None, cu_seqlens_q: Tensor, _cu_seqlens_k: Tensor, _used: Tensor | None,
+    _leftpad: Tensor | None, _blocks: Tensor | None, alibi_slopes: Tensor | None, max_q: int, max_k: int,
+    dropout: float, _scale: float, _zeros: bool, _causal: bool, left: int, right: int, _softcap: float,
+    return_softmax: bool, _generator: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    plain = alibi_slopes is None and (left, right) == (-1, -1)
+    return tuple(_forward(q, k, v, cu_seqlens_q, max_q, max_k, dropout, return_softmax, plain))
+
+
+def _bwd(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dq: Tensor, dk: Tensor, dv: Tensor,
+    _alibi: Tensor | None, _dropout: float, _scale: float, _causal: bool, _left: int, _right: int, _softcap: float,
+    deterministic: bool, *_: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return dq, dk, dv, _backward(dout, q, k, v, out, lse, dq, dk, dv, None, q.shape[1], deterministic)
+
+
+def _varlen_bwd(
+    dout: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, dq: Tensor, dk: Tensor, dv: Tensor,
+    cu_seqlens_q: Tensor, _cu_seqlens_k: Tensor, _alibi: Tensor | None, max_q: int, _max_k: int, _dropout: float,
+    _scale: float, _zeros: bool, _causal: bool, _left: int, _right: int, _softcap: float, deterministic: bool, *_: Any,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    return dq, dk, dv, _backward(dout, q, k, v, out, lse, dq, dk, dv, cu_seqlens_q, max_q, deterministic)
+
+
+_COMPILED = {"fwd": _fwd, "varlen_fwd": _varlen_fwd, "bwd": _bwd, "varlen_bwd": _varlen_bwd}
+library.modules["flash_attn_2_cuda"] = dict(_COMPILED)
+library.modules["flash_attn.flash_attn_interface"].update(
+    dict.fromkeys(("flash_attn_gpu", "flash_attn_cuda"), SimpleNamespace(**_COMPILED))  # the latter before 2.7
+)
 
 
 # --- decoding

@@ -1,7 +1,9 @@
 """All libraries that are known, found in this process from now on."""
 
 import sys
+from collections.abc import Iterable
 
+from memlint.config import Op
 from memlint.libraries import (
     apex,
     bitsandbytes,
@@ -11,6 +13,7 @@ from memlint.libraries import (
     flash_attn_3,
     mamba,
     own_ops,
+    torch_scatter,
     torchao,
     transformers_attention,
     triton,
@@ -25,19 +28,28 @@ LIBRARIES = (
     apex.library,
     mamba.library,
     mamba.convolution,
+    torch_scatter.library,
     *(
         Library(name, distribution=name.replace("_", "-"), version="unknown")
-        for name in ("transformer_engine", "torch_scatter", "torch_sparse", "torch_cluster", "pyg_lib", "fbgemm_gpu",
+        for name in ("transformer_engine", "torch_sparse", "torch_cluster", "pyg_lib", "fbgemm_gpu",
                      "spconv", "MinkowskiEngine")
     ),
 )  # fmt: skip
 """The last of them are not known at all: what a program uses of them is named."""
 
 
-def install() -> None:
-    """Let programs of this process find these libraries on a simulated GPU, whether they are installed or not."""
-    if any(isinstance(finder, Finder) for finder in sys.meta_path):
-        return
+def install(ops: Iterable[Op] = ()) -> None:
+    """Let programs of this process find these libraries on a simulated GPU, whether they are installed or not.
+
+    `ops` are those of the project's configuration. Raises UsageError where one makes no sense.
+    """
+    if not any(isinstance(finder, Finder) for finder in sys.meta_path):
+        _install()
+    for op in ops:
+        own_ops.declare_configured(op)
+
+
+def _install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ import torch
 from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
+from memlint.config import Op as ConfiguredOp
 from memlint.libraries.library import SKELETON, assume_once, launch, temporary
 
 if TYPE_CHECKING:
@@ -100,6 +103,28 @@ def _listed(shapes: Any) -> Iterable[Any]:
 
 def _made(shape: Any, tensors: Sequence[Tensor]) -> Tensor:
     return shape if isinstance(shape, Tensor) else torch.empty(shape, dtype=tensors[0].dtype, device=tensors[0].device)
+
+
+def declare_configured(op: ConfiguredOp) -> None:
+    """Declare what a table of the configuration says. Raises UsageError where its text is no such function."""
+    workspaces = (_evaluated(op, key) for key in ("workspace", "backward_workspace"))
+    declare(op.name, _evaluated(op, "shapes"), op.saves, *workspaces)
+
+
+def _evaluated(op: ConfiguredOp, key: str) -> Any:
+    text = getattr(op, key)
+    if isinstance(text, int):
+        return text
+    try:
+        function = eval(text, {"torch": torch, "math": math})
+    except Exception as error:
+        function = error
+    if not inspect.isfunction(function):
+        raise UsageError(
+            f"tool.memlint.op {op.name}: {key} is no function: {text!r}",
+            'Write one of the arguments of the op, such as "lambda x, weight: (*x.shape[:-1], weight.shape[0])".',
+        )
+    return function
 
 
 def declare(

@@ -5,6 +5,7 @@ from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Geometry, Node, Phase, Trace
+from memlint.whatif.changes import FusedCrossEntropy
 from memlint_rules.flow import POINTWISE, PRODUCTS, Flow, grouped, most_alive, numel, peak_change
 
 MIN_VOCABULARY = 8192
@@ -29,13 +30,14 @@ class FullVocabLogits(TraceRule):
 
     Every storage of that size, in forward and backward, is given an eighth of its bytes in every step, as if the
     positions came in eight chunks. In backward one gradient of the weight of a chunk is added, which exists beside the
-    sum. The peak is computed again.
+    sum. The peak is computed again. Where liger_kernel is installed the step is traced again with its fused kernel, and
+    the finding gives that saving in its advice.
 
     ## Known limits
 
     More chunks save more and take more time. Logits that are returned as well as used for the loss have to be left out
-    of what is returned. Fused kernels, `torch.nn.functional.linear_cross_entropy` of PyTorch 2.13 and those of other
-    packages, have needs of their own that are not modelled.
+    of what is returned. Fused kernels other than Liger's, such as `torch.nn.functional.linear_cross_entropy` of PyTorch
+    2.13, have needs of their own that are not modelled.
 
     - https://arxiv.org/abs/2411.09009
     - https://docs.pytorch.org/docs/stable/checkpoint.html
@@ -129,9 +131,19 @@ from torch.utils.checkpoint import checkpoint
                 peak_change=peak_change(timeline, resize(timeline, sizes)),
                 fix=f"Cut the positions into chunks ({NUM_CHUNKS} here), compute head and loss of each under "
                 "`torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` and add the losses, or use a fused loss "
-                "such as `torch.nn.functional.linear_cross_entropy`; Hugging Face's Trainer takes "
-                "`use_liger_kernel=True`.",
+                f"such as `torch.nn.functional.linear_cross_entropy`; {_fused(context)}.",
             )
+
+
+def _fused(context: Context) -> str:
+    """What Liger's fused kernel is asked for by, and what it saves where it is installed."""
+    advice = "Hugging Face's Trainer takes `use_liger_kernel=True`"
+    after = context.retrace(FusedCrossEntropy())
+    if after is None:
+        return advice
+    saved = context.estimate.requested.estimate - after.requested.estimate
+    fused = f"liger_kernel is installed, whose `LigerFusedLinearCrossEntropyLoss` saves {format_nbytes(saved)} here"
+    return f"{fused}; {advice}"
 
 
 class _Match(NamedTuple):

@@ -1,9 +1,10 @@
 from math import ceil, prod
 
 from memlint.base.units import format_nbytes
-from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule, is_notable
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import resize
 from memlint.tracing.records import Buffer, Category
+from memlint.whatif.changes import EightBitOptimizer
 from memlint_rules.flow import peak_change
 
 MIN_SHARE = 1 / 3
@@ -13,13 +14,15 @@ _BLOCK = 256
 _MIN_QUANTISED = 4096
 """Elements that share a float32 scale, and the fewest a tensor must have to be quantised, in the 8-bit optimizers of
 bitsandbytes and torchao."""
+_FITS = " With 8-bit states the step keeps its budget."
 _MOMENTS = ("exp_avg of ", "exp_avg_sq of ")
 
 
 class OptimizerState(TraceRule):
     """The moments of Adam take a large part of the peak.
 
-    Adds up the state of optimizers of Adam's kind at the peak.
+    Adds up the state of optimizers of Adam's kind at the peak. A smaller part is reported as well where 8-bit states
+    would bring a step that is over its budget below it.
 
     ## Why it costs memory
 
@@ -29,14 +32,15 @@ class OptimizerState(TraceRule):
 
     ## How the saving is computed
 
-    Each moment of 4096 elements or more is given one byte per element and four for every 256, as 8-bit optimizers keep
-    it, and the peak is computed again.
+    Where bitsandbytes or torchao is installed the step is traced again with its 8-bit Adam. Without them each moment of
+    4096 elements or more is given one byte per element and four for every 256, as 8-bit optimizers keep it, and the
+    peak is computed again.
 
     ## Known limits
 
     Every one of these is another optimizer, and changes how training goes. 8-bit optimizers are packages of their own;
-    their temporaries are not modelled, and some keep the state of embeddings in 32 bits. Sharding the state over
-    several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) changes nothing in the numbers.
+    where none is installed their temporaries are not modelled, and some keep the state of embeddings in 32 bits.
+    Sharding the state over several GPUs (`FSDP`, `ZeroRedundancyOptimizer`) changes nothing in the numbers.
 
     - https://arxiv.org/abs/2110.02861
     - https://docs.pytorch.org/docs/stable/generated/torch.optim.Adafactor.html
@@ -70,20 +74,28 @@ def memlint_workload():
         peak = context.estimate.requested.estimate
         moments = [b for b in context.estimate.at_peak if _is_moment(b)]
         nbytes = sum(moment.nbytes for moment in moments)
-        if nbytes < MIN_SHARE * peak or len({moment.name.partition(" of ")[0] for moment in moments}) < len(_MOMENTS):
+        if len({moment.name.partition(" of ")[0] for moment in moments}) < len(_MOMENTS):
             return
-        timeline = context.timeline
-        sizes = {b.id: _quantised(b) for b in trace.buffers if _is_moment(b) and prod(b.shape) >= _MIN_QUANTISED}
-        change = peak_change(timeline, resize(timeline, sizes))
-        if not is_notable(change, peak):
+        is_too_much = context.budget is not None and context.estimate.device.estimate > context.budget
+        if nbytes < MIN_SHARE * peak and not is_too_much:
+            return
+        after = context.retrace(EightBitOptimizer())
+        if after is None:
+            sizes = {b.id: _quantised(b) for b in trace.buffers if _is_moment(b) and prod(b.shape) >= _MIN_QUANTISED}
+            change = peak_change(context.timeline, resize(context.timeline, sizes))
+        else:
+            change = after.requested.estimate - peak
+        fits = is_too_much and after is not None and after.device.estimate <= context.budget
+        if not is_notable(change, peak) or (nbytes < MIN_SHARE * peak and not fits):
             return
         yield self.finding(
             context,
             None,
             f"The two moments that the optimizer keeps of every parameter take {format_nbytes(nbytes)} of the peak, "
-            f"{nbytes / peak:.0%}.",
+            f"{nbytes / peak:.0%}.{_FITS if fits else ''}",
             nbytes=nbytes,
             peak_change=change,
+            confidence=Confidence.MODELLED if after is None else Confidence.EXACT_RETRACE,
             fix="If training goes as well with it, take an optimizer that keeps less: an 8-bit AdamW (the figure given "
             "here; `bitsandbytes.optim.AdamW8bit`, `torchao.optim.AdamW8bit`) or `torch.optim.Adafactor`. On several "
             "GPUs shard the state.",

@@ -210,3 +210,36 @@ def test_math_keeps_the_scores() -> None:
 def test_a_boolean_mask_becomes_one_of_the_queries_type() -> None:
     trace = traced(Attention(mask=bool_mask))
     assert any(b.nbytes == 32 * 32 * 2 and b.dtype == "bfloat16" for b in trace.buffers)
+
+
+# --- layouts of FlashAttention: mha_fwd and mha_bwd of aten's flash_api.cpp, _flash_attention_backward
+
+
+@pytest.mark.parametrize("is_transposed", [True, False])
+def test_flash_lays_its_output_and_gradients_out_as_the_operands(is_transposed: bool) -> None:
+    def operand() -> torch.Tensor:
+        made = torch.empty(2, 32, 8, 64, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+        return made.transpose(1, 2) if is_transposed else made.view(2, 8, 32, 64)
+
+    with virtual_device(device_named("a100-80gb")):
+        q, k, v = operand(), operand(), operand()
+        out = F.scaled_dot_product_attention(q, k, v)
+        assert out.stride() == q.stride()
+        grads = torch.autograd.grad(out, [q, k, v], torch.empty_like(out))
+        assert [grad.stride() for grad in grads] == [q.stride()] * 3
+
+
+def test_flash_copies_what_is_not_contiguous_for_its_backward() -> None:
+    def taken(is_transposed: bool) -> int:
+        with virtual_device(device_named("a100-80gb")) as ledger:
+            shape = (2, 32, 8, 64) if is_transposed else (2, 8, 32, 64)
+            q = torch.empty(shape, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+            q = q.transpose(1, 2) if is_transposed else q
+            out = F.scaled_dot_product_attention(q, q, q)
+            grad = torch.empty_like(out)
+            first = len(ledger.events)
+            torch.autograd.grad(out, q, grad)
+            return sum(ledger.births[event].nbytes for event in ledger.events[first:] if event >= 0)
+
+    output = 2 * 32 * 8 * 64 * 2
+    assert taken(is_transposed=False) - taken(is_transposed=True) == 2 * output  # the gradient and the output

@@ -9,7 +9,10 @@ import torch  # noqa: F401 -- without it, memlint.op does nothing
 
 import memlint
 from memlint.base.errors import UsageError
+from memlint.config import Op
+from memlint.libraries.own_ops import declare_configured
 from tests.script.isolated import run
+from tests.script.running import run_script
 
 FUSED = """\
 import memlint, torch
@@ -73,3 +76,30 @@ def test_the_example_of_the_documentation_runs(tmp_path):
     ran = run(tmp_path / "p", page.split("```python\n")[1].split("```")[0])
     assert ran.error is None, ran.stderr
     assert TEXT.format(name="mylib_cuda.gelu_linear") in ran.assumptions
+
+
+MODEL = """\
+import mylib_cuda, torch
+
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        return mylib_cuda.gelu_linear(x, self.weight)
+
+Layer(128, 256).cuda()(torch.zeros(64, 128, device="cuda")).sum().backward()
+"""
+
+
+def test_a_table_of_the_configuration_says_the_same(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "libraries.md").read_text(encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+    (tmp_path / "train.py").write_text(MODEL, encoding="utf-8")
+    checked = run_script(tmp_path / "train.py")
+    (workload,) = checked.report.workloads
+    assert workload.error is None, workload.error
+    assert TEXT.format(name="mylib_cuda.gelu_linear") in [each.text for each in workload.assumptions]
+
+
+@pytest.mark.parametrize("text", ["x.shape", "lambda x:", "1 +"])
+def test_text_that_is_no_function_is_named(text):
+    with pytest.raises(UsageError, match=r"tool\.memlint\.op mylib::fused: shapes is no function"):
+        declare_configured(Op(name="mylib::fused", shapes=text))

@@ -36,6 +36,7 @@ ORIGIN = ("aten.mm.default", Frame("/home/model.py", 7, "forward"), "head", (4, 
         ),
         (c.OptimizerImplementation(foreach=False, fused=True), "construct the optimizer with fused=True"),
         (c.OptimizerImplementation(foreach=False, fused=False), "construct the optimizer with foreach=False"),
+        (c.AttentionImplementation("flash_attention_2"), "use the flash_attention_2 attention"),
         (c.DropReference((ORIGIN,)), "let go of the float32 [4, 32] made at model.py:7 after its last use"),
     ],
 )

@@ -127,7 +127,7 @@ def find_requested(request: Request) -> Discovery:
     """
     torchvision_schemas.install()
     lazy_imports.run_eagerly()
-    installation.install()
+    installation.install(request.settings.op)
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     stand_ins.expect(settings.stub)

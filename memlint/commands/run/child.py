@@ -42,7 +42,7 @@ def analyse(request: Request) -> NoReturn:
     assert script is not None
     torchvision_schemas.install()
     lazy_imports.run_eagerly()
-    installation.install()
+    installation.install(request.settings.op)
     set_variables(script)
     settings = request.settings
     rules = project_rules(settings, Path(request.root)).chosen(settings)

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
 
 from memlint.accelerator import state
 from memlint.accelerator.device import allocate, contiguous
@@ -262,7 +263,8 @@ def _is_deterministic() -> bool:
 
 @kernel("_scaled_dot_product_flash_attention")
 def _sdpa_flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *_: Any, **__: Any) -> tuple[Any, ...]:
-    out = _like_transposed(q)
+    """The output is laid out as the query (`mha_fwd` of aten's flash_api.cpp: `empty_like`)."""
+    out = _laid_out_as(q)
     rows, columns = q.shape[2], k.shape[2]
     lse, p, seed = flash_forward(q.transpose(1, 2), k.transpose(1, 2), None, rows, columns, dropout, True, torch.uint64)
     # The state of the random generator: [2] uint64 and an unused scalar since torch 2.7.
@@ -273,11 +275,21 @@ def _sdpa_flash_forward(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0, *
 def _sdpa_flash_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *rest: Any, **_: Any
 ) -> tuple[Tensor, ...]:
-    copy = None if grad.stride(-1) == 1 else _like_transposed(grad)
-    grads = tuple(_like_transposed(t) for t in (q, k, v))
+    copies = _packed(grad.transpose(1, 2), out.transpose(1, 2))
+    grads = tuple(_laid_out_as(t) for t in (q, k, v))
     row_sums = flash_backward(q.transpose(1, 2), k.transpose(1, 2), None, q.shape[2], _is_deterministic())
-    del row_sums, copy
+    del row_sums, copies
     return grads
+
+
+def _laid_out_as(x: Tensor) -> Tensor:
+    """`empty_like` as a part of the kernel: dimensions in the same order in memory, without gaps."""
+    return allocate(x.shape, compute_elementwise_output_strides(x), x.dtype)
+
+
+def _packed(*operands: Tensor) -> list[Tensor]:
+    """Copies of gradient and output that are not contiguous: `_flash_attention_backward`, attention_backward.cu."""
+    return [contiguous(t.shape, t.dtype) for t in operands if not t.is_contiguous()]
 
 
 @kernel("_flash_attention_forward")
@@ -294,7 +306,7 @@ def _flash_forward(
         max_q, max_k = q.shape[1], k.shape[1]
     elif grouped_query(q, k, max_q, dropout, plain):
         copies = [contiguous(q.shape, q.dtype) for _ in range(2)]  # a query of swapped groups and its output
-    out = torch.empty_like(q)
+    out = _laid_out_as(q)
     lse, p, seed = flash_forward(q, k, cu_seqlens, max_q, max_k, dropout, plain, torch.uint64, debug)
     del copies
     return out, lse, seed, allocate((), (), torch.uint64), p
@@ -302,12 +314,13 @@ def _flash_forward(
 
 @kernel("_flash_attention_backward")
 def _flash_backward(
-    _grad: Tensor, q: Tensor, k: Tensor, v: Tensor, _out: Tensor, _lse: Tensor, cu_seqlens: Tensor | None, _cu_k: Any,
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, _lse: Tensor, cu_seqlens: Tensor | None, _cu_k: Any,
     max_q: int, *_: Any, **__: Any,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    grads = tuple(torch.empty_like(t) for t in (q, k, v))
+    copies = _packed(grad, out)
+    grads = tuple(_laid_out_as(t) for t in (q, k, v))
     row_sums = flash_backward(q, k, cu_seqlens, q.shape[1] if cu_seqlens is None else max_q, _is_deterministic())
-    del row_sums
+    del row_sums, copies
     return grads
 
 

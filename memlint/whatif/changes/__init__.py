@@ -5,9 +5,12 @@ from memlint.whatif.changes.attention_implementation import AttentionImplementat
 from memlint.whatif.changes.batch import AccumulationSteps, BatchSize
 from memlint.whatif.changes.checkpoint import CheckpointInstead, CheckpointModules
 from memlint.whatif.changes.chunked_cross_entropy import ChunkedCrossEntropy
+from memlint.whatif.changes.double_quantization import DoubleQuantization
 from memlint.whatif.changes.drop_reference import DropReference
 from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLast, ParameterDtype
+from memlint.whatif.changes.eight_bit_optimizer import EightBitOptimizer
 from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad
+from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
@@ -16,8 +19,11 @@ CHANGES: tuple[type[Change], ...] = (
     OptimizerImplementation,
     OptimizerInBackward,
     ZeroGradPlacement,
+    EightBitOptimizer,
+    DoubleQuantization,
     ParameterDtype,
     CheckpointModules,
+    FusedCrossEntropy,
     ChunkedCrossEntropy,
     AttentionImplementation,
     AutocastTraining,

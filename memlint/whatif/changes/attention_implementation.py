@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
+from memlint.tracing.records import Trace
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
+
+_HALF = {"float16", "bfloat16"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,7 @@ class AttentionImplementation(Change):
     Means nothing where no switch stands the other way.
     """
 
-    implementation: Literal["sdpa", "eager"]
+    implementation: Literal["sdpa", "eager", "flash_attention_2"]
     effect: ClassVar[Effect] = Effect.NUMERICS
 
     def describe(self, _names: Names) -> str:
@@ -24,11 +27,13 @@ class AttentionImplementation(Change):
     def candidates(cls, situation: Situation) -> Iterator[Self]:
         if not situation.is_in_optimizer and situation.runs("_softmax."):
             yield cls("sdpa")
+        if not situation.is_in_optimizer and is_for_flash(situation.trace):
+            yield cls("flash_attention_2")
 
     def after_setup(self, program: Any) -> None:
         model = model_of(program)
         is_switched = self._switch_transformers(model)
-        is_fused = self.implementation == "sdpa"
+        is_fused = self.implementation != "eager"
         for module in model.modules():
             if isinstance(getattr(module, "fused_attn", None), bool) and module.fused_attn != is_fused:
                 module.fused_attn = is_fused  # type: ignore[assignment]
@@ -49,3 +54,9 @@ class AttentionImplementation(Change):
             # A model that does not support it only warns.
             is_switched |= module.config._attn_implementation == self.implementation
         return is_switched
+
+
+def is_for_flash(trace: Trace) -> bool:
+    """Whether there is attention that writes scores or is PyTorch's own, and data that FlashAttention takes."""
+    has_attention = any(node.op.startswith(("aten._scaled_dot_product_", "aten._softmax.")) for node in trace.nodes)
+    return has_attention and any(buffer.dtype in _HALF for buffer in trace.buffers)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from memlint.base.patching import patched
 from memlint.base.signatures import signature_of
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NUM_CHUNKS = 8
 """What a plan tries."""
+Loss: TypeAlias = "Callable[..., Tensor]"
+"""The sum over positions, of a Linear, its inputs [positions, width], targets, `ignore_index` and `label_smoothing`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +43,43 @@ class ChunkedCrossEntropy(Change):
 
     def after_setup(self, program: Any) -> None:
         """The Linear hands on a stand-in, and the loss of it is computed in chunks."""
-        from torch import nn
-
-        linears = {
-            path: module
-            for path, module in model_of(program).named_modules()
-            if isinstance(module, nn.Linear) and self.head in {"", path}
-        }
-        if not linears or self.num_chunks < 2:
+        if self.num_chunks < 2:
             raise NotApplicableError
-        head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
-        chunks = _Chunks(head, self.num_chunks)
-        head.forward = chunks.forward  # type: ignore[assignment, method-assign]
-        run_within(program, chunks.computed)
+        put_off(program, self.head, partial(_of_chunks, num_chunks=self.num_chunks))
+
+
+def put_off(program: Any, path: str, loss: Loss) -> None:
+    """Let the cross-entropy of a Linear's output be `loss`; without a path, of that Linear with most outputs."""
+    from torch import nn
+
+    linears = {
+        name: module
+        for name, module in model_of(program).named_modules()
+        if isinstance(module, nn.Linear) and path in {"", name}
+    }
+    if not linears:
+        raise NotApplicableError
+    head = max(reversed(linears.values()), key=lambda linear: linear.out_features)
+    late = _Late(head, loss)
+    head.forward = late.forward  # type: ignore[assignment, method-assign]
+    run_within(program, late.computed)
+
+
+def _of_chunks(
+    head: nn.Linear, hidden: Tensor, target: Tensor, *, num_chunks: int, ignore_index: int, label_smoothing: float
+) -> Tensor:
+    import torch
+    from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
+
+    def of_chunk(hidden: Tensor, target: Tensor) -> Tensor:
+        logits = functional.linear(hidden, head.weight, head.bias).float()
+        return functional.cross_entropy(
+            logits, target, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
+        )
+
+    chunks = zip(hidden.chunk(num_chunks), target.chunk(num_chunks), strict=True)
+    return torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
 
 
 class _Waiting(NamedTuple):
@@ -63,14 +89,14 @@ class _Waiting(NamedTuple):
     hidden: Tensor
 
 
-class _Chunks:
+class _Late:
     """Puts the Linear off until the cross-entropy asks for it."""
 
-    def __init__(self, head: nn.Linear, num_chunks: int) -> None:
+    def __init__(self, head: nn.Linear, loss: Loss) -> None:
         from torch.nn import functional
 
         self.head = head
-        self.num_chunks = num_chunks
+        self.sum_of = loss
         self.waiting: list[_Waiting] = []
         self.cross_entropy = functional.cross_entropy
 
@@ -86,9 +112,6 @@ class _Chunks:
 
     def loss(self, *args: Any, **kwargs: Any) -> Tensor:
         """In the place of `torch.nn.functional.cross_entropy`."""
-        import torch
-        from torch.utils.checkpoint import checkpoint
-
         bound = signature_of(self.cross_entropy).bind(*args, **kwargs)
         bound.apply_defaults()
         logits, target, weight, _, ignore_index, _, reduction, label_smoothing = bound.arguments.values()
@@ -100,18 +123,9 @@ class _Chunks:
         if not classes_last or target.dim() != 1 or weight is not None or reduction not in {"mean", "sum"}:
             raise NotApplicableError
         self.waiting.remove(call)
-        of_chunk = partial(self._of_chunk, ignore_index=ignore_index, label_smoothing=label_smoothing)
-        chunks = zip(hidden.chunk(self.num_chunks), target.chunk(self.num_chunks), strict=True)
-        total = torch.stack([checkpoint(of_chunk, h, t, use_reentrant=False) for h, t in chunks]).sum()
+        options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
+        total = self.sum_of(self.head, hidden, target, **options)
         return total / (target != ignore_index).sum() if reduction == "mean" else total
-
-    def _of_chunk(self, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
-        from torch.nn import functional
-
-        logits = functional.linear(hidden, self.head.weight, self.head.bias).float()
-        return self.cross_entropy(
-            logits, target, ignore_index=ignore_index, reduction="sum", label_smoothing=label_smoothing
-        )
 
     @contextmanager
     def computed(self) -> Iterator[None]:

@@ -1,0 +1,43 @@
+"""Scales of 4-bit weights that are quantized themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
+
+_BLOCK = 256
+"""Scales that share one of their own (`quantize_4bit` of bitsandbytes, functional.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleQuantization(Change):
+    """Give the scales of bitsandbytes' 4-bit weights 8 bits for 32.
+
+    Means nothing where no weight has 4 bits, or where all scales are so already.
+    """
+
+    effect: ClassVar[Effect] = Effect.DYNAMICS
+
+    def describe(self, _names: Names) -> str:
+        return "quantize the scales of 4-bit weights too, with bnb_4bit_use_double_quant=True"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if any("bitsandbytes" in node.op and "4bit" in node.op for node in situation.trace.nodes):
+            yield cls()
+
+    def after_setup(self, program: Any) -> None:
+        weights = (getattr(module, "weight", None) for module in model_of(program).modules())
+        states = [weight.quant_state for weight in weights if getattr(weight, "quant_state", None) is not None]
+        states = [state for state in states if not state.nested]
+        if not states:
+            raise NotApplicableError
+        from bitsandbytes.functional import quantize_blockwise
+
+        for state in states:
+            state.offset = state.absmax.mean()
+            state.absmax, state.state2 = quantize_blockwise(state.absmax - state.offset, blocksize=_BLOCK)
+            state.nested = True

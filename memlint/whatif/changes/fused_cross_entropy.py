@@ -1,0 +1,50 @@
+"""The cross-entropy of a Linear's output, computed with it by Liger's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation
+from memlint.whatif.changes.chunked_cross_entropy import put_off
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+
+@dataclass(frozen=True, slots=True)
+class FusedCrossEntropy(Change):
+    """Compute the last Linear and the cross-entropy of it by Liger's fused kernel, which makes gradients at once.
+
+    Means nothing where liger_kernel is not installed.
+    """
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return "compute head and cross-entropy by liger_kernel's LigerFusedLinearCrossEntropyLoss"
+
+    @classmethod
+    def candidates(cls, situation: Situation) -> Iterator[Self]:
+        if is_installed() and situation.is_training and situation.runs("_log_softmax."):
+            yield cls()
+
+    def after_setup(self, program: Any) -> None:
+        if not is_installed():
+            raise NotApplicableError
+        put_off(program, "", _fused)
+
+
+def is_installed() -> bool:
+    """Whether Liger can be imported."""
+    return find_spec("liger_kernel") is not None
+
+
+def _fused(head: nn.Linear, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
+    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+
+    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum")
+    total: Tensor = loss(head.weight, hidden, target, head.bias)
+    return total
