@@ -76,7 +76,8 @@ def memlint_workload():
         nbytes = sum(moment.nbytes for moment in moments)
         if len({moment.name.partition(" of ")[0] for moment in moments}) < len(_MOMENTS):
             return
-        is_too_much = context.budget is not None and context.estimate.device.estimate > context.budget
+        budget = context.budget
+        is_too_much = budget is not None and context.estimate.device.estimate > budget
         if nbytes < MIN_SHARE * peak and not is_too_much:
             return
         after = context.retrace(EightBitOptimizer())
@@ -85,7 +86,7 @@ def memlint_workload():
             change = peak_change(context.timeline, resize(context.timeline, sizes))
         else:
             change = after.requested.estimate - peak
-        fits = is_too_much and after is not None and after.device.estimate <= context.budget
+        fits = is_too_much and budget is not None and after is not None and after.device.estimate <= budget
         if not is_notable(change, peak) or (nbytes < MIN_SHARE * peak and not fits):
             return
         yield self.finding(

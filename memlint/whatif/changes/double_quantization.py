@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of
@@ -30,14 +31,13 @@ class DoubleQuantization(Change):
             yield cls()
 
     def after_setup(self, program: Any) -> None:
-        weights = (getattr(module, "weight", None) for module in model_of(program).modules())
-        states = [weight.quant_state for weight in weights if getattr(weight, "quant_state", None) is not None]
-        states = [state for state in states if not state.nested]
+        weights: list[Any] = [getattr(module, "weight", None) for module in model_of(program).modules()]
+        states = [getattr(weight, "quant_state", None) for weight in weights]
+        states = [state for state in states if state is not None and not state.nested]
         if not states:
             raise NotApplicableError
-        from bitsandbytes.functional import quantize_blockwise
-
+        quantize = import_module("bitsandbytes.functional").quantize_blockwise
         for state in states:
             state.offset = state.absmax.mean()
-            state.absmax, state.state2 = quantize_blockwise(state.absmax - state.offset, blocksize=_BLOCK)
+            state.absmax, state.state2 = quantize(state.absmax - state.offset, blocksize=_BLOCK)
             state.nested = True

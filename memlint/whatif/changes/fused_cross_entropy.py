@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -43,8 +44,7 @@ def is_installed() -> bool:
 
 
 def _fused(head: nn.Linear, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
-    from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
-
-    loss = LigerFusedLinearCrossEntropyLoss(ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum")
+    make = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
+    loss = make(ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum")
     total: Tensor = loss(head.weight, hidden, target, head.bias)
     return total
