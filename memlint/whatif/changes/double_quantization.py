@@ -32,8 +32,8 @@ class DoubleQuantization(Change):
 
     def after_setup(self, program: Any) -> None:
         weights: list[Any] = [getattr(module, "weight", None) for module in model_of(program).modules()]
-        states = [getattr(weight, "quant_state", None) for weight in weights]
-        states = [state for state in states if state is not None and not state.nested]
+        quantized = [state for weight in weights if (state := getattr(weight, "quant_state", None)) is not None]
+        states = [state for state in quantized if not state.nested]
         if not states:
             raise NotApplicableError
         quantize = import_module("bitsandbytes.functional").quantize_blockwise
