@@ -81,7 +81,7 @@ class Settings(_Table):
     torch: str | None = None
     strategy: str | None = None
     world_size: Size | None = None
-    rank: Annotated[int, Field(ge=0)] | None = None
+    rank: Annotated[int, Field(ge=0)] | Literal["worst"] | None = None
     dimensions: dict[str, Size] = {}
     """Sizes of named dimensions other than the batch."""
     budget: Annotated[dict[str, Budget], BeforeValidator(_sizes_by_name)] = {}

@@ -29,6 +29,19 @@ class WorkloadError(MemlintError):
     """The model cannot be built, called or given inputs."""
 
 
+class RankNeededError(MemlintError):
+    """A rank waits for an object of another, which has not been simulated so far."""
+
+    def __init__(self, key: tuple[int, int, int]) -> None:
+        """`key`: the rank that sends it, the one that waits, and how many the one had sent the other before."""
+        self.key = key
+        self.rank, self.receiver, _number = key
+        super().__init__(
+            f"rank {self.receiver} waits for an object of rank {self.rank}, which is not simulated here",
+            f"Run where processes can be copied: on Linux, in a process with one thread; or simulate rank {self.rank}.",
+        )
+
+
 class TraceError(MemlintError):
     """The virtual accelerator cannot carry out an operation."""
 

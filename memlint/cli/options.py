@@ -29,6 +29,15 @@ def by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[str
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
+def rank_of(_context: click.Context, _option: click.Parameter, text: str | None) -> int | str | None:
+    """The number of a rank, or `worst`."""
+    if text is None or text == "worst":
+        return text
+    if not text.isdecimal():
+        raise UsageError(f"--rank {text!r} is no rank", "They count from 0; worst is the one that takes most.")
+    return int(text)
+
+
 def sizes_by_name(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> dict[str, int] | None:
     """Sizes by name of `--dim NAME=SIZE`; None without any."""
     from memlint.base.units import LARGEST_SIZE  # noqa: PLC0415
@@ -80,9 +89,9 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         torch_option(of),
-        click.option("--strategy", metavar="NAME", help=f"{of}ddp, fsdp, fsdp-no-reshard or hsdp:2x4, with --ranks."),
+        click.option("--strategy", metavar="NAME", help=f"{of}ddp, fsdp, hsdp:2x4, tp:8 or tp:8+fsdp, with --ranks."),
         click.option("--ranks", "world_size", type=click.IntRange(min=1), metavar="N", help=f"{of}How many there are."),
-        click.option("--rank", type=click.IntRange(min=0), metavar="K", help=f"{of}Which of them is simulated."),
+        click.option("--rank", metavar="K", callback=rank_of, help=f"{of}Which of them is simulated, or worst."),
         click.option("--budget", metavar="SIZE", help=f"{of}Most device memory a workload may take, such as 24GiB."),
     )
 

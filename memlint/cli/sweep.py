@@ -8,6 +8,11 @@ import click
 from memlint.cli.options import COLOR, FILE, MODES, SECONDS, step_options, torch_option
 from memlint.cli.printing import progress, show_result
 
+_STRATEGY = click.option(
+    "--strategy", metavar="NAMES", help="ddp, fsdp, fsdp-no-reshard, hsdp:2x4, tp:8+fsdp by comma; else ddp and fsdp."
+)
+_RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64, or 1:512 for 1, 2, 4, ...")
+
 
 @click.command()
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
@@ -17,6 +22,8 @@ from memlint.cli.printing import progress, show_result
 @torch_option()
 @click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
+@_STRATEGY
+@_RANKS
 @click.option("--mode", type=click.Choice(MODES), help="What a step is.")
 @click.option("--optimizer", metavar="NAME", help="Name, file.py::callable, or none.")
 @click.option("--output-format", type=click.Choice(("text", "json", "csv", "markdown")), default="text")
@@ -35,6 +42,8 @@ def sweep(
     gpu: str | None,
     seq: str | None,
     dims: tuple[str, ...],
+    strategy: str | None,
+    ranks: str | None,
     output_format: str,
     output_file: Path | None,
     executor: str,
@@ -53,7 +62,8 @@ def sweep(
     from memlint.commands.sweep.tables_text import render  # noqa: PLC0415
 
     run = command.executor_of(executor, address)
-    order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())))
+    spread = command.spread_of(strategy, ranks)
+    order = command.order_of(batch, dtype, gpu, (*dims, *([f"seq={seq}"] if seq else ())), spread)
     with progress() as show:
         result = command.sweep(targets, order, options, on_wait=show, executor=run)
     show_result(result, render, output_format, output_file, color)
@@ -63,8 +73,8 @@ def sweep(
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
 @torch_option()
-@click.option("--strategy", metavar="NAMES", help="ddp, fsdp, fsdp-no-reshard, hsdp:2x4 by comma; else ddp and fsdp.")
-@click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64, or 1:512 for 1, 2, 4, ...")
+@_STRATEGY
+@_RANKS
 @step_options()
 @click.option("--output-format", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
 @click.option("-o", "--output-file", type=FILE, help="Write the result there.")
@@ -90,9 +100,10 @@ def fit(
     Exit status: 0 all is there, 2 something could not be analysed, 130 interrupted.
     """
     from memlint.commands.fit import command as fit_command  # noqa: PLC0415
+    from memlint.commands.sweep.command import spread_of  # noqa: PLC0415
     from memlint.commands.sweep.tables_text import render_fits  # noqa: PLC0415
 
-    spread = fit_command.spread_of(strategy, ranks)
+    spread = spread_of(strategy, ranks)
     with progress("fitting") as show:
         result = fit_command.fit(targets, gpu, spread, options, on_wait=show)
     show_result(result, render_fits, output_format, output_file, color)

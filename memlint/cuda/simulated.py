@@ -28,6 +28,8 @@ class Simulated(state.State):
     """What ends with the simulation."""
     collectives: list[Any] = field(default_factory=list)
     """What ranks exchanged so far, as `tracing.records.Collective`."""
+    rank: Any = None
+    """Which of several the program is, as `distributed.rank.Rank`; None: it is alone."""
     world: Any = None
     """What process group the program joined, as `tracing.records.World`."""
     streams_made: Counter[int] = field(default_factory=Counter)

@@ -72,7 +72,8 @@ def _kernel(op: OpOverload) -> Callable[..., Any]:
             now.collectives.append(_described(packet, group, outputs, inputs, stream))
         for observer in now.observers:
             observer.finished(inputs, outputs)
-        work = _finished(outputs)
+        # gloo's SendWork has the tensor until it goes; NCCL lets go of it when it is waited for
+        work = _finished(inputs if packet == "send" and not now.cuda else outputs)
         return (args[0], work) if returns_outputs else work
 
     return call

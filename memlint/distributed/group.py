@@ -127,18 +127,19 @@ def _of_gpu(rank: Rank) -> list[Patch]:
 def _of_reducer() -> list[Patch]:
     """What is replaced for DistributedDataParallel."""
     return [
-        (DistributedDataParallel, "__init__", functools.wraps(_init_wrapper)(_wrap)),
+        (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
         (DistributedDataParallel, "_set_static_graph", _with_table_on_host(DistributedDataParallel._set_static_graph)),
         (dist, "Reducer", _with_table_on_host(dist.Reducer)),  # type: ignore[attr-defined]
     ]
 
 
-_init_wrapper: Callable[..., None] = DistributedDataParallel.__init__
+init_wrapper: Callable[..., None] = DistributedDataParallel.__init__
+"""That of PyTorch."""
 
 
-def _wrap(module: Any, *args: Any, **kwargs: Any) -> None:
+def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
     """`DistributedDataParallel.__init__`, which takes the table of used parameters that the reducer has on the GPU."""
-    _init_wrapper(module, *args, **kwargs)
+    init_wrapper(module, *args, **kwargs)
     if module.find_unused_parameters or module.static_graph:
         num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
         num_tables = 1 if state.current.cuda else 2  # the host has both the reducer's and that for the exchange
@@ -168,12 +169,12 @@ def import_strategies() -> None:
 
 def become(rank: Rank, box: Mailbox | None = None) -> None:
     """Let the program be `rank` until the simulation ends. Ranks that are simulated in turn share a Mailbox."""
-    simulated().exits.enter_context(_one_of_many(rank, box))
+    simulated().rank = rank
+    simulated().exits.enter_context(_one_of_many(rank, box or Mailbox()))
 
 
 @contextlib.contextmanager
-def _one_of_many(rank: Rank, box: Mailbox | None) -> Iterator[None]:
-    box = box or Mailbox()
+def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     box.begin()
     _clear_python_sharding_prop_cache()  # these have names of groups, which are others on another rank
     _clear_fast_path_sharding_prop_cache()

@@ -2,30 +2,42 @@
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from memlint.base.errors import MemlintError
+from memlint.base.errors import RankNeededError
+from memlint.tracing.turns import Delivered
+
+Key = tuple[int, int, int]
+"""Sender, receiver, and how many the one had sent the other before."""
+Letters = dict[Key, list[Any]]
 
 
-class NeedsRank(MemlintError):  # noqa: N818 -- it asks for another run
-    """The simulated rank waits for an object of another, which has not been simulated so far."""
+class Others(Protocol):
+    """Ranks that run beside this one."""
 
-    def __init__(self, rank: int) -> None:
-        super().__init__(
-            f"the simulated rank waits for an object of rank {rank}", f"Simulate rank {rank} before, or all ranks."
-        )
-        self.rank = rank
+    def sent(self, key: Key, objects: list[Any]) -> None:
+        """This one has sent a letter."""
+
+    def needed(self, key: Key) -> list[Any]:
+        """The letter, for which this one waits."""
 
 
 class Mailbox:
-    """Letters by sender, receiver and place in their order. One box serves all ranks of a job."""
+    """Letters by sender, receiver and place in their order. One box serves all ranks of a job that have no `others`."""
 
-    def __init__(self) -> None:
-        self._letters: dict[tuple[int, int, int], list[Any]] = {}
+    def __init__(self, others: Others | None = None) -> None:
+        self.wanted: Key | None = None
+        """What another rank waits for: it is all that this one runs for."""
+        self._others = others
+        self._letters: Letters = {}
         self._sent: Counter[tuple[int, int]] = Counter()
         self._received: Counter[tuple[int, int]] = Counter()
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether that letter was sent."""
+        return key in self._letters
 
     def begin(self) -> None:
         """A rank starts from its beginning; what it sends again takes the place of what it sent."""
@@ -34,16 +46,24 @@ class Mailbox:
 
     def send(self, sender: int, receiver: int, objects: list[Any]) -> None:
         """Leave objects for `receiver`."""
-        self._letters[sender, receiver, self._sent[sender, receiver]] = list(objects)
+        key = (sender, receiver, self._sent[sender, receiver])
+        self._letters[key] = list(objects)
         self._sent[sender, receiver] += 1
+        if self._others is not None:
+            self._others.sent(key, self._letters[key])
+        if key == self.wanted:
+            self.wanted = None
+            raise Delivered
 
     def receive(self, sender: int, receiver: int) -> list[Any]:
-        """The next objects that `sender` left. Raises NeedsRank if there are none."""
-        number = self._received[sender, receiver]
-        if (sender, receiver, number) not in self._letters:
-            raise NeedsRank(sender)
+        """The next objects that `sender` left. Raises RankNeededError if there are none, and no others to ask."""
+        key = (sender, receiver, self._received[sender, receiver])
+        if key not in self._letters:
+            if self._others is None:
+                raise RankNeededError(key)
+            self._letters[key] = self._others.needed(key)
         self._received[sender, receiver] += 1
-        return self._letters[sender, receiver, number]
+        return self._letters[key]
 
 
 class ObjectCollectives:

@@ -7,8 +7,9 @@ from typing import NamedTuple, Self
 
 from memlint.base.errors import UsageError
 
-NAMES = ("ddp", "fsdp", "fsdp-no-reshard", "hsdp:2x4")
+NAMES = ("ddp", "fsdp", "fsdp-no-reshard", "hsdp:2x4", "tp:8", "tp:8+fsdp")
 _HYBRID = re.compile(r"hsdp:([1-9]\d{0,5})x([1-9]\d{0,5})")
+_TENSOR = re.compile(r"tp:([1-9]\d{0,5})(\+fsdp(?:-no-reshard)?)?")
 _BY_HAND = ("tp", "pp", "cp", "ep")
 
 
@@ -21,6 +22,13 @@ class Strategy(NamedTuple):
     """Whether parameters that were gathered for the forward are gathered anew for the backward."""
     replicas: int = 1
     """Groups of ranks that hold a whole model each."""
+    tensor: int = 1
+    """Ranks among which each layer is cut."""
+
+    @property
+    def cuts(self) -> bool:
+        """Whether no rank holds all parameters."""
+        return self.is_sharded or self.tensor > 1
 
     @classmethod
     def parse(cls, text: str, world_size: int) -> Self:
@@ -37,9 +45,17 @@ class Strategy(NamedTuple):
                     f"Say --ranks {replicas * shards}, or write other sizes.",
                 )
             return cls(is_sharded=True, replicas=replicas)
+        if tensor := _TENSOR.fullmatch(text):
+            size = int(tensor[1])
+            if world_size % size or (world_size != size and tensor[2] is None):
+                raise UsageError(
+                    f"strategy {text} cuts layers among {size} of {world_size} ranks",
+                    f"Say --ranks {size}, or --strategy tp:{size}+fsdp with a multiple of it.",
+                )
+            return cls(is_sharded=tensor[2] is not None, reshards=tensor[2] == "+fsdp", tensor=size)
         if re.split(r"[:+]", text)[0] in _BY_HAND:
             raise UsageError(
-                f"strategy {text}: nobody but the project knows which layers are cut how",
-                "Let the function that gives the model call parallelize_module, and declare world_size.",
+                f"strategy {text}: nobody but the project knows what is cut how",
+                "Write tp:8 or tp:8+fsdp, or let the function that gives the model spread it, and declare world_size.",
             )
         raise UsageError(f"strategy {text!r} is unknown", f"Write one of {', '.join(NAMES)}.")

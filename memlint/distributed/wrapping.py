@@ -6,24 +6,26 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed import fsdp
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel
 
 from memlint.accelerator import state
 from memlint.cuda.simulated import Simulated
 from memlint.distributed.group import become
+from memlint.distributed.mailbox import Mailbox  # noqa: TC001 -- programs make one
 from memlint.distributed.rank import Rank
+from memlint.distributed.tensor_plans import cut_layers
 from memlint.tracing.repeated_modules import is_inside, repeated
 
 if TYPE_CHECKING:
     from memlint.distributed.strategy import Strategy
 
 
-def join(world_size: int, rank: int) -> None:
-    """Let the program be this rank where a device is simulated, and it is none yet."""
-    if isinstance(state.current, Simulated) and Rank.current() != Rank(world_size, rank):
-        become(Rank(world_size, rank))
+def join(world_size: int, rank: int, box: Mailbox | None = None) -> None:
+    """Let the program be this rank where a device is simulated, and it is none yet; `box` as `become` takes it."""
+    if isinstance(state.current, Simulated) and state.current.rank is None:
+        become(Rank(world_size, rank), box)
 
 
 def replicated(model: torch.nn.Module, device: str) -> torch.nn.Module:
@@ -31,33 +33,45 @@ def replicated(model: torch.nn.Module, device: str) -> torch.nn.Module:
     return DistributedDataParallel(model, device_ids=[0] if device == "cuda" else None)
 
 
-def sharded(model: torch.nn.Module, strategy: Strategy, device: str, gathered: torch.dtype | None) -> str:
-    """Shard the parameters of `model`, which is on the host, over all ranks; what was done, as a person says it.
+def spread(model: torch.nn.Module, strategy: Strategy, device: str, gathered: torch.dtype | None) -> str:
+    """Cut the parameters of `model`, which is on the host, over all ranks; what was done, as a person says it.
 
-    Each of its repeated blocks is a unit, and what lies around them. `gathered` is the dtype that parameters are
-    gathered in, if it is not their own; gradients are reduced in float32 then.
+    For tensor parallel its layers are cut by its own plan. Sharded, each of its repeated blocks is a unit, and what
+    lies around them. `gathered` is the dtype that parameters are gathered in, if it is not their own; gradients are
+    reduced in float32 then. Raises UsageError for a model without a plan.
     """
     size = dist.get_world_size()
+    if strategy.tensor > 1:
+        sizes = (size // strategy.tensor, strategy.tensor)
+        meshes = init_device_mesh(device, sizes, mesh_dim_names=("data", "tensor"))
+        text = cut_layers(model, meshes["tensor"])
+        if not strategy.is_sharded:
+            return text
+        return f"{text}; {_sharded(model, strategy, meshes['data'], gathered)}"
     if strategy.replicas > 1:
         sizes = (strategy.replicas, size // strategy.replicas)
         mesh = init_device_mesh(device, sizes, mesh_dim_names=("replicate", "shard"))
     else:
         mesh = init_device_mesh(device, (size,))
+    return _sharded(model, strategy, mesh, gathered)
+
+
+def _sharded(model: torch.nn.Module, strategy: Strategy, mesh: DeviceMesh, gathered: torch.dtype | None) -> str:
     options: dict[str, Any] = {"mesh": mesh}
     if not strategy.reshards:
         options["reshard_after_forward"] = False
     if gathered is not None:
-        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=gathered, reduce_dtype=torch.float32)
-    blocks = _blocks(model)
-    for path in blocks:
-        fully_shard(model.get_submodule(path), **options)
-    fully_shard(model, **options)
-    units = f"each of the {len(blocks)} blocks {blocks[0]} to {blocks[-1]}" if blocks else "the whole model"
+        options["mp_policy"] = fsdp.MixedPrecisionPolicy(param_dtype=gathered, reduce_dtype=torch.float32)
+    units = blocks(model)
+    for path in units:
+        fsdp.fully_shard(model.get_submodule(path), **options)
+    fsdp.fully_shard(model, **options)
+    text = f"each of the {len(units)} blocks {units[0]} to {units[-1]}" if units else "the whole model"
     dtype = f", with parameters gathered in {str(gathered).removeprefix('torch.')}" if gathered else ""
-    return f"fully_shard: {units} is a unit{dtype}"
+    return f"fully_shard: {text} is a unit{dtype}"
 
 
-def _blocks(model: torch.nn.Module) -> list[str]:
+def blocks(model: torch.nn.Module) -> list[str]:
     """Paths of the outermost repeated modules, in their order."""
     modules = [(path, type(module).__name__) for path, module in model.named_modules()]
     paths = {path for group in repeated(modules) for path in group}

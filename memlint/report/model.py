@@ -443,6 +443,10 @@ class OnGpu(Record):
     gpu_title: str
     gpu_nbytes: NonNegativeInt
     """What a process can use; 0 for the host, of which memlint knows no limit."""
+    strategy: Annotated[str, Field(exclude_if=lambda strategy: not strategy)] = ""
+    """How the model is spread over ranks; left out where that was not asked for."""
+    world_size: Annotated[NonNegativeInt, Field(exclude_if=lambda size: size == 1)] = 1
+    """Ranks; left out with one. The batch is that of each."""
     is_partial: bool = False
     """Whether it was stopped before it was complete."""
     error: str | None = None
@@ -669,7 +673,7 @@ class Settings(Record):
     strategy: Annotated[str | None, Field(exclude_if=lambda strategy: strategy is None)] = None
     """How models are spread over ranks; left out with `world_size` and `rank` where it was not asked for."""
     world_size: Annotated[NonNegativeInt | None, Field(exclude_if=lambda size: size is None)] = None
-    rank: Annotated[NonNegativeInt | None, Field(exclude_if=lambda rank: rank is None)] = None
+    rank: Annotated[NonNegativeInt | Literal["worst"] | None, Field(exclude_if=lambda rank: rank is None)] = None
     budget: NonNegativeInt | None = None
     """What Workloads may take that have no budget of their own."""
     select: Several[str] = []

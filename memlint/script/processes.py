@@ -30,15 +30,24 @@ def set_variables(script: Script) -> None:
         import_strategies()
 
 
-def become_rank(script: Script) -> None:
-    """Let the script be its rank, or from where it joins a group, of the world that it names."""
+def become_rank(script: Script) -> bool:
+    """Let the script be its rank, or from where it joins a group, of the world that it names.
+
+    Gives whether it is a copy that runs for what it sends to that rank alone.
+    """
     if script.ranks is not None:
-        _become()(Rank.current())
-    elif dist.is_available():  # not every build has it
+        become = _become()
+        from memlint.distributed.copies import take_turns  # noqa: PLC0415 -- as there
+
+        turn = take_turns(Rank.current())
+        become(turn.rank, turn.box)
+        return turn.is_copy
+    if dist.is_available():  # not every build has it
         simulated().exits.enter_context(patched_everywhere(_joining(_join)))
+    return False
 
 
-def _become() -> Callable[[Rank], None]:
+def _become() -> Callable[..., None]:
     # it takes PyTorch a second to import all strategies, which most scripts do without
     from memlint.distributed.group import become  # noqa: PLC0415
 

@@ -80,12 +80,14 @@ class Reruns:
         """Called in each copy: from then on what the script writes there is not what it writes here."""
         self.send: Callable[[Trace | None], NoReturn] | None = None
         """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
+        self.is_asked = True
+        """Whether anybody wants a Trace of this process."""
         self._copy: Connection | None = None
         self._began = 0.0
 
     def wait_here(self, program: Callable[[], ScriptProgram]) -> None:
         """Fork: in the process itself nothing happens, and copies of it in which `program()` was changed go on too."""
-        if _fork is None:
+        if _fork is None or not self.is_asked:
             return
         self._copy, theirs = Pipe()
         self._began = time.monotonic()

@@ -139,7 +139,10 @@ def run_script(
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy
         ways_out = exits(end, exchange, recorder.postponing)
-        become_rank(script)
+        if become_rank(script):
+            writes.apart()
+            recorder.keep = recorder.lead = lambda: None
+            recorder.reruns.is_asked = False
         with observed(recorder), patched([*hooks(recorder), *ways_out, *children.patches()]):
             ending = _executed(script, end.undisturbed)
             if not ending.is_failure:

@@ -26,8 +26,11 @@ from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
 from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Streams, Trace
+from memlint.tracing.turns import in_turns
 
 Tensor = torch.Tensor
+_SHARDED = ("FSDPModule", "ReplicateModule")
+"""Of torch.distributed."""
 Function = Callable[..., Any]
 Arguments = tuple[Any, ...]
 Keywords = dict[str, Any]
@@ -235,7 +238,14 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 def _identity(module: torch.nn.Module) -> tuple[int, str]:
     """What tells modules apart, and does not keep them alive."""
-    return id(module), type(module).__name__
+    return id(module), _class_name(type(module))  # type: ignore[arg-type]  # classes are hashable
+
+
+@functools.cache
+def _class_name(kind: type) -> str:
+    """What its author calls it: `fully_shard` makes a class `FSDPBlock` of a `Block`."""
+    wrapper, *others = kind.__bases__
+    return others[0].__name__ if wrapper.__name__ in _SHARDED and others else kind.__name__
 
 
 @contextlib.contextmanager
@@ -295,19 +305,23 @@ def trace_program(
     `allocator` are the settings under which the program reads `torch.cuda.memory_reserved()`. Raises what the program
     raises.
     """
-    with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
-        recorder = Recorder(ledger, simulated().workspaces)
-        with observed(recorder):
-            program.setup()
-            recorder.roles.note_setup(program)
-            recorder.note_modules(getattr(program, "model", None))
-            for step in range(num_steps):
-                recorder.begin_step()
-                program.step()
-                collect()
-                recorder.roles.note_state(program)
-                if after_step is not None:
-                    after_step(step)
-            recorder.note_modules(getattr(program, "model", None))
-        ledger.freeze()
-        return recorder.finish(device)
+
+    def run() -> Recorded:
+        with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+            recorder = Recorder(ledger, simulated().workspaces)
+            with observed(recorder):
+                program.setup()
+                recorder.roles.note_setup(program)
+                recorder.note_modules(getattr(program, "model", None))
+                for step in range(num_steps):
+                    recorder.begin_step()
+                    program.step()
+                    collect()
+                    recorder.roles.note_state(program)
+                    if after_step is not None:
+                        after_step(step)
+                recorder.note_modules(getattr(program, "model", None))
+            ledger.freeze()
+            return recorder.finish(device)
+
+    return in_turns(run, program, device)

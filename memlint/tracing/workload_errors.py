@@ -12,6 +12,7 @@ from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.tracing.recorder import Program, collected_between_steps, trace_program
 from memlint.tracing.records import Doubt, Storages, Streams, Trace
+from memlint.tracing.turns import in_turns
 
 
 def trace_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Trace:
@@ -25,19 +26,24 @@ def trace_of_workload(program: Program, device: Device, allocator: AllocatorSett
 
 def storages_of_workload(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> Storages:
     """Run two steps of a program for its storages alone: little more work than the steps; raises the same."""
-    with workload_errors(), collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
-        program.setup()
-        for _ in range(2):
-            program.step()
-            collect()
-        ledger.freeze()
-        return Storages(
-            sizes=tuple(birth.nbytes for birth in ledger.births),
-            events=tuple(ledger.events),
-            doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
-            workspaces=simulated().workspaces.numbers,
-            streams=Streams(ledger.streams, ledger.held),
-        )
+
+    def run() -> Storages:
+        with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+            program.setup()
+            for _ in range(2):
+                program.step()
+                collect()
+            ledger.freeze()
+            return Storages(
+                sizes=tuple(birth.nbytes for birth in ledger.births),
+                events=tuple(ledger.events),
+                doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
+                workspaces=simulated().workspaces.numbers,
+                streams=Streams(ledger.streams, ledger.held),
+            )
+
+    with workload_errors():
+        return in_turns(run, program, device)
 
 
 @contextlib.contextmanager

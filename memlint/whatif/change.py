@@ -195,6 +195,10 @@ class ChangedProgram:
         """Run one step of the changed program."""
         self.program.step()
 
+    def as_rank(self, number: int) -> ChangedProgram:
+        """The same as another rank."""
+        return ChangedProgram(self.program.as_rank(number), *self.changes)  # type: ignore[attr-defined]
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.program, name)
 

@@ -13,6 +13,8 @@ from memlint.cuda.devices import Device, device_named
 from memlint.distributed.strategy import Strategy
 from memlint.tracing.records import Assumption
 
+WORST = "worst"
+"""The rank that takes the most memory."""
 BATCH = "batch"
 """The named dimension that stands for the batch size."""
 
@@ -171,8 +173,8 @@ class Workload:
     """How the model is spread over ranks, as in memlint.distributed.strategy; empty: as the target does it itself."""
     world_size: int = 1
     """How many ranks there are."""
-    rank: int = 0
-    """Which of them this is."""
+    rank: int | Literal["worst"] = 0
+    """Which of them this is; `worst`: the first, middle or last, whichever takes most."""
     origin: Origin = "target"
     assumed: frozenset[str] = frozenset()
     """Of batch, dtype and optimizer those that nobody named: defaults of memlint."""
@@ -202,10 +204,11 @@ class Workload:
         self._check_dimensions()
 
     def _check_ranks(self) -> None:
-        for key, value, least in (("world_size", self.world_size, 1), ("rank", self.rank, 0)):
+        rank = self.rank_number
+        for key, value, least in (("world_size", self.world_size, 1), ("rank", rank, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(f"workload {self.name}: {key} is {value!r}", f"Write a whole number from {least}.")
-        if self.rank >= self.world_size:
+        if rank >= self.world_size:
             raise UsageError(f"workload {self.name}: rank {self.rank} of {self.world_size}", "Ranks count from 0.")
         if self.strategy:
             Strategy.parse(self.strategy, self.world_size)
@@ -214,6 +217,11 @@ class Workload:
                     f"workload {self.name}: strategy {self.strategy} of one rank",
                     "Say how many ranks there are: --ranks 8, or world_size = 8 where it is declared.",
                 )
+
+    @property
+    def rank_number(self) -> int:
+        """Its number, of the first while it is not known which is the worst."""
+        return 0 if self.rank == "worst" else self.rank
 
     @property
     def device(self) -> Device:

@@ -461,7 +461,9 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
     # On a busy machine a quick file takes more than a second too.
     for name, shown, patience in (("slow.py", True, "1.0"), ("quick.py", False, "600.0")):
         ours, theirs = pty.openpty()
-        done = subprocess.run([sys.executable, "-c", code, name, patience], stdout=subprocess.PIPE, stderr=theirs, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code, name, patience], stdout=subprocess.PIPE, stderr=theirs, check=False
+        )
         os.close(theirs)
         written = os.read(ours, 65536).decode()
         os.close(ours)

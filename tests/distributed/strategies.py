@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -21,6 +25,10 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
+
+from memlint.distributed.group import become
+from memlint.distributed.mailbox import Mailbox
+from memlint.distributed.rank import Rank
 
 WIDTH, CLASSES, BATCH = 192, 500, 64
 
@@ -52,8 +60,10 @@ Wrap = Callable[[Net, str], Any]
 class Program:
     """A Net that `wrap` makes parallel, on `device`."""
 
-    def __init__(self, wrap: Wrap, device: str = "cpu", *, accumulate: int = 1, zero: bool = False) -> None:
-        self.wrap, self.device, self.accumulate, self.zero = wrap, device, accumulate, zero
+    def __init__(
+        self, wrap: Wrap, device: str = "cpu", *, accumulate: int = 1, zero: bool = False, join: bool = False
+    ) -> None:
+        self.wrap, self.device, self.accumulate, self.zero, self.join = wrap, device, accumulate, zero, join
 
     def setup(self) -> None:
         torch.manual_seed(0)
@@ -73,12 +83,73 @@ class Program:
         return nn.functional.cross_entropy(output, self.target)
 
     def step(self) -> None:
+        with self.model.join() if self.join else contextlib.nullcontext():
+            self._step()
+
+    def _step(self) -> None:
         for _ in range(self.accumulate - 1):
             with self.model.no_sync():
                 self.loss().backward()
         self.loss().backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+
+class Pipelined:
+    """Blocks in stages, some on each rank, of which the last ends with the head of a Net."""
+
+    def __init__(self, schedule: str, device: str = "cpu") -> None:
+        self.schedule, self.device = schedule, device
+
+    def setup(self) -> None:
+        torch.manual_seed(0)
+        rank, world = dist.get_rank(), dist.get_world_size()
+        numbers = [rank, rank + world] if self.schedule == "interleaved" else [rank]
+        num_stages = len(numbers) * world
+        self.model = nn.ModuleList(self._part(number, num_stages) for number in numbers).to(self.device)
+        stages = [
+            PipelineStage(part, number, num_stages, torch.device(self.device))
+            for number, part in zip(numbers, self.model, strict=True)
+        ]
+        options: dict[str, Any] = {"n_microbatches": 2 * world, "loss_fn": nn.functional.cross_entropy}
+        self.steps: Any = {
+            "gpipe": lambda: ScheduleGPipe(stages[0], **options),
+            "1f1b": lambda: Schedule1F1B(stages[0], **options),
+            "interleaved": lambda: ScheduleInterleaved1F1B(stages, **options),
+        }[self.schedule]()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, foreach=False)
+        self.inputs = torch.randn(BATCH, WIDTH, device=self.device)
+        self.target = torch.randint(0, CLASSES, (BATCH,), device=self.device)
+
+    def _part(self, number: int, num_stages: int) -> nn.Module:
+        blocks = [Block() for _ in range(max(1, 8 // num_stages))]
+        return nn.Sequential(*blocks, *([nn.Linear(WIDTH, CLASSES)] if number == num_stages - 1 else ()))
+
+    def step(self) -> None:
+        rank, last = dist.get_rank(), dist.get_world_size() - 1
+        positional = (self.inputs,) if rank == 0 else ()
+        named = {"target": self.target, "losses": []} if rank == last else {}
+        self.steps.step(*positional, **named)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Experts(nn.Module):
+    """What `block` computes by one of as many experts as there are ranks, for tokens of all of these."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.expert = block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        world = dist.group.WORLD
+        here = all_to_all_single_autograd(x, None, None, world)
+        return all_to_all_single_autograd(self.expert(here), None, None, world)
+
+
+def expert_parallel(model: Net, device: str) -> Net:
+    model.blocks[1] = Experts(model.blocks[1])
+    return model
 
 
 def alone(model: Net, device: str) -> Net:
@@ -89,12 +160,16 @@ def ddp(model: Net, device: str, **options: Any) -> Any:
     return DistributedDataParallel(model, device_ids=[0] if device == "cuda" else None, **options)
 
 
-def ddp_hook(model: Net, device: str) -> Any:
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
-
+def ddp_hook(model: Net, device: str, hook: Callable[..., Any], state: Any = lambda: None) -> Any:
     wrapped = ddp(model, device)
-    wrapped.register_comm_hook(None, fp16_compress_hook)
+    wrapped.register_comm_hook(state(), hook)
     return wrapped
+
+
+def power_sgd(model: Net, device: str) -> Any:
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    return ddp_hook(model, device, powerSGD_hook, lambda: PowerSGDState(None, start_powerSGD_iter=2))
 
 
 def fsdp2(
@@ -143,7 +218,7 @@ def tp_and_fsdp2(model: Net, device: str) -> Any:
 
 
 P = functools.partial
-STRATEGIES: dict[str, Callable[..., Program]] = {
+STRATEGIES: dict[str, Callable[..., Program | Pipelined]] = {
     "alone": P(Program, alone),
     "ddp": P(Program, ddp),
     "ddp-bucket-view": P(Program, P(ddp, gradient_as_bucket_view=True)),
@@ -151,7 +226,11 @@ STRATEGIES: dict[str, Callable[..., Program]] = {
     "ddp-unused": P(Program, P(ddp, find_unused_parameters=True)),
     "ddp-static-graph": P(Program, P(ddp, static_graph=True)),
     "ddp-no-sync": P(Program, ddp, accumulate=2),
-    "ddp-fp16-hook": P(Program, ddp_hook),
+    "ddp-fp16-hook": P(Program, P(ddp_hook, hook=default_hooks.fp16_compress_hook)),
+    "ddp-bf16-hook": P(Program, P(ddp_hook, hook=default_hooks.bf16_compress_hook)),
+    "ddp-allreduce-hook": P(Program, P(ddp_hook, hook=default_hooks.allreduce_hook)),
+    "ddp-power-sgd": P(Program, power_sgd),
+    "ddp-join": P(Program, ddp, join=True),
     "zero1": P(Program, P(ddp, gradient_as_bucket_view=True), zero=True),
     "fsdp2": P(Program, fsdp2),
     "fsdp2-one-unit": P(Program, P(fsdp2, units=False)),
@@ -164,4 +243,29 @@ STRATEGIES: dict[str, Callable[..., Program]] = {
     "tp": P(Program, tp),
     "tp-sequence": P(Program, P(tp, sequence=True)),
     "tp-fsdp2": P(Program, tp_and_fsdp2),
+    "ep": P(Program, expert_parallel),
+    "gpipe": P(Pipelined, "gpipe"),
+    "1f1b": P(Pipelined, "1f1b"),
+    "interleaved": P(Pipelined, "interleaved"),
 }
+
+
+class OfRank:
+    """A strategy's program as one simulated rank of several, and as the others that it waits for."""
+
+    def __init__(self, name: str, rank: Rank, device: str, box: Mailbox | None = None) -> None:
+        self.name, self.rank, self.device, self.box = name, rank, device, box or Mailbox()
+
+    def as_rank(self, number: int) -> OfRank:
+        return OfRank(self.name, Rank(self.rank.world_size, number), self.device, self.box)
+
+    def setup(self) -> None:
+        become(self.rank, self.box)
+        dist.init_process_group("nccl" if self.device == "cuda" else "gloo")
+        self.program = STRATEGIES[self.name](device=self.device)
+        self.program.setup()
+        self.model, self.optimizer = self.program.model, self.program.optimizer
+        self.inputs = self.program.inputs
+
+    def step(self) -> None:
+        self.program.step()

@@ -14,17 +14,18 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import loss_parallel
 
+from memlint.base.errors import RankNeededError
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.distributed.group import become
-from memlint.distributed.mailbox import Mailbox, NeedsRank
+from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
 from memlint.memory.estimate import estimate, stream_peaks
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
 from memlint.tracing.records import Category
-from tests.distributed.strategies import STRATEGIES, Program
+from tests.distributed.strategies import STRATEGIES, OfRank
 
 H100 = device_named("h100-80gb")
 
@@ -135,7 +136,7 @@ def test_objects_wait_in_the_mailbox():
                 dist.send_object_list(["hello"], dst=1)
             return received[0]
 
-    with pytest.raises(NeedsRank) as waits:
+    with pytest.raises(RankNeededError) as waits:
         run(1)
     assert waits.value.rank == 0
     run(0)
@@ -165,22 +166,8 @@ def test_ops_without_a_strategy_are_tried_out(rank):
     assert {each.kind for each in simulated().collectives} >= {"all_reduce"}
 
 
-class OfRank(Program):
-    """A Program of one rank."""
-
-    rank: Rank
-
-    def setup(self) -> None:
-        become(self.rank)
-        dist.init_process_group("nccl")
-        super().setup()
-
-
 def traced(name, world=8):
-    whole = STRATEGIES[name](device="cuda")
-    program = OfRank(whole.wrap, "cuda", accumulate=whole.accumulate, zero=whole.zero)
-    program.rank = Rank(world)
-    return trace_program(program, H100).trace
+    return trace_program(OfRank(name, Rank(world), "cuda"), H100).trace
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -12,25 +12,35 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.distributed.group import become
 from memlint.distributed.rank import Rank
+from memlint.tracing.turns import in_turns
 from tests.distributed.real_processes import NUM_STEPS, least
-from tests.distributed.strategies import STRATEGIES
+from tests.distributed.strategies import OfRank
 
 MEASURED = json.loads((Path(__file__).parent / "host_peaks.json").read_text(encoding="utf-8"))
-CASES = [(int(world), name) for world, measured in MEASURED.items() for name in measured]
+PIPELINES = ("gpipe", "1f1b", "interleaved")
+"""Each rank of these takes turns with the others; with four of them it takes longer."""
+CASES = [
+    pytest.param(int(world), name, marks=[pytest.mark.slow] * (world == "4" and name in PIPELINES))
+    for world, measured in MEASURED.items()
+    for name in measured
+]
+
+
+HOST = device_named("cpu")
 
 
 def simulated_peaks(world: int, name: str, number: int) -> list[int]:
     """The most bytes alive when something was taken in each step of one rank."""
-    with virtual_device(device_named("cpu")) as ledger:
-        become(Rank(world, number))
-        dist.init_process_group("gloo")
-        program = STRATEGIES[name]()
+    program = OfRank(name, Rank(world, number), "cpu")
+    return in_turns(lambda: _peaks(program), program, HOST)
+
+
+def _peaks(program: OfRank) -> list[int]:
+    with virtual_device(HOST) as ledger:
         gc.collect()
         gc.disable()
         try:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
-from memlint.commands.fit.command import spread_of
+from memlint.commands.sweep.command import spread_of
 from memlint.commands.sweep.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
 from memlint.cuda.devices import device_named
@@ -18,6 +18,7 @@ from memlint.scaling.sizes import Sizes
 from memlint.tracing.records import Category, Trace
 from memlint.tracing.workload_errors import trace_of_workload
 from memlint.workloads.build.construct import completed_program
+from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
 
@@ -38,6 +39,17 @@ class Block(nn.Module):
         return x + self.down(torch.relu(self.up(x)))
 
 
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.gate_proj = nn.Linear(256, 1024, bias=False)
+        self.up_proj = nn.Linear(256, 1024, bias=False)
+        self.down_proj = nn.Linear(1024, 256, bias=False)
+
+    def forward(self, x):
+        return x + self.down_proj(torch.relu(self.gate_proj(x)) * self.up_proj(x))
+
+
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -52,6 +64,16 @@ class Net(nn.Module):
 
 def plain(batch):
     return Net(), torch.randn(batch, 256)
+
+
+def gated(batch):
+    return nn.Sequential(*(Gated() for _ in range(4))), torch.randn(batch, 256)
+
+
+def staged(batch):
+    torch.distributed.init_process_group()
+    rank = torch.distributed.get_rank()
+    return nn.Sequential(*(Gated() for _ in range(6 if rank == 7 else 2))), torch.randn(batch, 256)
 
 
 def wraps_itself(batch):
@@ -96,6 +118,26 @@ def test_each_strategy_holds_what_its_ranks_hold(file: Path) -> None:
     assert requested(traced(file, "fsdp-no-reshard")) > requested(traced(file, "fsdp"))
 
 
+def test_layers_are_cut_by_the_names_that_llama_has(file: Path) -> None:
+    alone = held(traced(file, "", 1, "gated"), Category.PARAMETER)
+    cut = traced(file, "tp:8", name="gated")
+    assert held(cut, Category.PARAMETER) == alone // 8
+    assert {(each.kind, each.size) for each in cut.collectives} >= {("all_reduce", 8)}
+    both = traced(file, "tp:4+fsdp", name="gated")
+    assert held(both, Category.PARAMETER) == alone // 8
+    assert {each.size for each in both.collectives} == {2, 4}
+    with pytest.raises(UsageError, match="Net has no plan"):
+        traced(file, "tp:8")
+
+
+def test_the_worst_rank_is_the_one_that_takes_most(file: Path) -> None:
+    workload = Workload("staged", f"{file}::staged", str(file), "staged", gpu="h100-80gb", world_size=8, rank="worst")
+    worst, (assumption,) = of_worst_rank(workload, file.parent)
+    assert worst.rank == 7
+    assert "rank 0 " in assumption.text
+    assert "rank 4 " in assumption.text
+
+
 def test_blocks_are_found_and_sharded_as_one_writes_it(file: Path) -> None:
     by_name, by_hand = traced(file, "fsdp"), traced(file, "", name="wraps_itself")
     assert by_hand.world is not None
@@ -114,7 +156,7 @@ def test_a_batch_of_several_streams_follows_from_smaller_ones(file: Path) -> Non
     assert computed.peaks == other.at((300,)).peaks
 
 
-@pytest.mark.parametrize("name", ["zero", "hsdp", "hsdp:0x8", "hsdp:2x8", "tp:8+fsdp", "pp"])
+@pytest.mark.parametrize("name", ["zero", "hsdp", "hsdp:0x8", "hsdp:2x8", "tp:4", "tp:3+fsdp", "pp"])
 def test_other_strategies_are_refused(name: str) -> None:
     with pytest.raises(UsageError) as refused:
         Strategy.parse(name, 8)
@@ -123,7 +165,14 @@ def test_other_strategies_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"strategy": "fsdp"}, {"world_size": 0}, {"world_size": True}, {"rank": 8, "world_size": 8}, {"rank": -1}],
+    [
+        {"strategy": "fsdp"},
+        {"world_size": 0},
+        {"world_size": True},
+        {"rank": 8, "world_size": 8},
+        {"rank": -1},
+        {"rank": "last"},
+    ],
 )
 def test_ranks_that_make_no_sense_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError):
@@ -134,8 +183,11 @@ def test_strategies_and_ranks_are_tried_together() -> None:
     assert spread_of(None, None) == ((None, None),)
     assert spread_of(None, "1:4") == (("", 1), ("ddp", 2), ("fsdp", 2), ("ddp", 4), ("fsdp", 4))
     assert spread_of("hsdp:2x4", "8") == (("hsdp:2x4", 8),)
+    assert spread_of("fsdp,tp:4+fsdp", "1:4") == (("", 1), ("fsdp", 2), ("fsdp", 4), ("tp:4+fsdp", 4))
     with pytest.raises(UsageError):
         spread_of("fsdp", None)
+    with pytest.raises(UsageError):
+        spread_of("tp:8", "1:4")
 
 
 def test_the_overview_names_the_fewest_gpus() -> None:

@@ -1,7 +1,8 @@
 """Llama 3.1 as torchtitan trains it: FSDP2 and tensor parallel, checkpointing by op or of whole blocks.
 
 The order of operations is torchtitan's of December 2024 (torchtitan/models/llama, torchtitan/parallelisms), whose
-measurements docs/performance.md of that time has.
+measurements docs/performance.md of that time has; with `early` that of March 2024 (torchtrain, commit 83c879f18), whose
+tokens of all texts are one dimension.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -48,6 +49,7 @@ class Sizes:
     vocabulary: int = 128_256
 
 
+LLAMA_2_7B = Sizes(4096, 32, 32, 11_008, kv_heads=32, vocabulary=32_000)
 LLAMA_8B = Sizes(4096, 32, 32, 14_336)
 LLAMA_70B = Sizes(8192, 80, 64, 28_672)
 LLAMA_405B = Sizes(16_384, 126, 128, 53_248)
@@ -57,6 +59,14 @@ def _rotated(x: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
     pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
     factors = frequencies[: x.shape[1]].view(1, x.shape[1], 1, -1)
     return torch.view_as_real(pairs * factors).flatten(3).type_as(x)
+
+
+class OwnNorm(nn.RMSNorm):
+    """RMSNorm of several kernels, as torchtitan had it until March 2025."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)).type_as(x) * self.weight
 
 
 class Attention(nn.Module):
@@ -70,7 +80,8 @@ class Attention(nn.Module):
         self.wo = nn.Linear(sizes.width, sizes.width, bias=False)
 
     def forward(self, x: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
-        batch, length, _ = x.shape
+        length = len(frequencies)
+        batch = x.shape[:-1].numel() // length
         queries, keys, values = (
             projected.view(batch, length, -1, self.size) for projected in (self.wq(x), self.wk(x), self.wv(x))
         )
@@ -79,7 +90,7 @@ class Attention(nn.Module):
             heads.transpose(1, 2) for heads in (queries, self._repeated(keys), self._repeated(values))
         )
         output = nn.functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return self.wo(output.transpose(1, 2).contiguous().view(batch, length, -1))
+        return self.wo(output.transpose(1, 2).contiguous().view(*x.shape[:-1], -1))
 
     def _repeated(self, heads: torch.Tensor) -> torch.Tensor:
         batch, length, number, size = heads.shape
@@ -99,12 +110,12 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: Sizes, norm: type[nn.RMSNorm]) -> None:
         super().__init__()
         self.attention = Attention(sizes)
         self.feed_forward = FeedForward(sizes)
-        self.attention_norm = nn.RMSNorm(sizes.width, eps=1e-5)
-        self.ffn_norm = nn.RMSNorm(sizes.width, eps=1e-5)
+        self.attention_norm = norm(sizes.width, eps=1e-5)
+        self.ffn_norm = norm(sizes.width, eps=1e-5)
 
     def forward(self, x: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
         h = x + self.attention(self.attention_norm(x), frequencies)
@@ -112,18 +123,19 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, sizes: Sizes, length: int) -> None:
+    def __init__(self, sizes: Sizes, length: int, norm: type[nn.RMSNorm] = nn.RMSNorm, *, early: bool = False) -> None:
         super().__init__()
-        self.sizes, self.length = sizes, length
+        self.sizes, self.length, self.early = sizes, length, early
         self.tok_embeddings = nn.Embedding(sizes.vocabulary, sizes.width)
         self.register_buffer("frequencies", self._frequencies())
-        self.layers = nn.ModuleDict({str(number): Block(sizes) for number in range(sizes.layers)})
-        self.norm = nn.RMSNorm(sizes.width, eps=1e-5)
+        self.layers = nn.ModuleDict({str(number): Block(sizes, norm) for number in range(sizes.layers)})
+        self.norm = norm(sizes.width, eps=1e-5)
         self.output = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
 
     def _frequencies(self) -> torch.Tensor:
         size = self.sizes.width // self.sizes.heads
-        angles = torch.outer(torch.arange(self.length), 1.0 / (500_000.0 ** (torch.arange(0, size, 2) / size)))
+        positions = torch.arange(65_536 if self.early else self.length)
+        angles = torch.outer(positions, 1.0 / (500_000.0 ** (torch.arange(0, size, 2) / size)))
         return torch.polar(torch.ones_like(angles), angles)
 
     def init_weights(self) -> None:
@@ -134,9 +146,12 @@ class Llama(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         h = self.tok_embeddings(tokens)
+        if self.early:
+            h = h.view(-1, h.shape[-1])
         for layer in self.layers.values():
-            h = layer(h, self.frequencies)
-        return self.output(self.norm(h))
+            h = layer(h, self.frequencies[: tokens.shape[1]])
+        h = self.norm(h)
+        return self.output(h.view(*tokens.shape, -1)).float() if self.early else self.output(h)
 
 
 def _selective() -> Any:
@@ -154,25 +169,27 @@ def _selective() -> Any:
 
 def _parallel_in_tensors(model: Llama, mesh: Any) -> None:
     """Tensor and sequence parallel, with the loss parallel as well."""
-    parallelize_module(
-        model,
-        mesh,
-        {
-            "tok_embeddings": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-            "norm": SequenceParallel(),
-            "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
-        },
-    )
-    both = PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None))
+    dim = 0 if model.early else 1  # that of the tokens
+    tokens = Shard(dim)
+    whole = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate() if model.early else tokens)
+    plan: dict[str, Any] = {
+        "tok_embeddings": whole,
+        "norm": SequenceParallel(sequence_dim=dim),
+        "output": ColwiseParallel(input_layouts=tokens, output_layouts=Shard(-1), use_local_output=False),
+    }
+    if model.early:
+        layouts = {"input_layouts": (Replicate(), None), "desired_input_layouts": (tokens, None)}
+        plan["layers.0"] = PrepareModuleInput(**layouts, use_local_output=True)
+    parallelize_module(model, mesh, plan)
     plan = {
-        "attention_norm": SequenceParallel(),
-        "attention": both,
+        "attention_norm": SequenceParallel(sequence_dim=dim),
+        "attention": PrepareModuleInput(input_layouts=(tokens, None), desired_input_layouts=(Replicate(), None)),
         **{f"attention.{name}": ColwiseParallel() for name in ("wq", "wk", "wv")},
-        "attention.wo": RowwiseParallel(output_layouts=Shard(1)),
-        "ffn_norm": SequenceParallel(),
-        "feed_forward": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "attention.wo": RowwiseParallel(output_layouts=tokens),
+        "ffn_norm": SequenceParallel(sequence_dim=dim),
+        "feed_forward": PrepareModuleInput(input_layouts=(tokens,), desired_input_layouts=(Replicate(),)),
         "feed_forward.w1": ColwiseParallel(),
-        "feed_forward.w2": RowwiseParallel(output_layouts=Shard(1)),
+        "feed_forward.w2": RowwiseParallel(output_layouts=tokens),
         "feed_forward.w3": ColwiseParallel(),
     }
     for block in model.layers.values():
@@ -183,16 +200,30 @@ class Torchtitan:
     """A Llama on one rank of the world that the process group has."""
 
     def __init__(
-        self, sizes: Sizes, batch: int, length: int = 8192, *, checkpointing: str = "selective", tensor: int = 1
+        self,
+        sizes: Sizes,
+        batch: int,
+        length: int = 8192,
+        *,
+        checkpointing: str = "selective",
+        tensor: int = 1,
+        reshard: bool | None = None,
+        chunks: int = 1,
+        norm: type[nn.RMSNorm] = nn.RMSNorm,
+        early: bool = False,
+        first_version: bool = False,
     ) -> None:
+        """`reshard` is of all blocks, None: of all but the last; `chunks` are those of the loss."""
         self.sizes, self.batch, self.length, self.tensor = sizes, batch, length, tensor
-        self.checkpointing = checkpointing
+        self.checkpointing, self.reshard, self.chunks = checkpointing, reshard, chunks
+        self.norm, self.early, self.first_version = norm, early, first_version
+        self.prediction: torch.Tensor | None = None
 
     def setup(self) -> None:
         dist.init_process_group("nccl")
         world = dist.get_world_size()
         with torch.device("meta"):
-            model = Llama(self.sizes, self.length)
+            model = Llama(self.sizes, self.length, self.norm, early=self.early)
         if self.tensor > 1:
             mesh = init_device_mesh("cuda", (world // self.tensor, self.tensor), mesh_dim_names=("dp", "tp"))
             _parallel_in_tensors(model, mesh["tp"])
@@ -204,18 +235,34 @@ class Torchtitan:
             wrap = functools.partial(wrap, context_fn=_selective)
         for name, block in model.layers.items():
             model.layers[name] = wrap(block) if self.checkpointing else block
+        self.model = self._first_version(model, shards) if self.first_version else self._second_version(model, shards)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True
+        )
+
+    def _second_version(self, model: Llama, shards: Any) -> nn.Module:
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for number, block in enumerate(model.layers.values()):
             is_last = number == self.sizes.layers - 1
-            fully_shard(block, mesh=shards, mp_policy=policy, reshard_after_forward=not is_last)
+            reshard = not is_last if self.reshard is None else self.reshard
+            fully_shard(block, mesh=shards, mp_policy=policy, reshard_after_forward=reshard)
         fully_shard(model, mesh=shards, mp_policy=policy, reshard_after_forward=True)
         model.to_empty(device="cuda")
         with torch.no_grad():
             model.init_weights()
-        self.model = model
-        self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=3e-4, betas=(0.9, 0.95), weight_decay=0.1, foreach=True
-        )
+        return model
+
+    def _first_version(self, model: Llama, shards: Any) -> nn.Module:
+        options: dict[str, Any] = {
+            "mixed_precision": MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32),
+            "use_orig_params": True,
+            "device_mesh": shards,
+            "device_id": torch.cuda.current_device(),
+            "param_init_fn": lambda module: module.to_empty(device="cuda", recurse=False),
+        }
+        for name, block in model.layers.items():
+            model.layers[name] = FullyShardedDataParallel(block, **options)
+        return FullyShardedDataParallel(model, **options)
 
     def step(self) -> None:
         tokens = torch.randint(0, self.sizes.vocabulary, (self.batch, self.length + 1)).cuda()
@@ -230,7 +277,17 @@ class Torchtitan:
         self.optimizer.step()
 
     def _backward(self, inputs: torch.Tensor, labels: torch.Tensor) -> None:
+        if self.early:  # keeps its output until that of the next step is there
+            self.prediction = self.model(inputs)
+            nn.functional.cross_entropy(self.prediction.flatten(0, 1), labels.flatten(0, 1)).backward()
+            return
         prediction = self.model(inputs)
-        loss = nn.functional.cross_entropy(prediction.flatten(0, 1).float(), labels.flatten(0, 1))
-        del prediction
+        if self.chunks == 1:
+            loss = nn.functional.cross_entropy(prediction.flatten(0, 1).float(), labels.flatten(0, 1))
+            del prediction
+        else:
+            parts = zip(prediction.chunk(self.chunks, dim=1), labels.chunk(self.chunks, dim=1), strict=True)
+            losses = [nn.functional.cross_entropy(a.flatten(0, 1).float(), b.flatten(0, 1)) for a, b in parts]
+            loss = sum(losses) / self.chunks
+            del prediction, losses
         loss.backward()

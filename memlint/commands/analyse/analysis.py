@@ -24,6 +24,7 @@ from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.workloads import availability, downloads, stand_ins
 from memlint.workloads.build.construct import completed_program, settings_of
 from memlint.workloads.build.program import Program
+from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
 
@@ -52,11 +53,12 @@ class Analysis:
     @classmethod
     def of(cls, workload: Workload, root: Path, budget: int | None = None, *, thorough: bool = False) -> Self:
         """Trace `workload`. Raises WorkloadError for what its code raises, TraceError for what cannot be traced."""
+        workload, of_ranks = of_worst_rank(workload, root)
         device = workload.device
         completed, assumptions = complete(workload, root)
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
-        of_step = (*settings_of(workload), *assumptions)
+        of_step = (*settings_of(workload), *of_ranks, *assumptions)
         program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)

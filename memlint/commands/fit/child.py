@@ -25,6 +25,7 @@ from memlint.whatif.plan import Planner
 from memlint.whatif.simulation import WhatIf
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
+from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
 
@@ -53,7 +54,7 @@ def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
     device = workload.device
     if not device.is_cuda:
         raise UsageError("the host has no size that a batch could fit into", "Name a GPU: --gpu rtx4090.")
-    completed, _assumptions = complete(workload, root)
+    completed, _assumptions = complete(of_worst_rank(workload, root).workload, root)
     search = _Search(completed, root)
     note = search.why_whole()
     ways = [search.way((), Effect.EXACT)]
@@ -136,5 +137,4 @@ class _Search:
 
 
 def _described(workload: Workload, **others: Any) -> Fit:
-    asked = {name: getattr(workload, name) for name in ("batch", "strategy", "world_size")}
-    return Fit.model_validate({**subject(workload), **asked, **others})
+    return Fit.model_validate({**subject(workload), "batch": workload.batch, **others})

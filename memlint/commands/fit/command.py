@@ -4,15 +4,11 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
-from memlint.base.errors import UsageError
-from memlint.commands.sweep.command import gpus_of, sizes_of
+from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, gather
-from memlint.commands.sweep.tables import Fit, Fits
-from memlint.distributed.strategy import Strategy
+from memlint.commands.sweep.tables import Fit, Fits, Spread
 from memlint.worker.protocol import Request, Task
 
-Spread = tuple[tuple[str | None, int | None], ...]
-"""Strategies, each with a number of ranks; None for what the Workload says."""
 _FIT = "memlint.commands.fit.child:fit"
 _PATIENCE = 10
 """Many programs are traced: it may take this many times the time limit of one analysis."""
@@ -35,24 +31,6 @@ def fit(
 
     tasks = functools.partial(_tasks, gpus_of(gpus), spread)
     return gather(targets, options, tasks, Fits, "fits", name, on_wait=on_wait)
-
-
-def spread_of(strategies: str | None, ranks: str | None) -> Spread:
-    """Strategies by comma and numbers of ranks as typed. Raises UsageError for what makes no sense.
-
-    Without strategies, DDP and FSDP2 are tried; one rank is as the Workload is.
-    """
-    if ranks is None:
-        if strategies is not None:
-            raise UsageError(f"--strategy {strategies} of how many ranks?", "Add --ranks 8, or --ranks 1:512.")
-        return ((None, None),)
-    names = [name.strip() for name in (strategies or "ddp,fsdp").split(",")]
-    sizes = sizes_of(ranks, "--ranks")
-    pairs = [("", size) if size == 1 else (name, size) for size in sizes for name in names]
-    for name, size in pairs:
-        if name:
-            Strategy.parse(name, size)
-    return tuple(dict.fromkeys(pairs))
 
 
 def _tasks(gpus: Sequence[str], spread: Spread, request: Request) -> Iterator[Task]:

@@ -24,6 +24,7 @@ from memlint.worker.child import write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import build, completed_program, simulated_device
 from memlint.workloads.build.program import AUTOCASTS
+from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
 
@@ -46,11 +47,18 @@ def sweep(request: Request) -> Result:
     return answered(
         "sweeps",
         (
-            _tables(replace(workload, dtype=dtype, gpu=gpu), root, order)  # type: ignore[arg-type]
+            _tables(_of_ranks(replace(workload, dtype=dtype, gpu=gpu), *pair), root, order)  # type: ignore[arg-type]
             for workload in find_requested(request).workloads
-            for gpu, dtype in itertools.product(order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,))
+            for gpu, dtype, pair in itertools.product(
+                order.gpus or (workload.gpu,), order.dtypes or (workload.dtype,), order.spread
+            )
         ),
     )
+
+
+def _of_ranks(workload: Workload, strategy: str | None, world_size: int | None) -> Workload:
+    ranks = {"strategy": strategy, "world_size": world_size}
+    return replace(workload, **{name: value for name, value in ranks.items() if value is not None})  # type: ignore[arg-type]
 
 
 def around(request: Request) -> Result:
@@ -96,6 +104,7 @@ def _has_own_step(workload: Workload, root: Path) -> bool:
 def _tables(workload: Workload, root: Path, order: Order, *, most_calls: int | None = None) -> Iterator[list[Sweep]]:
     """Yield the tables of one Workload, one for each combination of sizes, whenever there is more of them."""
     try:
+        workload = of_worst_rank(workload, root).workload
         first = {name: sizes[0] for name, sizes in order.dimensions.items()}
         completed, _assumptions = complete(_with_dimensions(workload, first) if first else workload, root)
         varied = {name: sizes for name, sizes in order.dimensions.items() if len(sizes) > NUM_SIZES}

@@ -10,8 +10,9 @@ from typing import get_args
 from memlint.base.errors import UsageError
 from memlint.base.units import LARGEST_SIZE, Dtype
 from memlint.commands.sweep.gather import Executor, Gathered, gather
-from memlint.commands.sweep.tables import Order, Tables
+from memlint.commands.sweep.tables import Order, Spread, Tables, on_ranks
 from memlint.cuda.devices import device_named
+from memlint.distributed.strategy import Strategy
 from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Request, Task
@@ -36,15 +37,18 @@ def sweep(
     """
 
     def name(sweep: Sweep) -> str:
-        return f"{sweep.target}, {sweep.dtype}, {sweep.gpu}"
+        return f"{sweep.target}, {sweep.dtype}, {sweep.gpu}{f', {on_ranks(sweep)}' if sweep.world_size > 1 else ''}"
 
     tasks = functools.partial(_tasks, order)
     return gather(targets, options, tasks, Tables, "sweeps", name, on_wait=on_wait, executor=executor)
 
 
-def order_of(batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str]) -> Order:
+def order_of(
+    batches: str, dtypes: str | None, gpus: str | None, dimensions: Sequence[str], spread: Spread = ((None, None),)
+) -> Order:
     """The Order for options as typed; `dimensions` as `seq=512:8192`. Raises UsageError for what makes no sense."""
     return Order(
+        spread=spread,
         batches=sizes_of(batches, "--batch"),
         dtypes=_dtypes_of(dtypes),
         gpus=gpus_of(gpus),
@@ -119,10 +123,40 @@ def gpus_of(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(device_named(part.strip()).name for part in text.split(","))) if text else ()
 
 
+def spread_of(strategies: str | None, ranks: str | None) -> Spread:
+    """Strategies by comma and numbers of ranks as typed. Raises UsageError for what makes no sense.
+
+    Without strategies, DDP and FSDP2 are tried; one rank is as the Workload is. A strategy is left out with numbers of
+    ranks that it does not divide, unless there are no others.
+    """
+    if ranks is None:
+        if strategies is not None:
+            raise UsageError(f"--strategy {strategies} of how many ranks?", "Add --ranks 8, or --ranks 1:512.")
+        return ((None, None),)
+    names = [name.strip() for name in (strategies or "ddp,fsdp").split(",")]
+    sizes = sizes_of(ranks, "--ranks")
+    pairs: dict[tuple[str | None, int | None], None] = {}
+    refused: UsageError | None = None
+    for size, name in itertools.product(sizes, names):
+        try:
+            pairs["" if size == 1 else _known(name, size), size] = None
+        except UsageError as error:
+            refused = error
+    if refused is not None and set(pairs) <= {("", 1)}:
+        raise refused
+    return tuple(pairs)
+
+
+def _known(strategy: str, world_size: int) -> str:
+    Strategy.parse(strategy, world_size)
+    return strategy
+
+
 def _tasks(order: Order, request: Request) -> Iterator[Task]:
     """One for each dtype on each GPU, so that they can run side by side."""
     num_tables = math.prod(map(len, order.dimensions.values()))
     limits = request.limits(_PATIENCE * num_tables)
-    for gpu, dtype in itertools.product(order.gpus or (None,), order.dtypes or (None,)):
-        one = order.model_copy(update={"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else ()})
+    for gpu, dtype, pair in itertools.product(order.gpus or (None,), order.dtypes or (None,), order.spread):
+        update = {"gpus": (gpu,) if gpu else (), "dtypes": (dtype,) if dtype else (), "spread": (pair,)}
+        one = order.model_copy(update=update)
         yield Task(request.model_copy(update={"detail": one.model_dump(mode="json")}), limits, _SWEEP)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from memlint.base.units import outcome
+from memlint.base.units import format_count, outcome
 from memlint.cuda.devices import Device
 from memlint.report.model import Interval, OnGpu, Record, Sweep, SweepRow
 from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
     from memlint.scaling.sizes import SizePeaks
+
+
+Spread = tuple[tuple[str | None, int | None], ...]
+"""Strategies, each with a number of ranks; None for what the Workload says."""
 
 
 class Order(Record):
@@ -23,6 +27,7 @@ class Order(Record):
     """None of them for that of the Workload."""
     dimensions: dict[str, tuple[int, ...]] = {}
     """Sizes of other dimensions of the Workload; one that is missing keeps its own."""
+    spread: Spread = ((None, None),)
 
 
 class Document(Record):
@@ -85,11 +90,20 @@ class Fits(Document):
     fits: tuple[Fit, ...] = ()
 
 
+_OF_WORKLOAD = ("name", "target", "mode", "dtype", "gpu", "strategy", "world_size")
+
+
+def on_ranks(entry: Sweep | Fit) -> str:
+    """`fsdp on 8 ranks`."""
+    ranks = format_count(entry.world_size, "rank")
+    return f"{entry.strategy} on {ranks}" if entry.strategy else ranks
+
+
 def subject(workload: Workload) -> dict[str, Any]:
     """The fields of a Sweep or a Fit that name the Workload and its GPU."""
     device = workload.device
     return {
-        **{name: getattr(workload, name) for name in ("name", "target", "mode", "dtype", "gpu")},
+        **{name: getattr(workload, name) for name in _OF_WORKLOAD},
         "optimizer": workload.optimizer if workload.mode == "train" else None,
         "gpu_title": device.title,
         "gpu_nbytes": device.total_nbytes,

@@ -9,8 +9,8 @@ from typing import Any
 
 from tabulate import tabulate
 
-from memlint.base.units import format_count, format_nbytes
-from memlint.commands.sweep.tables import Fit, Fits, Tables, Way
+from memlint.base.units import format_nbytes
+from memlint.commands.sweep.tables import Fit, Fits, Tables, Way, on_ranks
 from memlint.report.escaping import for_log
 from memlint.report.model import Sweep, SweepRow
 from memlint.report.phrases import MEASURES, bounds
@@ -31,9 +31,11 @@ def render(tables: Tables, form: str, paint: TextStyle) -> str:
     if form == "csv":
         return _csv(tables)
     # Sweeps that differ in the sizes of dimensions only stand in one table.
-    identity = operator.attrgetter("name", "target", "mode", "optimizer", "dtype", "gpu")
-    groups = [list(group) for _, group in itertools.groupby(for_log(tables).sweeps, key=identity)]
-    return "\n".join(line for group in groups for line in _lines(group, paint, markdown=form == "markdown"))
+    identity = operator.attrgetter("name", "target", "mode", "optimizer", "dtype", "gpu", "strategy", "world_size")
+    sweeps = for_log(tables).sweeps
+    groups = [list(group) for _, group in itertools.groupby(sweeps, key=identity)]
+    lines = [line for group in groups for line in _lines(group, paint, markdown=form == "markdown")]
+    return "\n".join([*lines, *_by_ranks(sweeps, paint, markdown=form == "markdown")])
 
 
 def title(entry: Any) -> str:
@@ -41,7 +43,8 @@ def title(entry: Any) -> str:
     gpu = f"{entry.gpu_title} ({format_nbytes(entry.gpu_nbytes)})" if entry.gpu_nbytes else entry.gpu_title
     step = "train step" if entry.mode == "train" else "inference"
     optimizer = f", {entry.optimizer}" if entry.optimizer else ""
-    return f"{entry.name} on {gpu}: {step}, {entry.dtype}{optimizer}"
+    ranks = f", {on_ranks(entry)}" if entry.world_size > 1 else ""
+    return f"{entry.name} on {gpu}: {step}, {entry.dtype}{optimizer}{ranks}"
 
 
 def section(
@@ -79,6 +82,23 @@ def _lines(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iter
     alignment = ("right",) * (len(heads) - 1) + ("left",)
     sentences = _sentences(first) if len(sweeps) == 1 else _sentences_together(sweeps, varied)
     return section(title(first) + fixed, [heads, *cells], alignment, sentences, paint, markdown=markdown)
+
+
+def _by_ranks(sweeps: Sequence[Sweep], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
+    """Where there are several numbers of ranks: the largest batch of each rank, by strategy and GPU."""
+    if not any(sweep.world_size > 1 for sweep in sweeps):
+        return
+    rows = [("workload", "GPU", "dtype", "ranks", "largest batch of a rank", "of all ranks", "device")]
+    for sweep in sweeps:
+        sizes = "".join(f", {name} {size}" for name, size in sweep.dimensions.items())
+        cells = ("none" if sweep.error is None else "", "", "")
+        if (most := sweep.largest) is not None:
+            more = "" if sweep.is_limit else " or more"
+            device = format_nbytes(most.device.estimate) if most.device else ""
+            cells = (f"{most.batch}{more}", f"{most.batch * sweep.world_size}", device)
+        rows.append((f"{sweep.name}{sizes}", sweep.gpu, sweep.dtype, on_ranks(sweep), *cells))
+    alignment = ("left", "left", "left", "left", "right", "right", "right")
+    yield from section("Ranks", rows, alignment, (), paint, markdown=markdown)
 
 
 def _sentences(sweep: Sweep) -> Iterator[str]:
@@ -156,11 +176,12 @@ def _csv(tables: Tables) -> str:
     text = io.StringIO()
     dimensions = list(dict.fromkeys(name for sweep in tables.sweeps for name in sweep.dimensions))
     columns = [f"{name}_{bound}" for name in MEASURES for bound in _BOUNDS]
-    heads = ("name", "gpu", "dtype", "mode", "optimizer", *dimensions, "batch", *columns, *_LAST)
+    ranks = ("strategy", "world_size") if any(sweep.world_size > 1 for sweep in tables.sweeps) else ()
+    heads = ("name", "gpu", "dtype", "mode", "optimizer", *ranks, *dimensions, "batch", *columns, *_LAST)
     writer = csv.DictWriter(text, heads, lineterminator="\n")
     writer.writeheader()
     for sweep in tables.sweeps:
-        known = {name: getattr(sweep, name) for name in heads[:5]} | sweep.dimensions
+        known = {name: getattr(sweep, name) for name in (*heads[:5], *ranks)} | sweep.dimensions
         if sweep.error is not None:
             writer.writerow(known | {"error": sweep.error})
         for row in sweep.rows:
@@ -180,16 +201,9 @@ def render_fits(fits: Fits, form: str, paint: TextStyle) -> str:
     for fit in for_log(fits).fits:
         heads = ("largest batch", "device", f"batch {fit.batch} as", "changes", "")
         rows = [heads, *(row for way in fit.ways for row in _fit_rows(way, paint))]
-        heading = title(fit) + (f", {_spread(fit)}" if fit.world_size > 1 else "")
-        lines += section(heading, rows, _FIT_ALIGNMENT, _fit_sentences(fit), paint, markdown=form == "markdown")
+        lines += section(title(fit), rows, _FIT_ALIGNMENT, _fit_sentences(fit), paint, markdown=form == "markdown")
     lines += _overview(for_log(fits).fits, paint, markdown=form == "markdown")
     return "\n".join(lines)
-
-
-def _spread(fit: Fit) -> str:
-    """`fsdp on 8 ranks`."""
-    ranks = format_count(fit.world_size, "rank")
-    return f"{fit.strategy} on {ranks}" if fit.strategy else ranks
 
 
 def _overview(fits: Sequence[Fit], paint: TextStyle, *, markdown: bool) -> Iterator[str]:
@@ -201,7 +215,7 @@ def _overview(fits: Sequence[Fit], paint: TextStyle, *, markdown: bool) -> Itera
         best = max(fit.ways, key=_most, default=None)
         first = str(_most(fit.ways[0])) if fit.ways else ""
         changes = "; ".join(best.changes) if best and _most(best) > _most(fit.ways[0]) else ""
-        rows.append((fit.name, fit.gpu, _spread(fit), first, str(_most(best)) if changes and best else "", changes))
+        rows.append((fit.name, fit.gpu, on_ranks(fit), first, str(_most(best)) if changes and best else "", changes))
     alignment = ("left", "left", "left", "right", "right", "left")
     yield from section("Ranks", rows, alignment, _fewest(fits), paint, markdown=markdown)
 
@@ -214,16 +228,13 @@ def _fewest(fits: Sequence[Fit]) -> Iterator[str]:
     """For each Workload the fewest GPUs on which the batch asked for fits on every rank."""
     for name, own in itertools.groupby(sorted(fits, key=operator.attrgetter("name")), operator.attrgetter("name")):
         fitting = [
-            (fit.world_size, len(way.changes), fit, way)
-            for fit in own
-            for way in fit.ways
-            if _most(way) >= fit.batch
+            (fit.world_size, len(way.changes), fit, way) for fit in own for way in fit.ways if _most(way) >= fit.batch
         ]
         if not fitting:
             yield f"{name}: its batch fits nowhere as a whole."
             continue
         _size, _number, fit, way = min(fitting, key=operator.itemgetter(0, 1))
-        ways = "; ".join([_spread(fit), *way.changes])
+        ways = "; ".join([on_ranks(fit), *way.changes])
         yield f"{name}: batch {fit.batch} of each rank fits {fit.world_size} x {fit.gpu_title} ({ways})."
 
 

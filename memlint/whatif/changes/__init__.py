@@ -13,6 +13,13 @@ from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoG
 from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
+from memlint.whatif.changes.rewrapping import (
+    GradientsAsBucketViews,
+    ReduceInParameterDtype,
+    ReshardAfterForward,
+    ShardBlocks,
+    WithoutOffload,
+)
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 
 CHANGES: tuple[type[Change], ...] = (
@@ -37,5 +44,10 @@ CHANGES: tuple[type[Change], ...] = (
     FreezeParameters,
     NoGrad,
     DropReference,
+    GradientsAsBucketViews,
+    ShardBlocks,
+    ReshardAfterForward,
+    ReduceInParameterDtype,
+    WithoutOffload,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""

@@ -49,7 +49,7 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
     if workload.world_size > 1:
         from memlint.distributed.wrapping import join  # noqa: PLC0415 -- as below
 
-        join(workload.world_size, workload.rank)
+        join(workload.world_size, workload.rank_number)
     target = _target(workload)
     if target.is_config and target.path is not None:
         config = with_arguments(config_from_json(target.path), workload.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -80,6 +80,9 @@ class Program:
     accumulation_steps: int = 1
     """Forwards and backwards before the optimizer steps; each takes the inputs as they are."""
 
+    box: Any = None
+    """With several ranks, the Mailbox in which their objects wait for each other."""
+
     @property
     def name(self) -> str:
         """The Workload's name."""
@@ -91,6 +94,11 @@ class Program:
         target = self.loss.target if isinstance(self.loss, NamedLoss) else None
         return () if target is None else (target,)
 
+    def as_rank(self, number: int) -> Program:
+        """The same as another rank, with the same box."""
+        workload = replace(self.workload, rank=number)
+        return Program(workload, self.construct, self.device, self.changes, box=self.box)
+
     def setup(self) -> None:
         """Build the model on the host, move it and its inputs to the device, make the optimizer.
 
@@ -99,7 +107,8 @@ class Program:
         workload = self.workload
         if workload.world_size > 1:
             wrapping = import_module(_WRAPPING)
-            wrapping.join(workload.world_size, workload.rank)
+            self.box = self.box or wrapping.Mailbox()
+            wrapping.join(workload.world_size, workload.rank_number, self.box)
         built = self.construct(workload)
         self._assume(*built.assumptions)
         with reported(f"{self.name}: the model cannot be moved to the device"):
@@ -108,8 +117,8 @@ class Program:
             strategy = Strategy.parse(workload.strategy, workload.world_size) if workload.strategy else None
             if strategy is not None:
                 dist.init_process_group()
-            if strategy is not None and strategy.is_sharded:
-                text = wrapping.sharded(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
+            if strategy is not None and strategy.cuts:
+                text = wrapping.spread(model, strategy, self.device, AUTOCASTS.get(workload.dtype))
                 self._assume(Assumption(text, None))
             self.model = model.to(self.device).train(workload.mode == "train")
             self.inputs = tree_map_only(torch.Tensor, self._on_device, dict(built.inputs or {}))
@@ -121,7 +130,7 @@ class Program:
         for change in self.changes:
             change(self)
         self.called = self.model
-        if strategy is not None and not strategy.is_sharded:
+        if strategy is not None and not strategy.cuts:
             self.called = wrapping.replicated(self.model, self.device)
         if self.workload.mode == "train":
             if built.optimizer is not None:

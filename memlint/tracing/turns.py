@@ -1,0 +1,56 @@
+"""Programs of several ranks that wait for each other's objects: the others run before, as far as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from memlint.base.errors import MemlintError, RankNeededError
+from memlint.cuda.devices import Device
+from memlint.cuda.session import virtual_device
+
+T = TypeVar("T")
+
+
+class Delivered(BaseException):
+    """Another rank has sent what is waited for, and need not go on."""
+
+
+def in_turns(run: Callable[[], T], program: Any, device: Device) -> T:
+    """What `run` gives, which runs `program` from its beginning, as often as it waits for another rank.
+
+    A program of one rank has `as_rank(number)`, the program of another, and `box`, where what is sent stays. Raises
+    what `run` raises, and RankNeededError where ranks wait for each other.
+    """
+    while True:
+        try:
+            return run()
+        except RankNeededError as needed:
+            if getattr(program, "box", None) is None:
+                raise
+            _run_until_sent(program, device, needed, ())
+
+
+def _run_until_sent(program: Any, device: Device, needed: RankNeededError, waiting: tuple[int, ...]) -> None:
+    """Run the rank that is needed, which is not one of those that wait, until it has sent that."""
+    if needed.rank in waiting:
+        raise MemlintError(
+            f"rank {needed.receiver} waits for an object of rank {needed.rank}, which waits for another as well",
+            "With every other rank alike, nobody sends first: see docs/distributed.md.",
+        ) from needed
+    other = program.as_rank(needed.rank)
+    program.box.wanted = needed.key
+    while needed.key not in program.box:
+        try:
+            with virtual_device(device):
+                other.setup()
+                other.step()
+            raise MemlintError(
+                f"rank {needed.receiver} waits for an object that rank {needed.rank} never sends",
+                "Let both name each other: with `dst` and `src` ranks of the whole world are meant.",
+            )
+        except Delivered:
+            return
+        except RankNeededError as further:
+            _run_until_sent(program, device, further, (*waiting, needed.receiver))
+            program.box.wanted = needed.key

@@ -1,0 +1,159 @@
+"""Other options of the wrappers that spread a model over ranks: FSDP2 and DistributedDataParallel."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from memlint.base.patching import patched
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError
+
+Options = dict[str, Any]
+
+
+class Rewrapping(Change):
+    """Base of those that call `fully_shard` otherwise, while the program wraps its model."""
+
+    __slots__ = ()
+
+    def options(self, module: Any, options: Options) -> Options | None:
+        """What to call `fully_shard` with for a module, in place of `options`; None: as it is."""
+        raise NotImplementedError
+
+    def before_setup(self, program: Any) -> None:
+        """Let calls of `fully_shard` have other options until the simulation ends."""
+        from torch.distributed import fsdp
+
+        from memlint.cuda.facade.early_names import patched_everywhere
+        from memlint.cuda.simulated import simulated
+
+        program.rewrapped = []
+        shard: Any = fsdp.fully_shard
+
+        @functools.wraps(shard)
+        def fully_shard(module: Any, **options: Any) -> Any:
+            other = self.options(module, options)
+            if other is not None:
+                program.rewrapped.append(module)
+            return shard(module, **(options if other is None else other))
+
+        simulated().exits.enter_context(patched_everywhere([(fsdp, "fully_shard", fully_shard)]))
+
+    def after_setup(self, program: Any) -> None:
+        """Raise NotApplicableError where no call was another."""
+        if not program.rewrapped:
+            raise NotApplicableError
+
+
+@dataclass(frozen=True, slots=True)
+class ShardBlocks(Rewrapping):
+    """Make each repeated block a unit of its own, where the whole model is one."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        """What to do."""
+        return "call `fully_shard` on each repeated block before the whole model"
+
+    def options(self, module: Any, options: Options) -> Options | None:
+        """The same, after its blocks were sharded."""
+        from torch.distributed.fsdp import FSDPModule, fully_shard
+
+        from memlint.distributed.wrapping import blocks
+
+        paths = [] if isinstance(module, list) else blocks(module)
+        if not paths or any(isinstance(each, FSDPModule) for each in module.modules()):
+            return None
+        for path in paths:
+            fully_shard(module.get_submodule(path), **options)
+        return options
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardAfterForward(Rewrapping):
+    """Free gathered parameters after the forward of their unit."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        """What to do."""
+        return "call `fully_shard` without `reshard_after_forward=False`"
+
+    def options(self, _module: Any, options: Options) -> Options | None:
+        """Those with resharding, where there was none."""
+        return {**options, "reshard_after_forward": True} if options.get("reshard_after_forward") is False else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceInParameterDtype(Rewrapping):
+    """Reduce gradients in the dtype that parameters are gathered in."""
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        """What to do."""
+        return "leave `reduce_dtype` out of the MixedPrecisionPolicy"
+
+    def options(self, _module: Any, options: Options) -> Options | None:
+        """Those without a wider dtype of the reduction."""
+        policy = options.get("mp_policy")
+        wide, narrow = getattr(policy, "reduce_dtype", None), getattr(policy, "param_dtype", None)
+        if policy is None or wide is None or narrow is None or wide.itemsize <= narrow.itemsize:
+            return None
+        return {**options, "mp_policy": replace(policy, reduce_dtype=None)}
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutOffload(Rewrapping):
+    """Keep shards of parameters, gradients and optimizer state on the GPU."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        """What to do."""
+        return "call `fully_shard` without an offload policy"
+
+    def options(self, _module: Any, options: Options) -> Options | None:
+        """Those without an offload policy."""
+        from torch.distributed.fsdp import CPUOffloadPolicy
+
+        if not isinstance(options.get("offload_policy"), CPUOffloadPolicy):
+            return None
+        return {name: value for name, value in options.items() if name != "offload_policy"}
+
+    def after_setup(self, program: Any) -> None:
+        """Move the model to the GPU, where its shards were to stay away from it."""
+        Rewrapping.after_setup(self, program)
+        program.model.to("cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class GradientsAsBucketViews(Change):
+    """Let gradients be views of the buckets of DistributedDataParallel."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        """What to do."""
+        return "construct DistributedDataParallel with gradient_as_bucket_view=True"
+
+    def before_setup(self, program: Any) -> None:
+        """Let wrappers that are made have the option until the simulation ends."""
+        from memlint.cuda.simulated import simulated
+        from memlint.distributed import group
+
+        program.rewrapped = []
+        wrap = group.init_wrapper
+
+        def init(module: Any, /, *args: Any, **options: Any) -> None:
+            if not options.get("gradient_as_bucket_view"):
+                program.rewrapped.append(module)
+            wrap(module, *args, **{**options, "gradient_as_bucket_view": True})
+
+        simulated().exits.enter_context(patched([(group, "init_wrapper", init)]))
+
+    def after_setup(self, program: Any) -> None:
+        """Raise NotApplicableError where no wrapper was made without it."""
+        if not program.rewrapped:
+            raise NotApplicableError

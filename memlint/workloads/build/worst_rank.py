@@ -1,0 +1,45 @@
+"""Which rank of several takes the most memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from memlint.base.units import format_nbytes
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.distributed.communicators import beside
+from memlint.memory.estimate import estimate
+from memlint.memory.timeline import Timeline
+from memlint.tracing.records import Assumption
+from memlint.tracing.workload_errors import trace_of_workload
+from memlint.workloads.build.construct import completed_program
+from memlint.workloads.discover import complete
+from memlint.workloads.spec import WORST, Workload
+
+
+class Ranked(NamedTuple):
+    """A Workload of one rank, and what was found of others."""
+
+    workload: Workload
+    assumptions: tuple[Assumption, ...] = ()
+
+
+def of_worst_rank(workload: Workload, root: Path) -> Ranked:
+    """The Workload as it is, or where its rank is `worst`, that of the first, middle or last rank that takes most.
+
+    These are the first stage of a pipeline, one between, and the last. Raises what tracing raises.
+    """
+    if workload.rank != WORST:
+        return Ranked(workload)
+    device, settings = workload.device, AllocatorSettings.parse(workload.allocator)
+    peaks: dict[int, int] = {}
+    for number in sorted({0, workload.world_size // 2, workload.world_size - 1}):
+        completed, _assumptions = complete(replace(workload, rank=number), root)
+        trace = trace_of_workload(completed_program(completed, root), device, settings)
+        most = estimate(Timeline.of(trace), beside(device, trace.collectives), trace.nodes, settings)
+        peaks[number] = most.device.estimate if device.is_cuda else most.requested.estimate
+    worst = max(peaks, key=peaks.__getitem__)
+    others = ", ".join(f"rank {number} {format_nbytes(nbytes)}" for number, nbytes in peaks.items())
+    text = f"rank {worst} is the worst of the first, the middle and the last of {workload.world_size} ranks: {others}"
+    return Ranked(replace(workload, rank=worst), (Assumption(text, None),))

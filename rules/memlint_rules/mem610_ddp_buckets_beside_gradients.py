@@ -1,0 +1,37 @@
+from memlint.lint.rule import Context, Findings, Severity, TraceRule
+from memlint.whatif.changes import GradientsAsBucketViews
+from memlint_rules.ranks import BLOCKS, case, found_by_wrapping
+
+
+class DdpBucketsBesideGradients(TraceRule):
+    """Buckets of DistributedDataParallel lie beside the gradients at the peak.
+
+    Looks at models on several ranks that DistributedDataParallel wraps without `gradient_as_bucket_view`, and reports
+    what the peak would be with it. MEM605 finds the same in the text, without a step and without its bytes.
+
+    ## Why it costs memory
+
+    Gradients are copied into buckets that are as large as all of them and stay; with the option they are their views.
+
+    ## How the saving is computed
+
+    The step is traced again with `gradient_as_bucket_view=True`.
+
+    ## Known limits
+
+    Gradients that are views cannot be detached in place, and must not be replaced by other tensors.
+
+    - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    """
+
+    code, name, severity = "MEM610", "ddp-buckets-beside-gradients", Severity.WARNING
+    bad = (case("model = DistributedDataParallel(model.cuda(), device_ids=[0])"),)
+    good = (
+        case("model = DistributedDataParallel(model.cuda(), device_ids=[0], gradient_as_bucket_view=True)"),
+        case(*BLOCKS),
+    )
+
+    def check(self, context: Context) -> Findings:
+        message = "The buckets of DistributedDataParallel hold every gradient a second time."
+        fix = "Construct DistributedDataParallel with `gradient_as_bucket_view=True`."
+        yield from found_by_wrapping(self, context, GradientsAsBucketViews(), message, fix)

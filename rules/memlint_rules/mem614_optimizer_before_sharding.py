@@ -1,0 +1,89 @@
+import ast
+import re
+
+from memlint.lint.rule import Case, Findings, Severity, SourceRule
+from memlint.source.scopes import scopes
+from memlint.source.text import Source
+
+_OPTIMIZER = re.compile(r"torch\.optim\.(\w+\.)?[A-Z]\w+")
+_SHARDS = re.compile(
+    r"torch\.distributed\.(fsdp|_composable\.fsdp(\.fully_shard)?)\.fully_shard"
+    r"|torch\.distributed\.fsdp\.(fully_sharded_data_parallel\.)?FullyShardedDataParallel"
+)
+
+
+class OptimizerBeforeSharding(SourceRule):
+    """An optimizer is made of parameters that are sharded afterwards.
+
+    Looks for `torch.optim` optimizers that take `model.parameters()` in front of `fully_shard(model)` or
+    `FullyShardedDataParallel(model)` in the same function.
+
+    ## Why it costs memory
+
+    Sharding gives the model other parameters. The optimizer keeps those from before, whole, in memory, and trains
+    them: the model does not learn.
+
+    ## How the saving is computed
+
+    At stake are the bytes of all parameters on every rank, in place of one rank's part.
+
+    ## Known limits
+
+    Only a model that has the same name in both calls is followed. `use_orig_params=True` keeps the objects of the
+    first version of FSDP, but not their data.
+
+    - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
+    - https://docs.pytorch.org/docs/stable/fsdp.html
+    """
+
+    code, name, severity = "MEM614", "optimizer-before-sharding", Severity.WARNING
+    example = """\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+def build(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    return model, optimizer
+"""
+    bad = (Case(example, line=5),)
+    good = (
+        Case("""\
+import torch
+from torch.distributed.fsdp import fully_shard
+
+def build(model):
+    for block in model.blocks:
+        fully_shard(block)
+    fully_shard(model)
+    return model, torch.optim.AdamW(model.parameters())
+"""),
+    )
+
+    def check(self, source: Source) -> Findings:
+        if source.words.isdisjoint({"FullyShardedDataParallel", "fully_shard"}):
+            return
+        for scope in scopes(source):
+            made: dict[str, ast.Call] = {}
+            for call in sorted(scope.calls, key=lambda call: (call.lineno, call.col_offset)):
+                name = source.qualified_name(call.func) or ""
+                if _OPTIMIZER.fullmatch(name) and (model := _model_of(call)):
+                    made.setdefault(model, call)
+                elif _SHARDS.fullmatch(name) and call.args and (early := made.pop(ast.unparse(call.args[0]), None)):
+                    yield self.finding(
+                        source,
+                        early,
+                        "The model is sharded after this: the optimizer keeps and trains the whole parameters of "
+                        "before, not those of the model.",
+                        "Make the optimizer when the model is sharded.",
+                    )
+
+
+def _model_of(call: ast.Call) -> str:
+    """`model` in `AdamW(model.parameters())`."""
+    first = call.args[0] if call.args else None
+    if isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters":
+        return ast.unparse(first.func.value)
+    return ""
