@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.fsdp._init_utils as fsdp_init
 from torch.distributed import distributed_c10d
+from torch.distributed.fsdp._fully_shard import _fsdp_common
 from torch.distributed.tensor.debug import _clear_fast_path_sharding_prop_cache, _clear_python_sharding_prop_cache
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -124,9 +125,31 @@ def _of_gpu(rank: Rank) -> list[Patch]:
     ]
 
 
-def _of_reducer() -> list[Patch]:
-    """What is replaced for DistributedDataParallel."""
+class _Parts(Sequence[torch.Tensor]):
+    """What `_chunk_with_empty` of FSDP2 gives, of which it takes two: views are made of those that are asked for.
+
+    Of as many as there are ranks it would make one for each, for every parameter.
+    """
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._num, self._dim = tensor, num_chunks, dim
+
+    def __len__(self) -> int:
+        return self._num
+
+    def __getitem__(self, number: Any) -> Any:
+        size = self._tensor.size(self._dim)
+        each = -(-size // self._num)
+        start = number * each
+        if start < size or number == 0:
+            return self._tensor.narrow(self._dim, start, min(each, size - start))
+        return self[0].new_empty(0)
+
+
+def _of_wrappers() -> list[Patch]:
+    """What is replaced for DistributedDataParallel and FSDP2."""
     return [
+        (_fsdp_common, "_chunk_with_empty", _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
         (DistributedDataParallel, "_set_static_graph", _with_table_on_host(DistributedDataParallel._set_static_graph)),
         (dist, "Reducer", _with_table_on_host(dist.Reducer)),  # type: ignore[attr-defined]
@@ -181,7 +204,7 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
-    patches = [*_Groups().patches(), *objects, *_of_reducer()]
+    patches = [*_Groups().patches(), *objects, *_of_wrappers()]
     if state.current.cuda:
         patches += _of_gpu(rank)
     with environment(rank), of_host_as_well(), patched_everywhere(patches):
