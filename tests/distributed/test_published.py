@@ -19,7 +19,7 @@ from memlint.distributed.rank import Rank
 from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import trace_program
-from tests.distributed.torchtitan import LLAMA_8B, LLAMA_405B, Torchtitan
+from tests.distributed.torchtitan import LLAMA_2_7B, LLAMA_8B, LLAMA_405B, OwnNorm, Torchtitan
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace
@@ -57,6 +57,22 @@ def test_eager_rows_of_llama_8b(world_size: int, published: float, expandable: f
     trace = traced(OfRank(LLAMA_8B, batch=2), world_size)
     assert reserved(trace) == pytest.approx(published, rel=0.01)
     assert reserved(trace, "expandable_segments:True") == pytest.approx(expandable, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("reshard", "published"), [(None, 49.59), (True, 49.41), (False, 62.18)], ids=["default", "always", "never"]
+)
+def test_resharding_of_llama_8b_with_batch_1(reshard: bool | None, published: float) -> None:
+    """torchtitan's pull request 822 of February 2025; its launch script asks for expandable segments."""
+    trace = traced(OfRank(LLAMA_8B, batch=1, norm=OwnNorm, reshard=reshard), 8)
+    assert reserved(trace, "expandable_segments:True") == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.parametrize(("first_version", "published"), [(False, 59.41), (True, 63.89)], ids=["fsdp2", "fsdp1"])
+def test_llama_2_7b_in_both_versions_of_fsdp(first_version: bool, published: float) -> None:
+    """torchtitan's pull request 165 of March 2024, checkpointing by op; shares of 95.0396 GiB, default allocator."""
+    program = OfRank(LLAMA_2_7B, 8, 2048, norm=OwnNorm, early=True, first_version=first_version)
+    assert reserved(traced(program, 8)) == pytest.approx(published, rel=0.02)
 
 
 def test_a_model_of_405_billion_parameters_on_512_ranks() -> None:
