@@ -184,6 +184,12 @@ def test_every_strategy_runs_on_a_simulated_gpu(name):
         assert len(by_stream) >= 3
 
 
+def test_a_wrapped_module_may_be_named(rank):
+    dist.init_process_group("nccl")
+    wrapped = torch.nn.parallel.DistributedDataParallel(module=torch.nn.Linear(4, 4).cuda(), device_ids=[0])
+    assert wrapped.module.weight.is_cuda
+
+
 def test_buckets_are_communication_unless_they_are_the_gradients():
     def at_peak(name):
         trace = traced(name)

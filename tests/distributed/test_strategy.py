@@ -141,6 +141,7 @@ def test_the_worst_rank_is_the_one_that_takes_most(file: Path) -> None:
 def test_blocks_are_found_and_sharded_as_one_writes_it(file: Path) -> None:
     by_name, by_hand = traced(file, "fsdp"), traced(file, "", name="wraps_itself")
     assert by_hand.world is not None
+    assert dict(by_hand.modules)["blocks.0"] == "Block"
     assert by_hand.world.size == 8
     assert requested(by_name) == requested(by_hand)
     assert [each.kind for each in by_name.collectives] == [each.kind for each in by_hand.collectives]
