@@ -13,8 +13,7 @@ from memlint.memory.estimate import estimate
 from memlint.memory.timeline import Timeline
 from memlint.tracing.records import Assumption
 from memlint.tracing.workload_errors import trace_of_workload
-from memlint.workloads.build.construct import completed_program
-from memlint.workloads.discover import complete
+from memlint.workloads.build.construct import complete, completed_program
 from memlint.workloads.spec import WORST, Workload
 
 
