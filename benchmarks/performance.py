@@ -67,6 +67,7 @@ NAMED = (
     Benchmark("ops", "how far single ops and chains of them are from real runs on the CPU"),
     Benchmark("precision", "what the source rules say about published code, to be read"),
     Benchmark("published", "how far estimates are from training runs that others published"),
+    Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),
 )
 

@@ -7,10 +7,10 @@ import math
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_strides
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm
 
 from memlint.accelerator import state
-from memlint.accelerator.device import allocate, contiguous
+from memlint.accelerator.device import allocate, contiguous, strides
 from memlint.accelerator.registration import composite, kernel
 from memlint.cuda.kernels.composites import temporary
 from memlint.cuda.simulated import simulated
@@ -284,7 +284,9 @@ def _sdpa_flash_backward(
 
 def _laid_out_as(x: Tensor) -> Tensor:
     """`empty_like` as a part of the kernel: dimensions in the same order in memory, without gaps."""
-    return allocate(x.shape, compute_elementwise_output_strides(x), x.dtype)
+    order, _ = compute_elementwise_output_logical_to_physical_perm(x)
+    steps = dict(zip(order, strides([x.shape[dim] for dim in order]), strict=True))
+    return allocate(x.shape, [steps[dim] for dim in range(x.ndim)], x.dtype)
 
 
 def _packed(*operands: Tensor) -> list[Tensor]:
