@@ -2,8 +2,8 @@
 
 They are copies of this process, whatever start method the script asks for: in a Python that is started anew nothing is
 simulated. The first process that begins a step, the script's own included, leads: it is the one that is analysed and
-that answers. Others wait where they would begin theirs. `torch.multiprocessing.spawn` calls its function in this
-process, as one rank.
+that answers. Others wait where they would begin theirs, or with `--ranks` where they join a group as other ranks than
+the one that is simulated. `torch.multiprocessing.spawn` calls its function in this process, as one rank.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import multiprocessing
 import os
 import threading
 import time
+from contextlib import suppress
 from multiprocessing import context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
+import torch.distributed as dist
 
 from memlint.accelerator import state
 from memlint.base.ownership import is_users
+from memlint.distributed.rank import Rank
 from memlint.script.ending import End, ending_of
 from memlint.script.spec import END_SIGNAL, Ending, Script
 
@@ -48,23 +51,24 @@ class Children:
         self._script, self._end = script, end
         self._leader, self._failed = exchange / _LEADER, exchange / _FAILED
         self._main = _getpid()
+        self._number = script.rank
+        """The rank that this process is."""
         self._started: list[int] = []
         """Numbers of those that were started before this process, or by it."""
-        self._leads = False
+        self._leads = self._is_meant = False
 
     def lead(self) -> None:
         """Go on if this is the process that trains; wait for the end of all of them if another one is."""
         deadline = time.monotonic() + _PATIENCE
-        while _getpid() != self._main and any(map(_is_alive, self._started)) and time.monotonic() < deadline:
-            if os.path.lexists(self._leader):
+        while not (self._is_meant or _getpid() == self._main or os.path.lexists(self._leader)):
+            if time.monotonic() > deadline or not any(map(_is_alive, self._started)):
                 break
             time.sleep(_INTERVAL)
         try:
             self._leader.parent.mkdir(exist_ok=True)  # a script may have removed it
             self._leader.symlink_to(str(_getpid()))  # at once with what it says
         except FileExistsError:
-            while True:
-                threading.Event().wait()
+            _wait()
         self._leads = True
         self._end.take_over()
 
@@ -98,6 +102,9 @@ class Children:
         ranks: list[Patch] = [
             (owner, "start_processes", self._as_one_rank) for owner in (spawn, importlib.import_module(_PACKAGE))
         ]
+        if self._script.ranks is not None:
+            self._number = Rank.current().number  # of a copy that runs for what it sends, another
+            ranks += [(owner, "init_process_group", self._joining(owner)) for owner in (dist, dist.distributed_c10d)]
         if not hasattr(os, "fork"):
             return ranks
         start = BaseProcess.start
@@ -112,6 +119,19 @@ class Children:
         copying: list[Patch] = [(kind, "_Popen", staticmethod(_copying(kind._Popen))) for kind in kinds]
         return [*ranks, *copying, (BaseProcess, "start", starting)]
 
+    def _joining(self, owner: Any) -> Callable[..., None]:
+        """What joins a group, and goes no further in a process of the script that is another rank."""
+        join = owner.init_process_group
+
+        @functools.wraps(join)
+        def joining(*args: Any, **options: Any) -> None:
+            join(*args, **options)
+            self._is_meant = dist.get_rank() == self._number
+            if not self._is_meant and _getpid() != self._main:
+                _wait()
+
+        return joining
+
     def _run(self, process: Any, run: Callable[[], None]) -> None:
         """What a copy does."""
         if type(process)._start_method != "fork":
@@ -125,7 +145,8 @@ class Children:
             if self._leads:
                 self._end(ending)
             text = json.dumps([ending.reason, ending.traceback, ending.hint])
-            self._failed.write_text(text, encoding="utf-8")
+            with suppress(FileExistsError), self._failed.open("x", encoding="utf-8") as file:  # the first is the cause
+                file.write(text)
             raise SystemExit(1) from error
         if self._leads:
             self._end(Ending("the process that it started to train ran to its end"))
@@ -134,7 +155,7 @@ class Children:
         self, fn: Any, args: Any = (), nprocs: int = 1, join: bool = True, *_: Any, **__: Any
     ) -> _Ranks | None:
         """`torch.multiprocessing.start_processes`, which `spawn` calls."""
-        number = min(self._script.rank, nprocs - 1)
+        number = self._number % nprocs  # of those on its machine
         if nprocs > 1:
             state.assume(f"process {number} of the {nprocs} that are started runs alone")
         fn(number, *args)
@@ -177,6 +198,12 @@ def _copying(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return popen_fork.Popen(process) if "run" in vars(process) else start(process)
 
     return popen
+
+
+def _wait() -> NoReturn:
+    """Wait for the end of all processes."""
+    while True:
+        threading.Event().wait()
 
 
 def _is_alive(number: int) -> bool:

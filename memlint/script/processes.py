@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import simulated
@@ -15,6 +16,7 @@ from memlint.distributed.rank import Rank
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
+    from memlint.distributed.mailbox import Key
     from memlint.script.spec import Script
 
 _real_join: Callable[..., Any] = getattr(dist, "init_process_group", None)  # type: ignore[assignment]
@@ -59,8 +61,25 @@ def _joining(function: Callable[..., Any]) -> list[Patch]:
     return [(owner, "init_process_group", function) for owner in (dist, dist.distributed_c10d)]
 
 
+class _Unasked:
+    """Ranks that do not run, since nobody has said how many there are before the script did."""
+
+    def sent(self, key: Key, objects: list[Any]) -> None:
+        """Nobody takes them."""
+
+    def needed(self, key: Key) -> list[Any]:
+        """There is none. Raises MemlintError."""
+        sender, receiver, _number = key
+        raise MemlintError(
+            f"rank {receiver} waits for an object of rank {sender}, which does not run",
+            f"Let it run as far as it is needed: memlint run --ranks {dist.get_world_size()}.",
+        )
+
+
 def _join(*args: Any, **options: Any) -> None:
     with patched(_joining(_real_join)):  # what is imported now keeps PyTorch's own
         become = _become()
-    become(Rank.current())
+    from memlint.distributed.mailbox import Mailbox  # noqa: PLC0415 -- as there
+
+    become(Rank.current(), Mailbox(_Unasked()))
     dist.init_process_group(*args, **options)

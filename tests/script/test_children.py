@@ -46,6 +46,15 @@ for process in processes:
 """
 
 
+AGREEING = TRAINING.replace(
+    "    model = DistributedDataParallel(torch.nn.Linear(64, 64)",
+    """    sizes = [rank + 64] if rank == 0 else [None]
+    dist.broadcast_object_list(sizes, src=0)
+    model = DistributedDataParallel(torch.nn.Linear(64, sizes[0])""",
+)
+"""The first rank tells the others how large the model is."""
+
+
 def run(folder: Path, begin: str, length: int = 100, training: str = TRAINING, **fields: object) -> Checked:
     """What becomes of a script that trains for `length` steps in processes that `begin` starts."""
     text = training.replace("LENGTH", str(length)) + f'\nif __name__ == "__main__":\n{textwrap.indent(begin, "    ")}'
@@ -70,6 +79,35 @@ def test_the_first_rank_of_those_that_are_started_is_analysed(tmp_path: Path, be
     assert any(f"rank 0 of {size} is simulated alone" in each.text for each in workload.assumptions)
     assert workload.estimate is not None
     assert workload.estimate.categories["communication"] == 4 * (64 * 64 + 64)
+
+
+@pytest.mark.parametrize(
+    ("begin", "size"), [pytest.param(SPAWN, 4, id="spawn"), pytest.param(PROCESSES, 2, id="processes")]
+)
+def test_one_of_the_ranks_that_are_started_hears_what_another_one_sends(
+    tmp_path: Path, begin: str, size: int
+) -> None:
+    checked = run(tmp_path, begin, training=AGREEING, ranks=size, rank=1)
+    workload = workload_of(checked)
+    assert workload.error is None, workload.error
+    assert stdout_of(checked).splitlines() == [f"rank 1 of {size}"]
+    assert workload.ranks is not None
+    assert (workload.ranks.rank, workload.ranks.world_size) == (1, size)
+    assert workload.estimate is not None
+    assert workload.estimate.categories["communication"] == 4 * (64 * 64 + 64)
+
+
+def test_a_rank_that_waits_for_one_that_does_not_run_says_how_it_would(tmp_path: Path) -> None:
+    text = """
+        import torch.distributed as dist
+        dist.init_process_group("nccl", rank=0, world_size=2)
+        dist.recv_object_list([None], src=1)
+    """
+    error = workload_of(run_text(tmp_path, text)).error
+    assert error is not None
+    assert error.message.startswith("rank 0 waits for an object of rank 1, which does not run")
+    assert error.hint == "Let it run as far as it is needed: memlint run --ranks 2."
+    assert error.traceback[-1].endswith("train.py:4 in <module>")
 
 
 def test_what_a_process_raises_before_it_trains_is_told_with_its_lines(tmp_path: Path) -> None:

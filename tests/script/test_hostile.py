@@ -259,6 +259,29 @@ def test_training_in_odd_ways_is_training(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.slow
+def test_two_hundred_steps_are_taken_under_a_timer_of_milliseconds(tmp_path: Path) -> None:
+    text = """
+import signal
+fired = 0
+def count(*_):
+    global fired
+    fired += 1
+signal.signal(signal.SIGALRM, count)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+while True:
+    step()
+    print(fired, flush=True)
+"""
+    checked = run_hostile(tmp_path, TRAINING + text, steps=200)
+    assert message_of(checked) == ""
+    (workload,) = checked.report.workloads
+    assert workload.script is not None
+    assert workload.script.steps == 200
+    assert len(set(workload.script.step_peaks[1:])) == 1
+    assert int(stdout_of(checked).split()[-1]) > 100
+
+
+@pytest.mark.slow
 def test_a_handler_that_raises_every_other_millisecond_ends_no_run(tmp_path: Path) -> None:
     text = """
 import signal
