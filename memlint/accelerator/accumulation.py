@@ -79,15 +79,11 @@ def _is_engines(callers: frozenset[int]) -> bool:
     return not _Unshared.callers or not _Unshared.callers.isdisjoint(callers)
 
 
-def _counts(x: Tensor) -> tuple[int, int]:
-    return x._use_count(), _storage_holders(x.untyped_storage()._cdata)  # type: ignore[attr-defined]
-
-
 def add(*args: Any, **kwargs: Any) -> Any:
     """`aten::add.Tensor`."""
     if _in_backward() != -1 and not kwargs and len(args) == 2 and not torch.is_grad_enabled():
         x, y = args
-        counts = _counts(x)
+        counts = x._use_count(), _storage_holders(x.untyped_storage()._cdata)
         if _Unshared.measuring is not None:
             _Unshared.measuring.append(_Sum(counts, _callers()))
         elif (

@@ -82,16 +82,12 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
             arguments = dict(zip(_PARAMETERS.get(cls.__name__, ("root",)), args, strict=False)) | kwargs
             if not hasattr(self, "transforms"):
                 options = {key: arguments.get(key) for key in ("transform", "target_transform")}
-                _of_root(cls).__init__(self, root, **options)
+                base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
+                base.__init__(self, root, **options)  # which takes no more
             made = fill(self, arguments)
             state.assume(f"the data set {name} is not in {root}: made up of {made}")
 
     return filled
-
-
-def _of_root(cls: type) -> Any:
-    """The base class of `cls` whose `__init__` takes root and transforms alone."""
-    return next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
 
 
 _PARAMETERS = {

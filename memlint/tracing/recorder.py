@@ -29,6 +29,7 @@ from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt
 from memlint.tracing.turns import in_turns
 
 Tensor = torch.Tensor
+_ALLOCATES = ("aten.empty", "aten.new_empty")
 _SHARDED = ("FSDPModule", "ReplicateModule")
 """Of torch.distributed."""
 Function = Callable[..., Any]
@@ -187,7 +188,7 @@ class Recorder:
             for geometry in node.outputs:
                 number = geometry.buffer
                 if number >= 0:
-                    if last_used[number] == maker[number] >= 0 and _only_allocates(nodes[maker[number]]):
+                    if last_used[number] == maker[number] >= 0 and nodes[maker[number]].op.startswith(_ALLOCATES):
                         maker[number] = node.index  # an empty tensor belongs to the kernel that first fills it
                     last_used[number] = max(last_used[number], node.index)
             for geometry in node.inputs:
@@ -218,10 +219,6 @@ class Recorder:
                 )
             )
         return buffers
-
-
-def _only_allocates(node: Node) -> bool:
-    return node.op.startswith(("aten.empty", "aten.new_empty"))
 
 
 def _geometry(tensor: Tensor) -> Geometry:

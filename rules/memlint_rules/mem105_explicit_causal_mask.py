@@ -6,7 +6,7 @@ from memlint.lint.rule import Case, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
 from memlint.source.calls import argument, called
 from memlint.source.text import dotted_name, source_at
-from memlint.tracing.records import Category, Geometry, Node, Trace
+from memlint.tracing.records import Category, Geometry, Node
 from memlint_rules.flow import MIN_NBYTES, Flow, grouped, made, most_alive, peak_change
 
 MIN_LENGTH = 32
@@ -142,14 +142,9 @@ class Model(nn.Module):
                 nbytes=nbytes,
                 peak_change=peak_change(timeline, without(timeline, masks)),
                 fix="Pass `is_causal=True` beside `attn_mask`: then the module hands no mask on."
-                if _is_of_a_module(context.trace, group[0][0])
+                if "MultiheadAttention" in dict(context.trace.modules).get(group[0][0].module, "")
                 else "Pass `is_causal=True` in place of `attn_mask`.",
             )
-
-
-def _is_of_a_module(trace: Trace, node: Node) -> bool:
-    """Whether PyTorch's own attention module runs it, which refuses `is_causal` without a mask."""
-    return "MultiheadAttention" in dict(trace.modules).get(node.module, "")
 
 
 class _Origin(NamedTuple):

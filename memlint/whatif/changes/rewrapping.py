@@ -41,7 +41,6 @@ class Rewrapping(Change):
         simulated().exits.enter_context(patched_everywhere([(fsdp, "fully_shard", fully_shard)]))
 
     def after_setup(self, program: Any) -> None:
-        """Raise NotApplicableError where no call was another."""
         if not program.rewrapped:
             raise NotApplicableError
 
@@ -53,11 +52,9 @@ class ShardBlocks(Rewrapping):
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
-        """What to do."""
         return "call `fully_shard` on each repeated block before the whole model"
 
     def options(self, module: Any, options: Options) -> Options | None:
-        """The same, after its blocks were sharded."""
         from torch.distributed.fsdp import FSDPModule, fully_shard
 
         from memlint.distributed.wrapping import blocks
@@ -77,11 +74,9 @@ class ReshardAfterForward(Rewrapping):
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
-        """What to do."""
         return "call `fully_shard` without `reshard_after_forward=False`"
 
     def options(self, _module: Any, options: Options) -> Options | None:
-        """Those with resharding, where there was none."""
         return {**options, "reshard_after_forward": True} if options.get("reshard_after_forward") is False else None
 
 
@@ -92,11 +87,9 @@ class ReduceInParameterDtype(Rewrapping):
     effect: ClassVar[Effect] = Effect.NUMERICS
 
     def describe(self, _names: Names) -> str:
-        """What to do."""
         return "leave `reduce_dtype` out of the MixedPrecisionPolicy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
-        """Those without a wider dtype of the reduction."""
         policy = options.get("mp_policy")
         wide, narrow = getattr(policy, "reduce_dtype", None), getattr(policy, "param_dtype", None)
         if policy is None or wide is None or narrow is None or wide.itemsize <= narrow.itemsize:
@@ -111,11 +104,9 @@ class WithoutOffload(Rewrapping):
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
-        """What to do."""
         return "call `fully_shard` without an offload policy"
 
     def options(self, _module: Any, options: Options) -> Options | None:
-        """Those without an offload policy."""
         from torch.distributed.fsdp import CPUOffloadPolicy
 
         if not isinstance(options.get("offload_policy"), CPUOffloadPolicy):
@@ -135,11 +126,9 @@ class GradientsAsBucketViews(Change):
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
-        """What to do."""
         return "construct DistributedDataParallel with gradient_as_bucket_view=True"
 
     def before_setup(self, program: Any) -> None:
-        """Let wrappers that are made have the option until the simulation ends."""
         from memlint.cuda.simulated import simulated
         from memlint.distributed import group
 
@@ -154,6 +143,5 @@ class GradientsAsBucketViews(Change):
         simulated().exits.enter_context(patched([(group, "init_wrapper", init)]))
 
     def after_setup(self, program: Any) -> None:
-        """Raise NotApplicableError where no wrapper was made without it."""
         if not program.rewrapped:
             raise NotApplicableError
