@@ -36,9 +36,10 @@ def text_of(error: BaseException) -> str:
 
 
 def line_of(error: BaseException) -> str:
-    """The text of the user's innermost line that an exception went through; empty without one."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
-    return (frames[-1].line or "") if frames else ""
+    """The text of the user's innermost line that an exception went through, or else of the innermost of all."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_users(frame.filename)] or frames
+    return (own[-1].line or "") if own else ""
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

@@ -1,8 +1,11 @@
 """What to type where a module is not there: build what the project has the source of, install everything else."""
 
+import ast
+import linecache
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -24,6 +27,24 @@ def remedy(module: str, importer: str) -> str:
     if source is not None:
         return f"Build {module} where memlint runs, {sys.prefix}: its source is {source}; {elsewhere}"
     return f"Install {module.partition('.')[0]} where memlint runs, {sys.prefix}, {elsewhere}"
+
+
+def absent(error: BaseException) -> str:
+    """What brings a module that a file of the user's does without, and in the place of which it used None; else empty.
+
+    `try: import fast` and `except ImportError: fast = None`, and then `fast.attention(...)`.
+    """
+    users = [(f, line) for f, line in traceback.walk_tb(error.__traceback__) if is_users(f.f_code.co_filename)]
+    if not users:
+        return ""
+    (frame, line), path = users[-1], users[-1][0].f_code.co_filename
+    used = {name for name in re.findall(r"\w+", linecache.getline(path, line)) if frame.f_globals.get(name, 0) is None}
+    tries = (node for node in ast.walk(ast.parse("".join(linecache.getlines(path)))) if isinstance(node, ast.Try))
+    for node in (each for tried in tries for each in tried.body if isinstance(each, ast.Import | ast.ImportFrom)):
+        for alias in node.names:
+            if (alias.asname or alias.name) in used:
+                return remedy(node.module if isinstance(node, ast.ImportFrom) and node.module else alias.name, path)
+    return ""
 
 
 def _sources(name: str, importer: Path) -> Iterator[Path]:

@@ -11,9 +11,16 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
-from memlint.workloads.missing import remedy
+from memlint.workloads.missing import absent, remedy
 
 _TORCH = str(Path(torch.__file__).parent)
+_typed = ["memlint check FILE"]
+"""The command that is answered."""
+
+
+def answer_to(command: str) -> None:
+    """Let hints name this command with what is to be added to it."""
+    _typed[:] = [command]
 
 
 @contextmanager
@@ -32,12 +39,14 @@ def what_to_do(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return remedy(error.name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
-        return "BatchNorm cannot train on one value of each channel: type the same command with --batch 2."
+        return f"BatchNorm cannot train on one value of each channel: type {_typed[0]} --batch 2"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):
         return (
-            "It is made for several processes: type memlint run --ranks 2 FILE.py for the script that starts them, or "
-            "give it world_size = 2 in [[tool.memlint.workload]]."
+            f"It is made for several processes: type {_typed[0]} --ranks 2, or for the script that starts them "
+            "memlint run --ranks 2 with its name."
         )
+    if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
+        return absent(error)
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""

@@ -313,6 +313,43 @@ def test_what_an_untied_weight_takes_is_named_as_it_is_counted(analysed, optimiz
     assert f"takes {finding.nbytes / 2**20:.1f} MiB at one time, with {counted}" in finding.message
 
 
+def test_a_smaller_batch_is_advised_of_one_that_nobody_named_and_that_is_said(analysed):
+    source = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Conv2d(3 if n == 0 else 64, 64, 3, padding=1) for n in range(4)))
+
+        def forward(self, x):
+            return self.layers(x)
+    """
+    budget = {"budget": {"Net": {"max": "1GiB"}}}
+    (finding,), _ = analysed(source, "MEM409", **budget)
+    assert finding.message.startswith("A batch of 8 takes")
+    assert finding.message.endswith("This rests on batch 8, which memlint took: nothing says otherwise.")
+    (finding,), _ = analysed(source, "MEM409", "typed", batch=8, **budget)
+    assert "rests on" not in finding.message
+
+
+def test_of_several_tables_that_is_named_which_is_looked_up_nearest_to_the_head(analysed):
+    source = """
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.source, self.target = nn.Embedding(4096, 64), nn.Embedding(4096, 64)
+            self.head = nn.Linear(64, 4096, bias=False)
+
+        def forward(self, x):
+            return self.head(self.source(x) + self.target(x))
+
+
+    def memlint_workload():
+        return Model(), {"x": torch.zeros(8, 64, dtype=torch.int64)}
+    """
+    (finding,), _ = analysed(source, "MEM207")
+    assert finding.message.startswith("`target.weight` and `head.weight` are two parameters")
+
+
 @pytest.mark.parametrize("layer", ["BatchNorm3d", "InstanceNorm3d"])
 def test_the_layer_that_takes_the_bias_away_is_named(analysed, layer):
     source = f"""

@@ -56,6 +56,20 @@ def test_quantized_weights_take_half_a_byte_and_their_scales(tmp_path):
     assert whole + scales < parameter_nbytes(analysis) < whole + 2 * scales + 7 * LAYERS * 1536
 
 
+@pytest.mark.parametrize(("double", "nbytes"), [(False, 4), (True, 1)])
+def test_a_config_with_weights_of_4_bits_says_what_their_scales_take(double, nbytes, tmp_path):
+    pytest.importorskip("bitsandbytes")
+    settings = f'load_in_4bit = true, bnb_4bit_quant_type = "nf4", bnb_4bit_use_double_quant = {str(double).lower()}'
+    workload(f"{{ r = {RANK} }}", tmp_path)
+    path = tmp_path / "pyproject.toml"
+    quantization = f'{{ quant_method = "bitsandbytes", {settings} }}'
+    path.write_text(path.read_text().replace("128 }", f"128, quantization_config = {quantization} }}"))
+    (declared,) = read_workloads(path)
+    whole, scales = LINEAR // 2 + 4 * (OTHERS + ADAPTER), nbytes * LINEAR // 64
+    rest = parameter_nbytes(Analysis.of(declared, tmp_path)) - whole - scales
+    assert 0 <= rest <= 7 * LAYERS * 1536  # tables of 16 or 256 values, and of scales of scales, of each layer
+
+
 @pytest.mark.parametrize(
     ("adapter", "message"),
     [('{ quantize = "int3" }', "quantize is 'int3'"), ("{ rank = 4 }", "peft does not take the workload's adapter")],

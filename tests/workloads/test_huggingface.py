@@ -228,6 +228,22 @@ def test_a_recording_goes_through_the_feature_extractor(tmp_path):
             {**WITHOUT_WORDS, "image_size": 32, "patch_size": 8, "num_frames": 4, "mit_hidden_size": 32},
             ["pixel_values [4*batch, 3, 32, 32] float32"],
         ),
+        (
+            "DiaDecoderConfig",  # tokens of several codebooks, and what its attention finds to be None
+            {**TEXT, "head_dim": 16, "cross_hidden_size": 24, "cross_num_attention_heads": 2, "cross_head_dim": 16,
+             "num_channels": 3, "num_key_value_heads": 2, "cross_num_key_value_heads": 2},
+            ["input_ids [batch, seq, 3] int64 below 99", "encoder_hidden_states [batch, 256, 24] float32"],
+        ),  # fmt: skip
+        (
+            "Qwen3OmniMoeTalkerCodePredictorConfig",  # "`input_ids` is expected to be `None`"
+            {**TEXT, "num_key_value_heads": 2, "head_dim": 16, "num_code_groups": 2},
+            ["inputs_embeds [batch, 512, 32] float32"],
+        ),
+        (
+            "MaskFormerDetrConfig",  # of the decoder alone
+            {"d_model": 32, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32},
+            ["inputs_embeds [batch, 512, 32] float32"],
+        ),
         ("Qwen2VLVisionConfig", PATCHES, ["hidden_states [1024*batch, 1176] float32", "grid_thw [batch, 3] int64"]),
     ],
 )
@@ -239,6 +255,20 @@ def test_a_part_of_a_model_stands_on_its_own(name, arguments, inputs, tmp_path):
     program = build_program(workload, device="cpu")
     program.setup()
     program.step()
+
+
+def test_a_text_is_as_long_as_what_an_error_says_it_is_added_to(tmp_path):
+    audio = {**WITHOUT_WORDS, "head_dim": 16, "num_mel_bins": 128}
+    text = {"model_type": "voxtral_realtime_text", **TEXT, "num_key_value_heads": 2, "head_dim": 16}
+    config = {
+        "model_type": "voxtral_realtime",
+        "audio_config": {**audio, "model_type": "voxtral_realtime_encoder"},
+        "text_config": text,
+    }
+    workload, _, inputs = completed(config, tmp_path)
+    frames = inputs["input_features"].shape[2]
+    assert inputs["input_ids"].shape == (2, frames // 8)
+    assert str(workload.inputs[-1]) == "labels [batch, seq] int64 below 99"
 
 
 def test_a_part_without_a_model_names_the_whole(tmp_path):

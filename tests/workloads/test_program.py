@@ -206,7 +206,7 @@ def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write):
         program.setup()
         with pytest.raises(WorkloadError) as caught:
             program.step()
-    assert caught.value.hint.endswith("type the same command with --batch 2.")
+    assert caught.value.hint.endswith("type memlint check FILE --batch 2")
 
 
 def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write):
@@ -224,4 +224,24 @@ def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write):
     (workload,) = find_workloads(f"{path}::Model", path.parent).workloads
     with pytest.raises(WorkloadError, match="Default process group") as caught:
         build_program(workload, device="cpu")
-    assert "memlint run --ranks 2" in caught.value.hint
+    assert "type memlint check FILE --ranks 2," in caught.value.hint
+
+
+def test_a_class_that_asks_for_its_group_has_one_where_ranks_are_asked_for(write):
+    path = write(
+        """
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 8 * torch.distributed.get_world_size())
+            def forward(self, x):
+                return self.layer(x)
+        """
+    )
+    assert find_workloads(str(path), path.parent).workloads == ()
+    (workload,) = find_workloads(str(path), path.parent, overrides={"world_size": 2}).workloads
+    program = build_program(workload, path.parent)
+    with simulated_device(workload.device):
+        program.setup()
+        program.step()
+        assert program.model.layer.out_features == 16

@@ -10,7 +10,7 @@ import torch.utils.cpp_extension
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads import stand_ins
-from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.discover import build_program, complete, find_workloads
 
 NET = """
 class Net(nn.Module):
@@ -181,3 +181,26 @@ def test_a_compiled_module_of_the_project_is_built_and_not_installed(write, sour
         build_program(workload, path.parent)
     assert caught.value.hint.startswith("Build fused_ops where memlint runs")
     assert f"its source is {place};" in caught.value.hint
+
+
+def test_what_a_file_does_without_and_then_uses_is_to_be_installed(write):
+    path = write(
+        """
+        import torch
+        try:
+            from fast.attention import attend as fast_attend
+        except ImportError:
+            fast_attend = None
+
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = torch.nn.Linear(8, 8)
+            def forward(self, x):
+                return fast_attend(self.layer(x))
+        """
+    )
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError, match="no inputs were found") as caught:
+        complete(workload, path.parent)
+    assert caught.value.hint.startswith("Install fast where memlint runs")

@@ -1,5 +1,6 @@
 """What happens in the child process: from a Request to Workloads, findings and declarations."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
 from memlint.worker.child import write_partial
 from memlint.worker.protocol import LEFT, Request, Result
-from memlint.workloads import availability, stand_ins, torchvision_schemas
+from memlint.workloads import availability, stand_ins, torchvision_schemas, user_errors
 from memlint.workloads.discover import Discovery, LeftOut, find_workloads
 from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.skeleton import declaration, skeleton
@@ -131,6 +132,7 @@ def find_requested(request: Request) -> Discovery:
     root, settings = Path(request.root), request.settings
     configured = workloads_from_tables(list(settings.workload), root / "pyproject.toml", lost={})
     stand_ins.expect(settings.stub)
+    user_errors.answer_to(f"memlint check {shlex.quote(request.target)}")
     availability.expect(device_named(settings.gpu or DEFAULT_GPU))
     overrides = {name: value for name in _OVERRIDES if (value := getattr(settings, name)) is not None}
     target = request.path or request.target

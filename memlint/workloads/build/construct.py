@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from memlint.base.errors import WorkloadError
@@ -46,10 +47,7 @@ def simulated_device(device: Device) -> Iterator[str]:
 
 def build(workload: Workload, root: Path | None = None) -> Construction:
     """Build the model of `workload` on the host; raises WorkloadError with what the user's code raised."""
-    if workload.world_size > 1:
-        from memlint.distributed.wrapping import join  # noqa: PLC0415 -- as below
-
-        join(workload.world_size, workload.rank_number)
+    _join(workload)
     target = _target(workload)
     if target.is_config and target.path is not None:
         config = with_arguments(config_from_json(target.path), workload.arguments)
@@ -66,8 +64,19 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
     return built
 
 
+def _join(workload: Workload) -> None:
+    """Let the program be one of the ranks of `workload`, where it has several."""
+    if workload.world_size > 1:
+        from memlint.distributed.wrapping import join  # noqa: PLC0415 -- as below
+
+        join(workload.world_size, workload.rank_number)
+
+
 def build_object(value: object, workload: Workload) -> Construction:
     """Build from what a target names: a model class, a function, a model, a Hugging Face config."""
+    _join(workload)
+    if workload.world_size > 1 and isinstance(value, type) and not dist.is_initialized():
+        dist.init_process_group()  # which a script does before it makes a model that asks for it
     if isinstance(value, nn.Module):
         # Each Program has a model of its own: the module's is kept as it was imported.
         return Construction(copy.deepcopy(value))

@@ -115,7 +115,7 @@ class Program:
             dtype = _CASTS.get(self.workload.dtype)
             model = built.model if dtype is None else built.model.to(dtype)
             strategy = Strategy.parse(workload.strategy, workload.world_size) if workload.strategy else None
-            if strategy is not None:
+            if strategy is not None and not dist.is_initialized():
                 dist.init_process_group()
             if strategy is not None and strategy.cuts:
                 text = wrapping.spread(model, strategy, self.device, AUTOCASTS.get(workload.dtype))

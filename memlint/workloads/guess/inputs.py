@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import inspect
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError, WorkloadError
-from memlint.base.frames import text_of
+from memlint.base.frames import line_of, text_of
 from memlint.tracing.records import Assumption
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.forward_names import (
@@ -46,6 +47,8 @@ from memlint.workloads.user_errors import describe, what_to_do
 _SHORTEST = 8
 """What is shorter is no text but the fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
+_OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
+_ROWS = re.compile(r"index \d+ is out of bounds for dimension 0 with size (\d+)")
 
 DECLARE = (
     "Declare the inputs: a function memlint_workload(batch) in the file that returns (model, inputs), or in "
@@ -110,7 +113,7 @@ def infer_inputs(
     else:
         first = _first_guess(model, sizes)
     with Stage(model, device).watched() as stage:
-        trial = _searched(stage, _completed(stage, first) if is_model(model) else first, sizes, failure)
+        trial = _searched(stage, _completed(stage, first).specs if is_model(model) else first, sizes, failure)
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
@@ -120,14 +123,51 @@ def infer_inputs(
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 
-def _completed(stage: Stage, specs: Specs) -> Specs:
-    """`specs` of a Hugging Face model, with the optional inputs that it asks for by name when they are not there."""
-    while (error := stage.attempt(specs).error) is not None:
-        spec = mentioned(stage.model, text_of(error), specs)
-        if spec is None:
+def _completed(stage: Stage, specs: Specs, dimensions: Mapping[str, int] | None = None) -> Trial:
+    """A trial of a Hugging Face model with `specs`, changed for as long as an error says how."""
+    trial = stage.attempt(specs, dimensions)
+    seen = {specs}
+    while trial.error is not None:
+        changed, sizes = _as_asked(stage.model, trial, trial.error)
+        if changed in seen and sizes == trial.dimensions:
             break
-        specs = (*specs, spec)
-    return specs
+        seen.add(changed)
+        trial = stage.attempt(changed, sizes)
+    return trial
+
+
+def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, Mapping[str, int]]:
+    """The specs and dimensions of a trial with what its error, or the line that raised, asks for.
+
+    Those are optional inputs that it names, one in the place of another, ids that a table has, and a size for another.
+    """
+    text, specs = text_of(error), trial.specs
+    missing = mentioned(model, f"{text} {line_of(error)}", specs) or (
+        mentioned(model, "encoder_hidden_states", specs) if "NoneType" in text else None
+    )
+    refused = [spec for spec in specs if re.search(rf"\W{re.escape(spec.name)}\W.*expected to be `?None", text)]
+    if refused and (embedded := mentioned(model, "inputs_embeds", specs)) is not None:
+        return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions
+    if missing is not None:
+        return (*specs, missing), trial.dimensions
+    if (rows := _ROWS.search(text)) is not None:
+        return tuple(_below(spec, int(rows[1])) for spec in specs), trial.dimensions
+    if (sizes := _OTHER_SIZE.search(text)) is not None:
+        own, other = int(sizes[1]), int(sizes[2])
+        if trial.dimensions.get(SEQUENCE) == own:
+            return specs, {**trial.dimensions, SEQUENCE: other}
+        return tuple(_with_sides(spec, own, other) for spec in specs), trial.dimensions
+    return specs, trial.dimensions
+
+
+def _below(spec: InputSpec, rows: int) -> InputSpec:
+    is_higher = spec.dtype == "int64" and spec.high is not None and spec.high > rows and not spec.runs
+    return replace(spec, high=rows) if is_higher else spec
+
+
+def _with_sides(spec: InputSpec, own: int, other: int) -> InputSpec:
+    """An image whose sides are `other` where they were `own`."""
+    return replace(spec, shape=(*spec.shape[:-2], other, other)) if spec.shape[-2:] == (own, own) else spec
 
 
 def _first_guess(model: nn.Module, sizes: ModelSizes) -> Specs:
@@ -269,7 +309,10 @@ def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: b
     for specs, dimensions, notes in candidates:
         if not named:
             specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
-        trial = stage.attempt(specs, dimensions)
+        trial = _completed(stage, specs, dimensions)
+        specs = trial.specs  # noqa: PLW2901
+        taken = frozenset().union(*(spec.dimensions for spec in specs))
+        dimensions = {name: size for name, size in trial.dimensions.items() if name in taken}  # noqa: PLW2901
         if trial.error is None:
             inputs = "; ".join(spec.described(dimensions) for spec in specs)
             text = f"inputs {inputs} (from the config of {type(stage.model).__name__})"

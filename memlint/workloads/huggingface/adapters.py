@@ -34,9 +34,10 @@ def with_adapter(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
     return adapted
 
 
-def quantized(model: nn.Module, kind: str) -> nn.Module:
+def quantized(model: nn.Module, kind: str, *, double: bool = True) -> nn.Module:
     """`model` with the linear layers of its blocks in 4 bits; the head that gives the output stays as it was.
 
+    The scales of each 64 weights are float32, `double` has them quantized as well, as QLoRA does.
     Raises WorkloadError where bitsandbytes is missing.
     """
     with reported("quantized weights need bitsandbytes", "Type: pip install bitsandbytes"):
@@ -46,10 +47,11 @@ def quantized(model: nn.Module, kind: str) -> nn.Module:
     for parent in list(model.modules()):
         for name, layer in list(parent.named_children()):
             if type(layer) is nn.Linear and layer is not head:
+                options = {"quant_type": kind, "compress_statistics": double}
                 small = layers.Linear4bit(
-                    layer.in_features, layer.out_features, layer.bias is not None, quant_type=kind, device="meta"
+                    layer.in_features, layer.out_features, layer.bias is not None, device="meta", **options
                 )
-                small.weight = layers.Params4bit(layer.weight.data, requires_grad=False, quant_type=kind, module=small)
+                small.weight = layers.Params4bit(layer.weight.data, requires_grad=False, module=small, **options)
                 small.bias = layer.bias
                 setattr(parent, name, small)
     return model
