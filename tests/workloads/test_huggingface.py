@@ -230,10 +230,18 @@ def test_a_recording_goes_through_the_feature_extractor(tmp_path):
         ),
         (
             "DiaDecoderConfig",  # tokens of several codebooks, and what its attention finds to be None
-            {**TEXT, "head_dim": 16, "cross_hidden_size": 24, "cross_num_attention_heads": 2, "cross_head_dim": 16,
-             "num_channels": 3, "num_key_value_heads": 2, "cross_num_key_value_heads": 2},
+            {
+                **TEXT,
+                "head_dim": 16,
+                "cross_hidden_size": 24,
+                "cross_num_attention_heads": 2,
+                "cross_head_dim": 16,
+                "num_channels": 3,
+                "num_key_value_heads": 2,
+                "cross_num_key_value_heads": 2,
+            },
             ["input_ids [batch, seq, 3] int64 below 99", "encoder_hidden_states [batch, 256, 24] float32"],
-        ),  # fmt: skip
+        ),
         (
             "Qwen3OmniMoeTalkerCodePredictorConfig",  # "`input_ids` is expected to be `None`"
             {**TEXT, "num_key_value_heads": 2, "head_dim": 16, "num_code_groups": 2},

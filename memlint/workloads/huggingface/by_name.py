@@ -194,10 +194,13 @@ _MAKERS: Mapping[str, Callable[[Any], tuple[Any, ...]]] = {
     "image_attention_mask": lambda _config: ((BATCH, SEQUENCE, 1), "int64", 1, 2),
     "input_features": lambda config: ((BATCH, _SOUND, number(config, "feature_projection_input_dim") or 80),),
     "pixel_attention_mask": lambda _config: ((BATCH, 1), "int64", 1, 2),
-    "pixel_values_videos": lambda config: (
-        (BATCH, number(config, "num_frames") or 8, *_picture(config)[0][1:]),
+    "pixel_values_videos": lambda config: ((BATCH, number(config, "num_frames") or 8, *_picture(config)[0][1:]),),
+    "classes_input_ids": lambda config: (
+        (f"{_CLASSES}*{BATCH}", _QUESTION),
+        "int64",
+        None,
+        number(config, "vocab_size") or 1000,
     ),
-    "classes_input_ids": lambda config: ((f"{_CLASSES}*{BATCH}", _QUESTION), "int64", None, number(config, "vocab_size") or 1000),
     "classes_attention_mask": lambda _config: ((f"{_CLASSES}*{BATCH}", _QUESTION), "int64", 1, 2),
     "tasks_input_ids": lambda config: ((BATCH, _QUESTION), "int64", None, number(config, "vocab_size") or 1000),
     "tasks_attention_mask": lambda _config: ((BATCH, _QUESTION), "int64", 1, 2),
