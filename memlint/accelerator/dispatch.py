@@ -68,6 +68,8 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
             refuse_out_of_range(kernel.packet, args)
         if kernel.hand_written is None:
             check_devices(kernel, tensors)
+            if kernel.is_foreign:
+                assume_kernel_takes_nothing(f"{kernel.op.namespace}::{kernel.packet}", "it has none that runs here")
         result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
     except BaseException:
         for observer in now.observers:
@@ -83,6 +85,11 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
     for observer in now.observers:
         observer.finished(tensors, outputs)
     return result
+
+
+def assume_kernel_takes_nothing(name: str, reason: str) -> None:
+    """Say of an op that others define that its shapes alone are known, as its kernel cannot run here."""
+    state.assume_once(f"memory that the kernel of {name} takes for itself is not counted: {reason}")
 
 
 def run_alone(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

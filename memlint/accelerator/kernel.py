@@ -21,6 +21,12 @@ HOST_TEMPORARIES: dict[str, Temporaries] = {}
 READS_AT_INDEX = frozenset({"index_select", "gather", "index"})
 """Kernels that read where an index says: embeddings, `x[index]`."""
 
+OF_PYTORCH = frozenset(
+    {"aten", "prim", "prims", "profiler", "quantized", "c10d", "_c10d_functional", "symm_mem", "fsdp", "inductor",
+     "rngprims", "streams", "torchvision"}
+)  # fmt: skip
+"""Namespaces whose ops are known: what their kernels take is written down, or they take nothing."""
+
 _STRUCTURED = torch._C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 
@@ -53,6 +59,7 @@ class Kernel:
         self.tensor_positions = tuple(i for i, a in enumerate(schema.arguments) if isinstance(a.type, torch.TensorType))
         self.strict_tensors = () if torch._C._should_allow_numbers_as_tensors(self.packet) else self.tensor_positions
         """Positions of tensors for which PyTorch hands over a Python number but takes none."""
+        self.is_foreign = op.namespace not in OF_PYTORCH
         self.reads_at_index = op.namespace == "aten" and self.packet in READS_AT_INDEX
 
     def written_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -126,6 +127,17 @@ def installed(state: State) -> Iterator[None]:
 def assume(text: str) -> None:
     """Say what is assumed because no device can say it."""
     current.assume(text)
+
+
+_assumed: weakref.WeakKeyDictionary[Ledger, set[str]] = weakref.WeakKeyDictionary()
+
+
+def assume_once(text: str) -> None:
+    """Say what is assumed, once in a simulation, whichever line it concerns."""
+    texts = _assumed.setdefault(current.ledger, set())
+    if text not in texts:
+        texts.add(text)
+        current.assume(text)
 
 
 def take_as_upper_bound(size: int, share: float) -> None:

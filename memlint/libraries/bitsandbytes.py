@@ -45,7 +45,6 @@ def _register_here(module: Any) -> None:
 
         def enter(function: Callable[..., Any]) -> Callable[..., Any]:
             register(op, NAME)(_reading(op, function))
-            register(op, device_types)(function)
             return function
 
         return enter

@@ -4,17 +4,23 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch._library.custom_ops import CustomOpDef
 
-from memlint.accelerator import state
 from memlint.accelerator.device import NAME
+from memlint.accelerator.dispatch import assume_kernel_takes_nothing, run
+from memlint.accelerator.kernel import OF_PYTORCH, kernel_of
+from memlint.accelerator.registration import KEY
+from memlint.libraries.library import UnknownFunctionError
 
 _register = CustomOpDef.register_kernel
+_implement = torch.library.Library.impl
 
 
 def install() -> None:
     """Let operators defined in this process from now on fall back on their fakes, and those of CUDA run here."""
     CustomOpDef.register_kernel = _register_kernel  # type: ignore[method-assign]
+    torch.library.Library.impl = _impl  # type: ignore[method-assign]
 
 
 def _register_kernel(
@@ -26,21 +32,41 @@ def _register_kernel(
     types = [device_types] if isinstance(device_types, str) else device_types
     if types is not None and "cuda" in types:
         types = [*types, NAME]
-    _register(definition, types, _tried(definition, fn))
+
+    def fall_back(error: Exception, *args: Any, **kwargs: Any) -> Any:
+        if definition._abstract_fn is None:
+            raise error
+        assume_kernel_takes_nothing(definition._qualname, f"it cannot run here ({type(error).__name__})")
+        return definition._abstract_fn(*args, **kwargs)
+
+    _register(definition, types, _tried(fn, fall_back))
     return fn
 
 
-def _tried(definition: CustomOpDef, fn: Callable[..., Any]) -> Callable[..., Any]:
+def _impl(library: torch.library.Library, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> None:
+    """Stand in for `torch.library.Library.impl`: what is written in Python for CUDA runs here as well."""
+    _implement(library, op_name, fn, dispatch_key, **options)
+    if (dispatch_key or library.dispatch_key) != "CUDA" or library.ns in OF_PYTORCH or options.get("with_keyset"):
+        return
+    packet, _, overload = (op_name if isinstance(op_name, str) else op_name.name()).rpartition("::")[2].partition(".")
+
+    def fall_back(_error: Exception, *args: Any, **kwargs: Any) -> Any:
+        op = getattr(getattr(getattr(torch.ops, library.ns), packet), overload or "default")
+        return run(kernel_of(op), args, kwargs)
+
+    _implement(library, op_name, _tried(fn, fall_back), KEY, **options)
+
+
+def _tried(fn: Callable[..., Any], fall_back: Callable[..., Any]) -> Callable[..., Any]:
+    """`fn`, and where it cannot run here what `fall_back` gives, which is called with the error as well."""
+
     @functools.wraps(fn)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run_or_fall_back(*args: Any, **kwargs: Any) -> Any:
         try:
             return fn(*args, **kwargs)
+        except UnknownFunctionError:
+            raise
         except Exception as error:
-            fake = definition._abstract_fn
-            if fake is None:
-                raise
-            reason = f"its kernel cannot run here ({type(error).__name__})"
-            state.assume(f"memory that {definition._qualname} takes for itself is not counted: {reason}")
-        return fake(*args, **kwargs)
+            return fall_back(error, *args, **kwargs)
 
-    return run
+    return run_or_fall_back

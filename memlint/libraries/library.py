@@ -11,19 +11,17 @@ allocates what it returns and drops what it takes for itself:
         return like(q), contiguous(q.shape[:-1], torch.float32)
 """
 
-import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar
 
 import torch
 
-from memlint.accelerator import state
 from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
-from memlint.accelerator.ledger import Ledger
+from memlint.accelerator.state import assume_once
 from memlint.base.errors import TraceError
 
-__all__ = ["SKELETON", "Library", "assume_once", "contiguous", "launch", "like", "temporary"]
+__all__ = ["SKELETON", "Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 SKELETON = 'memlint.op("{name}", shapes=lambda x: x.shape, saves=["x"], workspace=0, backward_workspace=0)'
@@ -32,15 +30,12 @@ temporary = scratch
 """Takes bytes of the GPU that a kernel needs while it runs; dropping the result gives them back."""
 
 
-_assumed: weakref.WeakKeyDictionary[Ledger, set[str]] = weakref.WeakKeyDictionary()
+class UnknownFunctionError(TraceError):
+    """It is not known what a function takes."""
 
-
-def assume_once(text: str) -> None:
-    """Say what is assumed, once in a simulation."""
-    texts = _assumed.setdefault(state.current.ledger, set())
-    if text not in texts:
-        texts.add(text)
-        state.assume(text)
+    def __init__(self, name: str, message: str) -> None:
+        hint = f"Say what it gives, saves and takes: {SKELETON.format(name=name)}; see docs/libraries.md."
+        super().__init__(message, hint)
 
 
 _launches = torch.library.Library("memlint", "DEF")
@@ -107,13 +102,15 @@ class Library:
 
     def unknown(self, name: str) -> type:
         """What stands for a function or class of the library that is not known: whoever uses it is told."""
-        return _Unknown(name.rpartition(".")[2], (), {"__module__": name.rpartition(".")[0], "_library": self})
+        namespace = {"__module__": name.rpartition(".")[0], "_library": self, "_name": name}
+        return _Unknown(name.rpartition(".")[2], (), namespace)
 
 
 class _Unknown(type):
     """Class of what is not known: it can be named, asked about and imported, and not used."""
 
     _library: Library
+    _name: str
 
     def __call__(cls, *_: Any, **__: Any) -> NoReturn:
         cls._refuse()
@@ -124,8 +121,7 @@ class _Unknown(type):
         cls._refuse(f".{name}")
 
     def _refuse(cls, more: str = "") -> NoReturn:
-        name = f"{cls.__module__}.{cls.__qualname__}{more}"
-        raise TraceError(
-            f"{name} of {cls._library.distribution} is used, and it is not known what its kernels take",
-            f"Say what it gives, saves and takes: {SKELETON.format(name=name)}; see docs/libraries.md.",
-        )
+        name = f"{cls._name}{more}"
+        text = f"{name} of {cls._library.distribution} is used, and it is not known what its kernels take"
+        assume_once(text)  # a program that goes on without it may take other memory
+        raise UnknownFunctionError(name, text)

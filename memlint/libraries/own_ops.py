@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from memlint.accelerator.kernel import OF_PYTORCH
 from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.config import Op as ConfiguredOp
-from memlint.libraries.library import SKELETON, assume_once, launch, temporary
+from memlint.libraries.library import SKELETON, UnknownFunctionError, assume_once, launch, temporary
 
 if TYPE_CHECKING:
     from memlint.libraries.finding import Finder
 
 Tensor = torch.Tensor
 _load_library: Callable[[Any], None] = torch.ops.load_library
+_op_of: Callable[[Any, str], Any] = torch._ops._OpNamespace.__getattr__
 _finder: Finder | None = None
 
 
@@ -30,6 +32,22 @@ def install(finder: Finder) -> None:
     global _finder  # noqa: PLW0603 -- of the process, which simulates; elsewhere declarations do nothing
     _finder = finder
     torch.ops.load_library = _loaded  # type: ignore[method-assign]
+    torch._ops._OpNamespace.__getattr__ = _named  # type: ignore[method-assign]
+
+
+class MissingOpError(UnknownFunctionError, AttributeError):
+    """An op is not defined: an AttributeError to programs that ask whether it is."""
+
+
+def _named(namespace: Any, name: str) -> Any:
+    """Stand in for `_OpNamespace.__getattr__`, which gives the op of this name."""
+    try:
+        return _op_of(namespace, name)
+    except AttributeError as error:
+        if name.startswith("__") or namespace.name in OF_PYTORCH:
+            raise
+        op = f"{namespace.name}::{name}"
+        raise MissingOpError(op, f"torch.ops.{namespace.name}.{name} is not defined here") from error
 
 
 def _loaded(path: Any) -> None:

@@ -9,7 +9,7 @@ import functools
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType, SimpleNamespace
@@ -237,6 +237,10 @@ class _Anything:
 
     def __getitem__(self, _key: Any) -> Any:
         return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Nothing: without it, Python would ask for item after item."""
+        return iter(())
 
 
 _DRIVER = SimpleNamespace(active=_Driver())

@@ -20,6 +20,7 @@ from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
 from memlint.script.overlay import real
 from memlint.script.spec import END_REASON, END_SIGNAL, Ending
+from memlint.workloads.user_errors import what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -194,7 +195,7 @@ def ending_of(error: BaseException) -> Ending:
         return Ending(error.message, is_failure=True, traceback=lines, hint=error.hint)
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
-    hint = " ".join(error.__dict__.pop("__notes__", ()))
+    hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()

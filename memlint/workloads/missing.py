@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from memlint.base.ownership import is_users
+from memlint.libraries.library import SKELETON
 from memlint.source.files import SKIPPED_DIRECTORIES
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")
@@ -25,7 +26,9 @@ def remedy(module: str, importer: str) -> str:
     elsewhere = "or run memlint in the project's environment."
     source = next(_sources(module.rpartition(".")[2], Path(importer)), None) if is_users(importer) else None
     if source is not None:
-        return f"Build {module} where memlint runs, {sys.prefix}: its source is {source}; {elsewhere}"
+        fill_in = SKELETON.format(name=f"{module}.FUNCTION")
+        without = f"Where it needs CUDA, say instead what its functions take, before it is imported: {fill_in}."
+        return f"Build {module} where memlint runs, {sys.prefix}: its source is {source}; {elsewhere} {without}"
     return f"Install {module.partition('.')[0]} where memlint runs, {sys.prefix}, {elsewhere}"
 
 

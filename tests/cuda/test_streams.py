@@ -57,7 +57,8 @@ def test_a_process_has_32_streams_of_each_priority(gpu):
 
 
 PUBLIC = {
-    (owner, name): {each for each in dir(getattr(owner, name)) if not each.startswith("_")} - {"ipc_handle", "from_ipc_handle"}
+    (owner, name): {each for each in dir(getattr(owner, name)) if not each.startswith("_")}
+    - {"ipc_handle", "from_ipc_handle"}
     for owner in (torch, torch.cuda)
     for name in ("Stream", "Event")
 }

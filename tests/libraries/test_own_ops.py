@@ -12,7 +12,7 @@ from memlint.base.errors import UsageError
 from memlint.config import Op
 from memlint.libraries.own_ops import declare_configured
 from tests.script.isolated import run
-from tests.script.running import run_script
+from tests.script.running import run_script, run_text
 
 FUSED = """\
 import memlint, torch
@@ -64,6 +64,14 @@ def test_a_library_of_ops_that_does_not_load_says_what_to_write(tmp_path):
         tmp_path / "q", 'import torch\ntry: torch.ops.load_library("a.so")\nexcept Exception as e: print(e.hint)\n'
     )
     assert 'memlint.op("namespace::name", shapes=' in hint.stdout
+
+
+def test_an_extension_that_is_not_built_says_what_to_write(tmp_path):
+    (tmp_path / "fused_ops.cu").touch()
+    (workload,) = run_text(tmp_path, "import torch\nimport fused_ops\n").report.workloads
+    assert "No module named 'fused_ops'" in workload.error.message
+    assert "fused_ops.cu" in workload.error.hint
+    assert 'memlint.op("fused_ops.FUNCTION", shapes=' in workload.error.hint
 
 
 def test_what_is_saved_is_an_argument():
