@@ -14,13 +14,13 @@ from memlint.accelerator.registration import KEY
 from memlint.libraries.library import UnknownFunctionError
 
 _register = CustomOpDef.register_kernel
-_implement = torch.library.Library.impl
+_implement: Callable[..., None] = torch.library.Library.impl
 
 
 def install() -> None:
     """Let operators defined in this process from now on fall back on their fakes, and those of CUDA run here."""
     CustomOpDef.register_kernel = _register_kernel  # type: ignore[method-assign]
-    torch.library.Library.impl = _impl  # type: ignore[method-assign]
+    torch.library.Library.impl = _impl  # type: ignore[method-assign, assignment]
 
 
 def _register_kernel(
