@@ -55,6 +55,7 @@ RUN = (
     Benchmark("trace", "Tracing"),
     Benchmark("run_overhead", "Scripts"),
     Benchmark("large", "Large models"),
+    Benchmark("ranks", "One rank of many"),
     Benchmark("growth", "Growth with depth and width"),
     Benchmark("memory", "Host memory"),
     Benchmark("start", "Until memlint answers"),

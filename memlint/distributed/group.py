@@ -114,7 +114,6 @@ class _Groups:
 def _of_gpu(rank: Rank) -> list[Patch]:
     """What is replaced where a GPU is simulated."""
     return [
-        (torch._C, "_get_accelerator", lambda *_: torch.device("cuda")),
         (torch.cuda, "device_count", lambda: rank.per_node),
         (torch.accelerator, "device_count", lambda: rank.per_node),
         (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
@@ -205,6 +204,8 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
     patches = [*_Groups().patches(), *objects, *_of_wrappers()]
+    device = torch.device("cuda" if state.current.cuda else "cpu")
+    patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:
         patches += _of_gpu(rank)
     with environment(rank), of_host_as_well(), patched_everywhere(patches):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,10 +19,13 @@ from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 from torch.distributed.tensor import Shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._context_parallel import _attention as ring_attention
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
     SequenceParallel,
+    loss_parallel,
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
@@ -61,13 +65,22 @@ class Program:
     """A Net that `wrap` makes parallel, on `device`."""
 
     def __init__(
-        self, wrap: Wrap, device: str = "cpu", *, accumulate: int = 1, zero: bool = False, join: bool = False
+        self,
+        wrap: Wrap,
+        device: str = "cpu",
+        *,
+        accumulate: int = 1,
+        zero: bool = False,
+        around: Callable[[Program], AbstractContextManager[Any]] = contextlib.nullcontext,
     ) -> None:
-        self.wrap, self.device, self.accumulate, self.zero, self.join = wrap, device, accumulate, zero, join
+        self.wrap, self.device, self.accumulate, self.zero = wrap, device, accumulate, zero
+        self.around = around
+        """What each step is taken in."""
 
     def setup(self) -> None:
         torch.manual_seed(0)
-        self.model = self.wrap(Net().to(self.device), self.device)
+        with torch.device(self.device):
+            self.model = self.wrap(Net(), self.device)
         options = {"lr": 1e-3, "foreach": False}
         parameters = self.model.parameters()
         self.optimizer: torch.optim.Optimizer = (
@@ -83,7 +96,7 @@ class Program:
         return nn.functional.cross_entropy(output, self.target)
 
     def step(self) -> None:
-        with self.model.join() if self.join else contextlib.nullcontext():
+        with self.around(self):
             self._step()
 
     def _step(self) -> None:
@@ -152,6 +165,54 @@ def expert_parallel(model: Net, device: str) -> Net:
     return model
 
 
+class Ring(torch.autograd.Function):
+    """PyTorch's ring attention with the kernel of the host, for which `context_parallel` has none."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
+        op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        outputs = ring_attention._templated_ring_attention(dist.group.WORLD, 2, op, *tensors, is_causal=True)
+        ctx.save_for_backward(*tensors, *outputs)
+        return outputs[0]
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        op = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        options = {"is_causal": True, "dropout_p": 0.0}
+        return ring_attention._templated_ring_attention_backward(
+            dist.group.WORLD, 2, op, gradient, "grad_out", *ctx.saved_tensors, **options
+        )
+
+
+class Attended(nn.Module):
+    """A block after attention among the tokens of all ranks."""
+
+    def __init__(self, block: Block) -> None:
+        super().__init__()
+        self.heads, self.block = nn.Linear(WIDTH, 3 * WIDTH), block
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        parts = self.heads(x).view(1, len(x), 3, 4, -1).transpose(1, 3).unbind(2)
+        attended = Ring.apply(*parts) if x.device.type == "cpu" else self._on_gpu(*parts)
+        return self.block(x + attended.transpose(1, 2).reshape(x.shape))
+
+    def _on_gpu(self, *parts: torch.Tensor) -> torch.Tensor:
+        halves = [part.half() for part in parts]  # for flash attention: the other kernel pads what it keeps of 8 tokens
+        return nn.functional.scaled_dot_product_attention(*halves, is_causal=True).float()
+
+
+def attending(model: Net, device: str) -> Any:
+    model.blocks[1] = Attended(model.blocks[1])
+    return ddp(model, device)
+
+
+def in_contexts(program: Program, method: str) -> AbstractContextManager[Any]:
+    """Each rank has a part of the tokens meanwhile."""
+    ring_attention.set_rotate_method(method)
+    mesh = init_device_mesh(program.device, (dist.get_world_size(),))
+    return context_parallel(mesh, buffers=[program.inputs, program.target], buffer_seq_dims=[0, 0])
+
+
 def alone(model: Net, device: str) -> Net:
     return model
 
@@ -191,7 +252,7 @@ def fsdp2(
 def fsdp1(model: Net, device: str, **options: Any) -> Any:
     policy = ModuleWrapPolicy({Block})
     return FullyShardedDataParallel(
-        model, auto_wrap_policy=policy, device_id=0 if device == "cuda" else None, **options
+        model, auto_wrap_policy=policy, device_id=0 if device == "cuda" else torch.device("cpu"), **options
     )
 
 
@@ -207,6 +268,11 @@ def tp(model: Net, device: str, *, sequence: bool = False) -> Net:
             }
         parallelize_module(block, mesh, plan)
     return model
+
+
+def tp_of_head(model: Net, device: str) -> Net:
+    mesh = init_device_mesh(device, (dist.get_world_size(),))
+    return parallelize_module(model, mesh, {"head": ColwiseParallel(use_local_output=False)})
 
 
 def tp_and_fsdp2(model: Net, device: str) -> Any:
@@ -230,7 +296,7 @@ STRATEGIES: dict[str, Callable[..., Program | Pipelined]] = {
     "ddp-bf16-hook": P(Program, P(ddp_hook, hook=default_hooks.bf16_compress_hook)),
     "ddp-allreduce-hook": P(Program, P(ddp_hook, hook=default_hooks.allreduce_hook)),
     "ddp-power-sgd": P(Program, power_sgd),
-    "ddp-join": P(Program, ddp, join=True),
+    "ddp-join": P(Program, ddp, around=lambda program: program.model.join()),
     "zero1": P(Program, P(ddp, gradient_as_bucket_view=True), zero=True),
     "fsdp2": P(Program, fsdp2),
     "fsdp2-one-unit": P(Program, P(fsdp2, units=False)),
@@ -242,7 +308,10 @@ STRATEGIES: dict[str, Callable[..., Program | Pipelined]] = {
     "fsdp1-original": P(Program, P(fsdp1, use_orig_params=True)),
     "tp": P(Program, tp),
     "tp-sequence": P(Program, P(tp, sequence=True)),
+    "tp-loss": P(Program, tp_of_head, around=lambda _: loss_parallel()),
     "tp-fsdp2": P(Program, tp_and_fsdp2),
+    "cp": P(Program, attending, around=P(in_contexts, method="allgather")),
+    "cp-all-to-all": P(Program, attending, around=P(in_contexts, method="alltoall")),
     "ep": P(Program, expert_parallel),
     "gpipe": P(Pipelined, "gpipe"),
     "1f1b": P(Pipelined, "1f1b"),
