@@ -3,10 +3,10 @@
     python benchmarks/ranks.py
     python benchmarks/ranks.py --repeats 1 --only llama-8b-8 --only llama-8b-1024
 
-Two steps of Llama 3.1 as torchtitan trains it (tests/distributed/torchtitan.py) are traced on a simulated H100, and what
-it reserves is estimated. Everything in a run is counted: the start of Python and of PyTorch, the wrappers, the trace and
-the replay of the allocator. What is held against the limits are the processor seconds of all its threads together, which
-other work on the machine disturbs least: on an idle one no run takes longer than these.
+Two steps of Llama 3.1 as torchtitan trains it (tests/distributed/torchtitan.py) are traced on a simulated H100, and
+what it reserves is estimated. Everything in a run is counted: the start of Python and of PyTorch, the wrappers, the
+trace and the replay of the allocator. What is held against the limits are the processor seconds of all its threads
+together, which other work on the machine disturbs least: on an idle one no run takes longer than these.
 """
 
 from __future__ import annotations
