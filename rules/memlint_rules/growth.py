@@ -1,6 +1,7 @@
 """Findings of rules of loops in a traced Workload: what each step adds, and what only the next lets go of."""
 
 import ast
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from memlint.lint.rule import Confidence, Context, Finding, Findings, Rule, Seve
 from memlint.memory.retention import Growth, Keeper, growths, may_grow
 from memlint.memory.timeline import Timeline, end_at, live
 from memlint.source.calls import argument, is_literal
-from memlint.source.scopes import position
+from memlint.source.scopes import Scope, differentiates, goes_over_batches, position, scopes, uses_torch
 from memlint.source.text import Source, dotted_name, source_at
 from memlint.tracing.records import Buffer, Frame
 from memlint_rules.dead_references import described
@@ -63,6 +64,12 @@ text alone nothing is computed."""
             for growth in growths(context.long_run):
                 if kind_of(growth) is self.grows_by:
                     yield _report(self, context, growth)
+
+
+def scopes_of_loops(source: Source) -> Iterator[Scope]:
+    """Where loops of training or evaluation may stand: functions outside of modules, in a file that has such loops."""
+    if uses_torch(source) and (differentiates(source) or goes_over_batches(source)):
+        yield from (scope for scope in scopes(source) if not scope.in_module)
 
 
 def _report(rule: Rule, context: Context, growth: Growth) -> Finding:

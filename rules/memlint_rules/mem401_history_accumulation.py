@@ -3,18 +3,10 @@ import ast
 from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.escape import leaves
-from memlint.source.scopes import (
-    Scope,
-    calls_backward,
-    differentiates,
-    goes_over_batches,
-    over_batches,
-    scopes,
-    uses_torch,
-)
+from memlint.source.scopes import Scope, calls_backward, over_batches
 from memlint.source.taint import Kind, Values
 from memlint.source.text import Source, dotted_name
-from memlint_rules.growth import GrowsBy, _GrowthRule
+from memlint_rules.growth import GrowsBy, _GrowthRule, scopes_of_loops
 
 _CUTS = ("item", "float", "detach", "tolist")
 
@@ -118,12 +110,8 @@ def validate(model, loader, criterion):
     )
 
     def check(self, source: Source) -> Findings:
-        if not source.mentions("loss", "criterion", "cross_entropy") or not uses_torch(source):
-            return
-        if not (differentiates(source) or goes_over_batches(source)):
-            return
-        for scope in scopes(source):
-            if not scope.in_module:
+        if source.mentions("loss", "criterion", "cross_entropy"):
+            for scope in scopes_of_loops(source):
                 yield from self._check_scope(scope)
 
     def _check_scope(self, scope: Scope) -> Findings:

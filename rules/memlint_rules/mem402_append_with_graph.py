@@ -5,18 +5,10 @@ from memlint.lint.edits import safe, unsafe, with_method
 from memlint.lint.rule import Case, Findings, Severity
 from memlint.source.containers import Kept, joined, kept_values, read_before_backward, returned
 from memlint.source.escape import leaves
-from memlint.source.scopes import (
-    Scope,
-    calls_backward,
-    differentiates,
-    goes_over_batches,
-    over_batches,
-    scopes,
-    uses_torch,
-)
+from memlint.source.scopes import Scope, calls_backward, over_batches
 from memlint.source.taint import Kind
 from memlint.source.text import Source
-from memlint_rules.growth import GrowsBy, _GrowthRule
+from memlint_rules.growth import GrowsBy, _GrowthRule, scopes_of_loops
 
 _WORTH_PARSING = re.compile(r"\.append(left)?\(|\.extend\(|\] *=|\+= *\[")
 
@@ -115,15 +107,10 @@ def fit(model, tasks, optimizer, criterion):
     )
 
     def check(self, source: Source) -> Findings:
-        if not _WORTH_PARSING.search(source.text) or not uses_torch(source):
-            return
-        if not (differentiates(source) or goes_over_batches(source)):
-            return
-        for scope in scopes(source):
-            if not scope.in_module:
-                for kept in kept_values(scope):
-                    if kept.value.graph and not read_before_backward(scope, kept.container):
-                        yield from self._report(scope, kept)
+        for scope in scopes_of_loops(source) if _WORTH_PARSING.search(source.text) else ():
+            for kept in kept_values(scope):
+                if kept.value.graph and not read_before_backward(scope, kept.container):
+                    yield from self._report(scope, kept)
 
     def _report(self, scope: Scope, kept: Kept) -> Findings:
         text = ast.unparse(kept.expression)[:60]
