@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
@@ -52,6 +52,8 @@ class Estimate:
     """`torch.cuda.max_memory_reserved`: segments."""
     device: Interval
     """What NVML shows: segments and the CUDA context."""
+    on_larger: int
+    """Bytes of segments on a larger GPU, where this one is full before and cached segments are given back; else 0."""
     peak_event: int
     """Position in the events; -1 if there are none."""
     peak_node: int
@@ -104,6 +106,7 @@ class Peaks(NamedTuple):
     allocated: Interval
     reserved: Interval
     device: Interval
+    on_larger: int
 
 
 def peaks(
@@ -119,26 +122,33 @@ def peaks(
     The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
     segments at descending in place of ascending addresses. What may be as large as the device takes no more than is
     free there. What other streams use is free as soon as it dies, or, for the upper bound of `reserved`, not before
-    the program has waited for them.
+    the program has waited for them. On a full device PyTorch gives cached segments back, so that `reserved` is at least
+    what is allocated; where that does not do, the bytes are those of a larger one.
     """
     taken = _Taken(sizes, events, device, settings, streams)
-    likely, elsewhere, most = taken.upwards(doubts)
+    upwards = taken.upwards(doubts)
     lowest = taken.resized({doubt.buffer: doubt.low for doubt in doubts})
-    least = likely if lowest is taken else lowest.most()
+    least = (upwards[0] if lowest is taken else lowest.folded()).beside(device.context_low)
+    likely, elsewhere = (folded.beside(device.context_nbytes) for folded in upwards[:2])
+    most = [folded.beside(device.context_high) for folded in upwards]
     tried = _tried(taken, doubts)
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
-        Interval(min(low, middle, other), middle, max(high, middle, other, free))
-        for low, middle, other, high, free in zip(least, likely, elsewhere, most, tried, strict=True)
+        Interval(min(low, middle, other), middle, max(middle, other, free, *highs))
+        for low, middle, other, free, *highs in zip(least, likely, elsewhere, tried, *most, strict=True)
     )
+    without_end = upwards[0].most[2]
+    on_larger = without_end if without_end > likely[2] else 0
+    if on_larger:  # how much is left of the cache, and when, hangs on where every block lies
+        reserved = reserved._replace(low=allocated.low)
     shown = Interval(
         reserved.low + device.context_low,
         reserved.estimate + device.context_nbytes,
-        max(likely[2], elsewhere[2], most[2]) + device.context_high,
+        max(reserved for _requested, _allocated, reserved in most) + device.context_high,
     )
     if any(tried):
         shown = shown._replace(high=max(shown.high, min(tried[2] + device.context_high, device.total_nbytes)))
-    return Peaks(requested, allocated, reserved, shown)
+    return Peaks(requested, allocated, reserved, shown, on_larger)
 
 
 def _takes_free(doubt: Doubt, device: Device) -> bool:
@@ -158,7 +168,7 @@ def _tried(taken: _Taken, doubts: Collection[Doubt]) -> _Most:
     if not greedy:
         return 0, 0, 0
     free = device.total_nbytes - device.context_low
-    requested, allocated, reserved = taken.resized({**_highest(doubts, device), **greedy}).most()
+    requested, allocated, reserved = taken.resized({**_highest(doubts, device), **greedy}).folded().most
     return min(requested, free), min(allocated, free), min(reserved, free)
 
 
@@ -168,7 +178,7 @@ def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings
     sizes = [buffer.nbytes for buffer in timeline.buffers]
     events = grouped((own.get(event if event >= 0 else ~event, 0), event) for event in timeline.events)
     taken = _Taken(sizes, timeline.events, device, settings, timeline.streams)
-    return {stream: taken._replace(events=events[stream]).most() for stream in sorted(events)}
+    return {stream: taken._replace(events=events[stream]).folded().most for stream in sorted(events)}
 
 
 def most_device(
@@ -180,8 +190,8 @@ def most_device(
     streams: Streams = ONE_STREAM,
 ) -> int:
     """The upper bound of `peaks(...).device`, but for what only takes free memory: for whoever asks what fits."""
-    taken = _Taken(sizes, events, device, settings, streams)
-    return max(reserved for _requested, _allocated, reserved in taken.upwards(doubts)) + device.context_high
+    upwards = _Taken(sizes, events, device, settings, streams).upwards(doubts)
+    return max(folded.beside(device.context_high)[2] for folded in upwards) + device.context_high
 
 
 class _Taken(NamedTuple):
@@ -212,48 +222,80 @@ class _Taken(NamedTuple):
         ]
         return self._replace(events=moved + late[len(self.events)])
 
-    def upwards(self, doubts: Collection[Doubt]) -> tuple[_Most, _Most, _Most]:
+    def upwards(self, doubts: Collection[Doubt]) -> list[_Folded]:
         """What it takes, what it takes with addresses that descend, and with every size in doubt at its highest."""
-        likely, highest = self.most(), self.resized(_highest(doubts, self.device))
-        most = likely if highest is self else highest.most()
+        highest = self.resized(_highest(doubts, self.device))
+        upwards = [self.folded(), self.folded(descending=True)]
+        if highest is not self:
+            upwards.append(highest.folded())
         if self.streams.held and self.device.is_cuda:
-            most = (*most[:2], max(most[2], highest.held().most()[2]))
-        return likely, self.most(descending=True), most
+            held = highest.held().folded()
+            upwards.append(held._replace(most=(*upwards[-1 if highest is not self else 0].most[:2], held.most[2])))
+        return upwards
 
-    def most(self, *, descending: bool = False) -> _Most:
-        """Requested, allocated and reserved bytes at their peaks, with addresses of segments that ascend or descend."""
+    def folded(self, *, descending: bool = False) -> _Folded:
+        """Its peaks, with addresses of segments that ascend or descend, where the device has no end."""
         device, settings = self.device, self.settings or AllocatorSettings()
         if device.is_cuda and settings == AllocatorSettings():
-            return replayed_peaks(self.sizes, self.events, self.streams.own, descending=descending)
+            most = replayed_peaks(self.sizes, self.events, self.streams.own, descending=descending)
+            return _Folded(self, descending, most)
         sizes, events = list(map(int, self.sizes)), list(map(int, self.events))
         signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
         requested = max(accumulate(map(signed.__getitem__, events)), default=0)
         if not device.is_cuda:
-            return requested, requested, requested
-        share = int(settings.memory_fraction * device.total_nbytes) if settings.memory_fraction < 1 else None
+            return _Folded(self, descending, (requested, requested, requested))
         try:
-            allocator = _replay(sizes, events, settings, self.streams, share, descending=descending)
+            allocator = self.replayed(Driver(descending=descending), self.share)
         except OutOfMemory:  # the share is too little: then what the program would need without it
-            allocator = _replay(sizes, events, settings, self.streams, descending=descending)
+            allocator = self.replayed(Driver(descending=descending), None)
+        return _Folded(self, descending, (requested, allocator.peak_allocated, allocator.peak_reserved))
+
+    @property
+    def share(self) -> int | None:
+        """Bytes that the process may reserve."""
+        fraction = self.settings.memory_fraction if self.settings else 1
+        return int(fraction * self.device.total_nbytes) if fraction < 1 else None
+
+    def replayed(self, driver: Driver, share: int | None) -> Allocator:
+        """The Allocator after all events; it may reserve `share` bytes. Raises OutOfMemory."""
+        return _replay(list(map(int, self.sizes)), map(int, self.events), self.settings, self.streams, driver, share)
+
+
+class _Folded(NamedTuple):
+    """What is folded, and the peaks where the device has no end."""
+
+    taken: _Taken
+    descending: bool
+    most: _Most
+
+    def beside(self, context: int) -> _Most:
+        """The peaks on the device, `context` bytes of which are not the allocator's."""
+        capacity = self.taken.device.total_nbytes - context
+        requested, allocated, reserved = self.most
+        if not self.taken.device.is_cuda or reserved <= capacity or allocated > capacity:
+            return self.most
+        try:
+            allocator = self.taken.replayed(Driver(capacity, descending=self.descending), self.taken.share)
+        except OutOfMemory:
+            return self.most
         return requested, allocator.peak_allocated, allocator.peak_reserved
 
 
 def replay(timeline: Timeline, settings: AllocatorSettings | None = None) -> Allocator:
     """Run every event through an Allocator without a limit. As in PyTorch, no bytes take no block."""
-    return _replay([buffer.nbytes for buffer in timeline.buffers], timeline.events, settings, timeline.streams)
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    return _replay(sizes, timeline.events, settings, timeline.streams, Driver())
 
 
 def _replay(
     sizes: Sequence[int],
-    events: Sequence[int],
+    events: Iterable[int],
     settings: AllocatorSettings | None,
     streams: Streams,
+    driver: Driver,
     share: int | None = None,
-    *,
-    descending: bool = False,
 ) -> Allocator:
-    """The Allocator after all events; it may reserve `share` bytes, and raises OutOfMemory where these do not do."""
-    allocator = Allocator(settings, driver=Driver(descending=descending), share=share)
+    allocator = Allocator(settings, driver=driver, share=share)
     malloc, free, stream_of = allocator.malloc, allocator.free, streams.own.get
     blocks: dict[int, Block] = {}
     for event in events:

@@ -166,10 +166,31 @@ def test_sizes_and_events_may_be_arrays(gpu: str, options: str) -> None:
     device, settings = device_named(gpu), AllocatorSettings.parse(options)
     found = peaks(numpy.array(sizes), numpy.array(events), doubts, device, settings)
     assert found == peaks(sizes, events, doubts, device, settings)
-    assert {type(bound) for peak in found for bound in peak} == {int}
+    assert {type(bound) for peak in found[:4] for bound in peak} | {type(found.on_larger)} == {int}
     assert found.requested.low < found.requested.estimate < found.requested.high
     most = most_device(numpy.array(sizes), numpy.array(events), doubts, device, settings)
     assert most == found.device.high
+
+
+@pytest.mark.parametrize("options", ["", "roundup_power2_divisions:8", "expandable_segments:True"])
+def test_a_full_gpu_gives_cached_segments_back_before_the_step_fails(make_trace, options: str) -> None:
+    gib, settings = 2**30, AllocatorSettings.parse(options)
+    trace = make_trace([{"opens": [8 * gib]}, {"closes": [0]}, {"opens": [10 * gib]}])
+    t4 = estimate(Timeline.of(trace), device_named("t4"), trace.nodes, settings)
+    if not settings.expandable_segments:  # which hand over what is mapped behind the first
+        assert t4.on_larger == estimate(Timeline.of(trace), A100, trace.nodes, settings).reserved.estimate == 18 * gib
+    assert t4.reserved == Interval.exact(10 * gib)
+    sizes = [buffer.nbytes for buffer in trace.buffers]
+    assert most_device(sizes, trace.events, (), device_named("t4"), settings) == t4.device.high
+    assert t4.device.high == 10 * gib + device_named("t4").context_high < device_named("t4").total_nbytes
+
+
+def test_a_gpu_that_is_too_small_in_spite_of_that_gets_what_a_larger_one_shows(make_trace) -> None:
+    gib = 2**30
+    # 4 GiB lie in the segment of 8, which nobody can give back then.
+    trace = make_trace([{"opens": [8 * gib]}, {"closes": [0]}, {"opens": [4 * gib]}, {"opens": [9 * gib]}])
+    t4 = estimate(Timeline.of(trace), device_named("t4"), trace.nodes)
+    assert (t4.allocated.estimate, t4.reserved.estimate, t4.on_larger) == (13 * gib, 17 * gib, 0)
 
 
 def test_reserved_depends_on_where_segments_are_placed() -> None:

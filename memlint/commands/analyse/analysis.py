@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Self
 
 from memlint.accelerator import lazy_imports
+from memlint.base.units import format_nbytes
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
@@ -105,9 +106,9 @@ class Analysis:
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Those of the program and of its Trace."""
+        """Those of the program, of its Trace and of a GPU that is full."""
         of_program = self.program.assumptions if self.program is not None else ()
-        return tuple(dict.fromkeys((*of_program, *self.trace.assumptions)))
+        return tuple(dict.fromkeys((*of_program, *self.trace.assumptions, *_of_full_gpu(self.estimate))))
 
     def retrace(self, change: Change) -> Estimate | None:
         """Estimate of the changed program; None where the change does not apply to it."""
@@ -141,6 +142,16 @@ class Analysis:
         if self.rebuild is None:
             return LongRun(self.timeline, {})
         return run_longer(self.rebuild(), self.device, self.simulation.settings)
+
+
+def _of_full_gpu(peak: Estimate) -> tuple[Assumption, ...]:
+    if not peak.on_larger:
+        return ()
+    text = (
+        "the GPU is full: PyTorch gives cached memory back, which takes time, and asks again; on a larger GPU it would "
+        f"reserve {format_nbytes(peak.on_larger)}"
+    )
+    return (Assumption(text, None),)
 
 
 def _of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from memlint.base.units import format_count, outcome
 from memlint.cuda.devices import Device
-from memlint.report.model import Interval, OnGpu, Record, Sweep, SweepRow
+from memlint.report.model import Interval, OnGpu, Peak, Record, Sweep, SweepRow
 from memlint.workloads.spec import Workload
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def row_of(size: SizePeaks, device: Device) -> SweepRow:
     """The peaks at one size as a Report says them, and whether they stay within the GPU."""
     if size.peaks is None:
         return SweepRow(batch=size.batch, error=size.error)
-    ranges: dict[str, Any] = {name: Interval(**peak._asdict()) for name, peak in size.peaks._asdict().items()}
+    ranges: dict[str, Any] = {name: Interval(**getattr(size.peaks, name)._asdict()) for name in Peak.model_fields}
     low, _, high = size.peaks.device
     within = outcome(low, high, device.total_nbytes) if device.is_cuda else None
     return SweepRow(batch=size.batch, **ranges, evidence=size.evidence, outcome=within)

@@ -18,17 +18,19 @@ Frames = list[dict[str, Any]]
 class RecordingAllocator(Driver):
     """An Allocator and the list of what it did; as its driver it sees the segments come and go.
 
-    `of_segments` are further facts of each event of a segment.
+    There are `capacity` bytes for segments (None: without end), of which `share` may be reserved; `of_segments` are
+    further facts of each event of a segment.
     """
 
     def __init__(
         self,
         settings: AllocatorSettings,
-        share: int | None,
+        capacity: int | None = None,
+        share: int | None = None,
         device: int = 0,
         of_segments: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(capacity)
         self.device = device
         self.allocator = Allocator(settings, driver=self, share=share)
         self.trace: list[dict[str, Any]] = []

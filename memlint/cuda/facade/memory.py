@@ -49,8 +49,8 @@ class _Count:
 class _CountingAllocator(RecordingAllocator):
     """A RecordingAllocator that counts what `torch.cuda.memory_stats` knows."""
 
-    def __init__(self, settings: AllocatorSettings, share: int | None) -> None:
-        super().__init__(settings, share)
+    def __init__(self, settings: AllocatorSettings, capacity: int | None, share: int | None) -> None:
+        super().__init__(settings, capacity, share)
         self.is_recording = False
         self.counts = {name: {pool: _Count() for pool in _POOLS} for name in _COUNTED}
 
@@ -100,20 +100,22 @@ class _CountingAllocator(RecordingAllocator):
 class Statistics:
     """What `torch.cuda.memory_*` would say: the ledger's events so far, replayed through the allocator.
 
-    A share of the GPU that is too small for the program does not stop it, as the Report says what it would take.
+    A GPU, or a share of it, that is too small for the program does not stop it: the Report says what it would take.
     """
 
     def __init__(self, simulation: Simulated) -> None:
         self._ledger, self._settings = simulation.ledger, simulation.allocator
-        self._total_nbytes = simulation.device.total_nbytes
+        device = simulation.device
+        self._total_nbytes = device.total_nbytes
         self._fraction = self._settings.memory_fraction
         self._stacks: dict[int, Frames] = {}
         """Of the births while the program recorded its history."""
         self._most_entries = sys.maxsize
-        self._begin(share=None if self._fraction >= 1 else int(self._fraction * self._total_nbytes))
+        share = None if self._fraction >= 1 else int(self._fraction * self._total_nbytes)
+        self._begin(device.total_nbytes - device.context_nbytes if device.is_cuda else None, share)
 
-    def _begin(self, share: int | None) -> None:
-        self._allocator = _CountingAllocator(self._settings, share)
+    def _begin(self, capacity: int | None, share: int | None) -> None:
+        self._allocator = _CountingAllocator(self._settings, capacity, share)
         self._position = 0
 
     def now(self) -> _CountingAllocator:
@@ -121,7 +123,7 @@ class Statistics:
         try:
             self._advance()
         except OutOfMemory:
-            self._begin(share=None)
+            self._begin(None, None)
             self._advance()
         return self._allocator
 

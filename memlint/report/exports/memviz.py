@@ -36,18 +36,18 @@ def _replayed(device: int, lifetimes: Lifetimes) -> RecordingAllocator:
             f"{lifetimes.workload.name} was estimated for the host, which has no caching allocator",
             "Estimate it for a GPU, as with --gpu a100-80gb, or take another --format.",
         )
-    if settings.memory_fraction < 1:
-        # As in the estimate: a share of the GPU counts unless it is too little for the step
-        try:
-            return _run(device, lifetimes, settings, int(settings.memory_fraction * gpu.total_nbytes))
-        except OutOfMemory:
-            pass
-    return _run(device, lifetimes, settings, None)
+    share = int(settings.memory_fraction * gpu.total_nbytes) if settings.memory_fraction < 1 else None
+    try:
+        return _run(device, lifetimes, settings, gpu.total_nbytes - gpu.context_nbytes, share)
+    except OutOfMemory:  # as in the estimate, the GPU and the share count unless they are too little for the step
+        return _run(device, lifetimes, settings, None, None)
 
 
-def _run(device: int, lifetimes: Lifetimes, settings: AllocatorSettings, share: int | None) -> RecordingAllocator:
+def _run(
+    device: int, lifetimes: Lifetimes, settings: AllocatorSettings, capacity: int | None, share: int | None
+) -> RecordingAllocator:
     timeline = lifetimes.timeline
-    recording = RecordingAllocator(settings, share, device, {"category": _UNKNOWN})
+    recording = RecordingAllocator(settings, capacity, share, device, {"category": _UNKNOWN})
     frames: dict[int, Frames] = {}
     metadata: dict[str, dict[str, str]] = {}
     for position, event in enumerate(timeline.events):
