@@ -135,7 +135,7 @@ def test_what_another_stream_uses_may_stay_taken_until_the_program_waits(setting
         return most.low // MIB, most.estimate // MIB, most.high // MIB
 
     one = bounds(uses=False)
-    assert one[0] == one[2]
+    assert one[2] - one[0] < 30
     assert bounds(uses=True, wait="device") == one
     assert bounds(uses=True, wait="after") == one
     for wait, num_held in (("", 6), ("other", 6), ("before", 2)):  # six are dropped in two steps
