@@ -13,7 +13,9 @@ NCCL_MAX_NCHANNELS; symmetric memory.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from memlint.base.grouping import grouped
 from memlint.cuda.devices import Device
 from memlint.memory.estimate import Interval
 from memlint.tracing.records import Collective
@@ -27,31 +29,36 @@ _PEERS = 7
 _CONNECTING = ("all_to_all", "send", "recv")
 
 
-def communicators(collectives: Sequence[Collective]) -> list[str]:
-    """Names of the groups for which a rank with these collectives has a communicator of NCCL."""
-    return sorted({each.group for each in collectives if each.backend == "nccl"})
+class Communicator(NamedTuple):
+    """What NCCL holds for a process group."""
+
+    size: int
+    """Ranks of the group."""
+    kinds: tuple[str, ...]
+    """Its collectives, in the order of their first calls."""
+
+    @property
+    def nbytes(self) -> Interval:
+        """Bytes on each GPU."""
+        peers = min(self.size - 1, _PEERS) if "all_to_all" in self.kinds else 0
+        if not peers and any(kind in _CONNECTING for kind in self.kinds):
+            peers = min(self.size - 1, 2)  # a stage of a pipeline speaks with those before and after it
+        likely = _PAIR if self.size <= 2 else _MORE
+        return Interval(_LOW, likely + peers * _PEER, _HIGH + peers * _PEER)
 
 
-def held(collectives: Sequence[Collective]) -> Interval:
-    """Bytes of all communicators of a rank with these collectives."""
-    low = likely = high = 0
-    for name in communicators(collectives):
-        own = [each for each in collectives if each.group == name]
-        size = own[0].size
-        peers = min(size - 1, _PEERS) if any(each.kind == "all_to_all" for each in own) else 0
-        if not peers and any(each.kind in _CONNECTING for each in own):
-            peers = min(size - 1, 2)  # a stage of a pipeline speaks with those before and after it
-        low += _LOW
-        likely += (_PAIR if size <= 2 else _MORE) + peers * _PEER
-        high += _HIGH + peers * _PEER
-    return Interval(low, likely, high)
+def communicators(collectives: Sequence[Collective]) -> list[Communicator]:
+    """Those of a rank with these collectives."""
+    groups = grouped(((each.group, each.size), each.kind) for each in collectives if each.backend == "nccl")
+    return [Communicator(size, tuple(dict.fromkeys(kinds))) for (_, size), kinds in groups.items()]
 
 
 def beside(device: Device, collectives: Sequence[Collective]) -> Device:
     """`device` with these communicators beside the CUDA context."""
-    low, likely, high = held(collectives)
-    if not device.is_cuda:
+    held = [each.nbytes for each in communicators(collectives)]
+    if not device.is_cuda or not held:
         return device
+    low, likely, high = map(sum, zip(*held, strict=True))
     return replace(
         device,
         context_low=device.context_low + low,

@@ -19,7 +19,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from memlint.accelerator import state
 from memlint.accelerator.backend import empty
-from memlint.accelerator.device import NAME, real, scratch
+from memlint.accelerator.device import NAME, entry_of, is_virtual, real, scratch
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
@@ -150,6 +150,7 @@ def _of_wrappers() -> list[Patch]:
     return [
         (_fsdp_common, "_chunk_with_empty", _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
+        (DistributedDataParallel, "_pre_forward", _beside_parameters(DistributedDataParallel._pre_forward)),
         (DistributedDataParallel, "_set_static_graph", _with_table_on_host(DistributedDataParallel._set_static_graph)),
         (dist, "Reducer", _with_table_on_host(dist.Reducer)),  # type: ignore[attr-defined]
     ]
@@ -166,6 +167,19 @@ def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
         num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
         num_tables = 1 if state.current.cuda else 2  # the host has both the reducer's and that for the exchange
         module._tables_of_used = [scratch(4 * num_parameters) for _ in range(num_tables)]
+
+
+def _beside_parameters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let C++ make new buckets in `function` where the parameters are, wherever the last op before it ran."""
+
+    @functools.wraps(function)
+    def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+        first = next(filter(is_virtual, module.parameters()), None)
+        if first is not None:
+            state.current.of_thread.last_host = entry_of(first).host
+        return function(module, *args, **kwargs)
+
+    return call
 
 
 def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
-from memlint.tracing.records import Collective, Trace
+from memlint.tracing.records import Collective, Phase, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
 """Of those in which each rank passes on all parts but its own so often: doc/PERFORMANCE.md of NVIDIA/nccl-tests."""
@@ -31,9 +31,18 @@ def sent(collective: Collective) -> int:
     return 0 if collective.kind in ("recv", "barrier") or collective.size == 1 else collective.nbytes_in
 
 
+def _start_of_last_step(trace: Trace) -> int:
+    """A script may be left when the optimizer is done: what followed it then is what follows it in the step before."""
+    first = trace.step_nodes[-1] if trace.step_nodes else 0
+    if len(trace.step_nodes) < 2 or trace.nodes[-1].phase is not Phase.OPTIMIZER:
+        return first
+    before = range(first - 1, trace.step_nodes[-2] - 1, -1)
+    return next((number + 1 for number in before if trace.nodes[number].phase is Phase.OPTIMIZER), first)
+
+
 def traffic(trace: Trace) -> list[Traffic]:
     """The collectives of the last step, most bytes first."""
-    first = trace.step_nodes[-1] if trace.step_nodes else 0
+    first = _start_of_last_step(trace)
     last_step = (each for each in trace.collectives if each.node >= first)
     alike = grouped(((each.kind, each.size, each.within_node), each) for each in last_step)
     rows = [

@@ -177,6 +177,14 @@ class Traffic(Record):
     """What a rank sends for that over its links, in a ring."""
 
 
+class Outside(Record):
+    """What is held on a GPU by something else than the caching allocator."""
+
+    name: str
+    """`CUDA context`, `NCCL among 8 ranks (all_gather)`."""
+    nbytes: Interval
+
+
 class Ranks(Record):
     """Which process of many was simulated."""
 
@@ -186,10 +194,8 @@ class Ranks(Record):
     """How the model was spread over ranks, where that was asked for: `ddp`, `fsdp`."""
     traffic: Several[Traffic] = []
     """Of the last step, most bytes first."""
-    communicators: NonNegativeInt = 0
-    """Process groups that it used through NCCL."""
-    outside: Interval
-    """What these hold outside of the caching allocator, part of the peak of `device` alone."""
+    outside: Several[Outside] = []
+    """What lies on the GPU outside of the caching allocator, part of the peak of `device` alone."""
     others: str = ""
     """How other ranks may differ from this one."""
 

@@ -114,14 +114,6 @@ def traffic_text(traffic: Traffic) -> str:
     return f"{traffic.calls} x {traffic.kind} of {format_count(traffic.ranks, 'rank')} {where}"
 
 
-def communicators_text(ranks: Ranks) -> str:
-    """What communicators hold, and where that is counted; empty without any."""
-    if not ranks.communicators:
-        return ""
-    likely, number = format_nbytes(ranks.outside.estimate), format_count(ranks.communicators, "communicator")
-    return f"outside of the allocator, in device alone: {likely} ({bounds(ranks.outside)}) in {number} of NCCL"
-
-
 def torch_text(workload: Workload) -> str:
     """`torch 2.10` where another than the installed version was asked for."""
     return f"torch {workload.torch}" if workload.torch else ""

@@ -26,7 +26,6 @@ from memlint.report.phrases import (
     beside,
     bounds,
     by_severity,
-    communicators_text,
     line_detail,
     listed,
     not_reached_text,
@@ -205,7 +204,7 @@ def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:
 
 def _ranks(ranks: Ranks | None, paint: TextStyle) -> Iterator[str]:
     """What the rank exchanges in a step, and what it holds for that."""
-    if ranks is None or not (ranks.traffic or ranks.communicators):
+    if ranks is None or not (ranks.traffic or ranks.outside):
         return
     yield paint(f"  Exchanged in a step by {ranks_text(ranks)}", bold=True)
     rows = [
@@ -213,7 +212,12 @@ def _ranks(ranks: Ranks | None, paint: TextStyle) -> Iterator[str]:
         for each in ranks.traffic
     ]
     yield from table(rows, ("left", "right", "left"))
-    yield from (paint(f"  {text}", dim=True) for text in (communicators_text(ranks), ranks.others) if text)
+    if ranks.others:
+        yield paint(f"  {ranks.others}", dim=True)
+    if ranks.outside:
+        yield paint("  Outside of the allocator, in device alone", bold=True)
+    held = [(f"  {each.name}", format_nbytes(each.nbytes.estimate), bounds(each.nbytes)) for each in ranks.outside]
+    yield from table(held, ("left", "right", "left"))
 
 
 def _peak(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -190,6 +190,14 @@ def test_a_wrapped_module_may_be_named(rank):
     assert wrapped.module.weight.is_cuda
 
 
+def test_buckets_are_made_anew_on_the_gpu_whatever_ran_before(rank):
+    dist.init_process_group("nccl")
+    wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).cuda(), device_ids=[0])
+    for _ in range(3):
+        wrapped(torch.randn(2, 4, device="cuda").cpu() + 1).sum().backward()
+    assert all(parameter.grad.is_cuda for parameter in wrapped.parameters())
+
+
 def test_buckets_are_communication_unless_they_are_the_gradients():
     def at_peak(name):
         trace = traced(name)

@@ -7,7 +7,7 @@ import pytest
 from memlint.commands.comment.body import render_body
 from memlint.compare.changes import compare
 from memlint.cuda.devices import device_named
-from memlint.distributed.communicators import beside, communicators, held
+from memlint.distributed.communicators import beside, communicators
 from memlint.distributed.traffic import sent
 from memlint.report.formats.markdown import render_markdown
 from memlint.report.model import Report
@@ -34,7 +34,7 @@ def test_a_script_for_torchrun_says_its_rank_its_streams_and_what_it_exchanges(r
     ranks, estimate = workload.ranks, workload.estimate
     assert ranks is not None
     assert estimate is not None
-    assert (ranks.rank, ranks.world_size, ranks.communicators) == (3, 8, 1)
+    assert (ranks.rank, ranks.world_size) == (3, 8)
     calls = {each.kind: each.calls for each in ranks.traffic}
     assert calls["all_gather"] == 16  # each of eight blocks in forward and in backward
     assert calls["reduce_scatter"] == 8
@@ -43,8 +43,11 @@ def test_a_script_for_torchrun_says_its_rank_its_streams_and_what_it_exchanges(r
     assert estimate.streams[0].stream == 0
     assert sum(each.reserved for each in estimate.streams) == estimate.peak.reserved.estimate
     assert any("reduce_scatter" in each.collectives for each in estimate.streams[1:])
-    context = device_named("h100-80gb").context_nbytes
-    assert estimate.peak.device.estimate == estimate.peak.reserved.estimate + context + ranks.outside.estimate
+    context, nccl = ranks.outside
+    assert (context.name, context.nbytes.estimate) == ("CUDA context", device_named("h100-80gb").context_nbytes)
+    assert nccl.name == "NCCL among 8 ranks (broadcast, all_gather, reduce_scatter, all_reduce)"
+    outside = context.nbytes.estimate + nccl.nbytes.estimate
+    assert estimate.peak.device.estimate == estimate.peak.reserved.estimate + outside
 
 
 def test_every_format_for_people_shows_them(report: Report) -> None:
@@ -53,7 +56,8 @@ def test_every_format_for_people_shows_them(report: Report) -> None:
     for text in texts:
         assert "rank 3 of 8" in text
         assert "16 x all_gather of 8 ranks within a machine" in text
-        assert "1 communicator of NCCL" in text
+        assert "CUDA context" in text
+        assert "NCCL among 8 ranks (broadcast, all_gather" in text
         assert "(reduce_scatter)" in text
 
 
@@ -86,10 +90,16 @@ def test_what_a_rank_sends_in_a_ring(kind: str, nbytes: int) -> None:
 def test_communicators_are_counted_by_group_and_only_those_of_nccl() -> None:
     used = [collective("all_reduce"), collective("all_gather"), collective("all_reduce", 2, "1")]
     used.append(collective("all_reduce", 4, "2", "gloo"))
-    assert communicators(used) == ["0", "1"]
-    assert held(used).estimate == (688 + 544) << 20
-    assert held(used[3:]) == (0, 0, 0)
-    assert held([collective("all_to_all")]).estimate > held([collective("send")]).estimate > held(used[:1]).estimate
+    assert [(each.size, each.kinds) for each in communicators(used)] == [
+        (8, ("all_reduce", "all_gather")),
+        (2, ("all_reduce",)),
+    ]
     h100 = device_named("h100")
-    assert beside(h100, used).context_nbytes - h100.context_nbytes == held(used).estimate
+
+    def held(collectives: list[Collective]) -> int:
+        return beside(h100, collectives).context_nbytes - h100.context_nbytes
+
+    assert held(used) == (688 + 544) << 20
+    assert beside(h100, used[3:]) == h100
+    assert held([collective("all_to_all")]) > held([collective("send")]) > held(used[:1])
     assert beside(device_named("cpu"), used) == device_named("cpu")

@@ -1,15 +1,16 @@
 """One analysed Workload as the Report says it."""
 
 import linecache
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from memlint.base.grouping import grouped
-from memlint.base.units import outcome
+from memlint.base.units import format_count, outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.distributed.communicators import communicators, held
+from memlint.cuda.devices import Device
+from memlint.distributed.communicators import communicators
 from memlint.distributed.traffic import traffic
 from memlint.memory.estimate import stream_peaks
 from memlint.memory.liveness import dead_at, least_peak
@@ -50,7 +51,7 @@ def described(analysis: Analysis, budget: Budget | None) -> report.Workload:
             report.Assumption(text=each.text, found=each.found, **place_of(each.frame)) for each in analysis.assumptions
         ],
         estimate=_estimate(analysis),
-        ranks=_ranks(analysis.trace, analysis.workload.strategy),
+        ranks=_ranks(analysis),
         verdict=_gpu_verdict(analysis),
         budget=_budget_verdict(analysis, budget),
         what_ifs=what_ifs_of(analysis.simulation.answers, analysis.trace),
@@ -155,8 +156,9 @@ def _streams(analysis: Analysis) -> list[report.StreamPeak]:
     ]
 
 
-def _ranks(trace: Trace, strategy: str) -> report.Ranks | None:
+def _ranks(analysis: Analysis) -> report.Ranks | None:
     """Which rank it was and what it exchanged with others; None for a program that joins no process group."""
+    trace = analysis.trace
     if trace.world is None:
         return None
     kinds = {each.kind for each in trace.collectives}
@@ -166,15 +168,24 @@ def _ranks(trace: Trace, strategy: str) -> report.Ranks | None:
     return report.Ranks(
         rank=trace.world.rank,
         world_size=trace.world.size,
-        strategy=strategy,
+        strategy=analysis.workload.strategy,
         traffic=[
             report.Traffic(kind=kind, ranks=size, within_node=within, calls=calls, nbytes=nbytes, sent=sent)
             for kind, size, within, calls, nbytes, sent in traffic(trace)
         ],
-        communicators=len(communicators(trace.collectives)),
-        outside=report.Interval.model_validate(held(trace.collectives)._asdict()),
+        outside=list(_outside(analysis.workload.device, trace)),
         others=others if trace.world.size > 1 else "",
     )
+
+
+def _outside(device: Device, trace: Trace) -> Iterator[report.Outside]:
+    if not device.is_cuda:
+        return
+    low, likely, high = device.context_low, device.context_nbytes, device.context_high
+    yield report.Outside(name="CUDA context", nbytes=report.Interval(low=low, estimate=likely, high=high))
+    for each in communicators(trace.collectives):
+        name = f"NCCL among {format_count(each.size, 'rank')} ({', '.join(each.kinds)})"
+        yield report.Outside(name=name, nbytes=report.Interval.model_validate(each.nbytes._asdict()))
 
 
 def _owner(b: Buffer) -> str:

@@ -10,7 +10,7 @@ from html import escape
 from memlint.base.units import format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.model import Interval, Ranks, StreamPeak
-from memlint.report.phrases import bounds, communicators_text, stream_text, traffic_text
+from memlint.report.phrases import bounds, stream_text, traffic_text
 from memlint.report.text_style import cut
 
 ROWS = 100
@@ -67,10 +67,14 @@ def ranks_and_streams(ranks: Ranks | None, streams: Sequence[StreamPeak]) -> str
         (code(stream_text(each)), *map(format_nbytes, (each.requested, each.allocated, each.reserved)))
         for each in streams
     ]
-    texts = (communicators_text(ranks), ranks.others) if ranks else ()
+    held = [
+        (code(each.name), format_nbytes(each.nbytes.estimate), bounds(each.nbytes))
+        for each in (ranks.outside if ranks else ())
+    ]
     parts = (
         table(("in a step", "bytes", "sent"), exchanged),
-        *(f"<p>{code(text)}</p>" for text in texts if text),
+        f"<p>{code(ranks.others)}</p>" if ranks and ranks.others else "",
+        table(("outside of the allocator, in device alone", "bytes", "between"), held),
         table(("stream", "requested", "allocated", "reserved"), taken),
     )
     return joined(parts, "\n")
