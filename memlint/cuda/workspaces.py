@@ -89,6 +89,11 @@ class Workspaces:
         self._searches.add(problem)
         return is_first
 
+    def hold(self, library: str, nbytes: int) -> None:
+        """A library takes `nbytes` of its own, once for all threads."""
+        if (library, False, 0) not in self._open:
+            self._open[library, False, 0] = scratch(nbytes)
+
     def _keep(self, library: str) -> None:
         in_backward = torch._C._current_graph_task_id() != -1  # autograd has a thread, and so handles, of its own
         nbytes = self._nbytes[library]

@@ -32,7 +32,10 @@ class StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        value = self.library.unknown(f"{self.__name__}.{name}")
+        full = f"{self.__name__}.{name}"
+        if any(f"{known}.".startswith(f"{full}.") for known in self.library.modules):
+            return importlib.import_module(full)
+        value = self.library.unknown(full)
         setattr(self, name, value)
         return value
 

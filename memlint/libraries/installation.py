@@ -15,6 +15,7 @@ from memlint.libraries import (
     own_ops,
     torch_scatter,
     torchao,
+    transformer_engine,
     transformers_attention,
     triton,
     xformers,
@@ -29,9 +30,10 @@ LIBRARIES = (
     mamba.library,
     mamba.convolution,
     torch_scatter.library,
+    transformer_engine.library,
     *(
         Library(name, distribution=name.replace("_", "-"), version="unknown")
-        for name in ("transformer_engine", "torch_sparse", "torch_cluster", "pyg_lib", "fbgemm_gpu",
+        for name in ("torch_sparse", "torch_cluster", "pyg_lib", "fbgemm_gpu",
                      "spconv", "MinkowskiEngine")
     ),
 )  # fmt: skip

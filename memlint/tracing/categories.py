@@ -132,6 +132,6 @@ def categorise(
     return tuple(result)
 
 
-_WORKSPACES = {"cublas", "cublaslt"}
+_WORKSPACES = {"cublas", "cublaslt", "transformer_engine"}
 _COPY_OUT = ("fsdp.split_with_sizes_copy", "aten.split_with_sizes_copy")
 """How fully_shard takes parameters out of what was gathered."""

@@ -45,6 +45,9 @@ def test_who_asks_finds_nothing_until_the_program_imports_it(finder):
     from memlint_absent.inner import known as inner
 
     assert memlint_absent.known() == inner() == 3
+    from memlint_absent import inner as module
+
+    assert module.known() == 3
     assert memlint_absent.__version__ == "1.2.3"
     assert is_there()
     assert importlib.metadata.version("memlint_absent") == "1.2.3"

@@ -84,9 +84,7 @@ def test_the_first_rank_of_those_that_are_started_is_analysed(tmp_path: Path, be
 @pytest.mark.parametrize(
     ("begin", "size"), [pytest.param(SPAWN, 4, id="spawn"), pytest.param(PROCESSES, 2, id="processes")]
 )
-def test_one_of_the_ranks_that_are_started_hears_what_another_one_sends(
-    tmp_path: Path, begin: str, size: int
-) -> None:
+def test_one_of_the_ranks_that_are_started_hears_what_another_one_sends(tmp_path: Path, begin: str, size: int) -> None:
     checked = run(tmp_path, begin, training=AGREEING, ranks=size, rank=1)
     workload = workload_of(checked)
     assert workload.error is None, workload.error

@@ -1,0 +1,509 @@
+"""Transformer Engine 2.9: linear layers, norms, the MLP and attention, in fp8 of a scale a tensor, or without.
+
+transformer_engine/pytorch/module/linear.py, layernorm_linear.py and layernorm_mlp.py; what kernels take is in
+pytorch/csrc (quantizer.cpp, extensions/gemm.cpp, bias.cpp, normalization.cpp). What fp8 is made of has a byte an
+element, and until Blackwell a transpose of as many, which products of gradients need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from memlint.cuda.simulated import simulated
+from memlint.libraries.library import Library, assume_once, launch, temporary
+
+Tensor = torch.Tensor
+library = Library("transformer_engine", distribution="transformer-engine", version="2.9.0")
+_provides = library.provides("transformer_engine.pytorch")
+_recipe = library.provides("transformer_engine.common.recipe")
+
+
+# --- fp8
+
+
+@_recipe
+class Format(Enum):
+    """Which of the formats of a byte: their sizes are the same."""
+
+    E4M3, E5M2, HYBRID = range(3)
+
+
+@dataclass
+class _Recipe:
+    fp8_format: Format = Format.HYBRID
+    fp8_dpa: bool = False
+    fp8_mha: bool = False
+
+
+@_recipe
+@dataclass
+class DelayedScaling(_Recipe):
+    """Scales of what the largest values were before."""
+
+    margin: int = 0
+    amax_history_len: int = 1024
+    amax_compute_algo: Any = "max"
+    scaling_factor_compute_algo: Any = None
+    reduce_amax: bool = True
+
+
+@_recipe
+@dataclass
+class Float8CurrentScaling(_Recipe):
+    """Scales of what the values are: kernels make them in full, and then fp8 of them."""
+
+    use_power_2_scales: bool = False
+
+
+_active: list[_Recipe | None] = [None]
+"""The recipe of each context that the program is in."""
+
+
+@_provides
+@contextlib.contextmanager
+def autocast(
+    enabled: bool = True, calibrating: bool = False, recipe: _Recipe | None = None, amax_reduction_group: Any = None,
+    _graph: bool = False,
+) -> Iterator[None]:  # fmt: skip
+    """Let layers multiply in fp8 meanwhile."""
+    capability = simulated().device.capability
+    if enabled and capability < (8, 9):
+        raise AssertionError("Device compute capability 8.9 or higher required for FP8 execution.")
+    if enabled and recipe is None and (10, 0) <= capability < (12, 0):
+        library.unknown("transformer_engine.common.recipe.MXFP8BlockScaling")()
+    default = Float8CurrentScaling() if capability >= (12, 0) else DelayedScaling()
+    chosen = recipe or default
+    if chosen.fp8_dpa or chosen.fp8_mha or calibrating:
+        library.unknown("transformer_engine.pytorch.autocast(fp8_dpa=True, fp8_mha=True, calibrating=True)")()
+    _active.append(chosen if enabled else None)
+    try:
+        yield
+    finally:
+        _active.pop()
+
+
+@_provides
+def fp8_autocast(
+    enabled: bool = True, calibrating: bool = False, fp8_recipe: _Recipe | None = None, fp8_group: Any = None,
+    _graph: bool = False,
+) -> Any:  # fmt: skip
+    """The same by its older name."""
+    return autocast(enabled, calibrating, fp8_recipe, fp8_group)
+
+
+library.modules["transformer_engine.pytorch.fp8"] = {"fp8_autocast": fp8_autocast}
+
+
+class _Fp8:
+    """A tensor of a byte an element, its transpose where one is needed, and a scale: quantizer.cpp:121."""
+
+    def __init__(self, source: Tensor, *, columns: bool, shape: Sequence[int] | None = None) -> None:
+        capability = simulated().device.capability
+        needs_transpose = capability < (10, 0) or (12, 0) <= capability < (13, 0)  # transformer_engine.cpp:719
+        shape = source.shape if shape is None else shape
+        self.data: Tensor | None = source.new_empty(shape, dtype=torch.uint8)
+        self.transpose = source.new_empty(shape[::-1], dtype=torch.uint8) if columns and needs_transpose else None
+        self.scale = source.new_empty(1, dtype=torch.float32)
+        launch((source,), self.parts)
+
+    @property
+    def parts(self) -> tuple[Tensor | None, ...]:
+        """Its tensors."""
+        return self.data, self.transpose, self.scale
+
+    def drop_rows(self) -> None:
+        """Keep what a product with a gradient needs."""
+        if self.transpose is not None:
+            self.data = None
+
+
+@dataclass(frozen=True)
+class _Call:
+    """How a layer is called, beside its operands."""
+
+    dtype: torch.dtype
+    recipe: _Recipe | None
+    needs_grad: bool
+    centered: bool = True
+    gated: bool = False
+
+    @property
+    def scales_now(self) -> bool:
+        """Whether kernels make values in full, and then fp8 of them."""
+        return isinstance(self.recipe, Float8CurrentScaling)
+
+    def factor(self, x: Tensor, *, columns: bool) -> Any:
+        """An operand of a product."""
+        return x.to(self.dtype) if self.recipe is None else _Fp8(x, columns=columns)
+
+    def product(self, *shape: int, of: Tensor) -> Tensor:
+        """What a product gives. cuBLASLt's workspace is one for all (`get_workspace`, module/base.py:77)."""
+        library.assume()
+        is_wide = simulated().device.capability >= (9, 0)
+        simulated().workspaces.hold("transformer_engine", (32 << 20) + 1024 if is_wide else 4 << 20)
+        return self.made(*shape, of=of)
+
+    def made(self, *shape: int, of: Tensor) -> Tensor:
+        """A tensor that a kernel writes."""
+        out = torch.empty(shape, dtype=self.dtype, device=of.device)
+        launch((of,), (out,))
+        return out
+
+
+def _parts(*values: Any) -> list[Tensor | None]:
+    return [part for value in values for part in (value.parts if isinstance(value, _Fp8) else (value,))]
+
+
+def _clear(*values: Any) -> None:
+    """`clear_tensor_data`: memory is given back, whoever holds the tensor."""
+    for part in _parts(*values):
+        if part is not None:
+            part.data = part.new_empty(0)
+
+
+_ROWS_OF_A_TILE = 256
+"""Of the kernel that makes fp8 and its transpose: 32 threads times eight bytes (cast_transpose_fusion.cu:180)."""
+
+
+def _fp8_and_bias(
+    grad: Tensor, call: _Call, *, has_bias: bool, rows: int = _ROWS_OF_A_TILE
+) -> tuple[Any, Tensor | None]:
+    """The gradient in fp8, and that of a bias; delayed scales have one kernel, with float32 sums: bias.cpp:22."""
+    bias = call.made(grad.shape[-1], of=grad) if has_bias else None
+    if call.recipe is None:
+        return grad, bias
+    factor = _Fp8(grad, columns=True)
+    if has_bias and factor.transpose is not None and not call.scales_now:
+        sums = temporary(4 * -(-grad.shape[0] // rows) * grad.shape[1])
+        del sums
+    return factor, bias
+
+
+# --- norms
+
+
+def _norm(x: Tensor, call: _Call, *, columns: bool) -> tuple[Any, Tensor | None, Tensor]:
+    """The norm, in fp8 where a product takes that, and what backward needs of each row: normalization.cpp:61."""
+    mean, spread = (torch.empty(x.shape[0], dtype=torch.float32, device=x.device) for _ in range(2))
+    if call.recipe is None:
+        out: Any = call.made(*x.shape, of=x)
+    else:
+        out = _Fp8(x, columns=columns)
+        full = temporary(x.nbytes if call.scales_now else 0)
+        del full
+    launch((x,), (mean, spread))
+    return out, mean if call.centered else None, spread
+
+
+def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, call: _Call) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients, with float32 sums of those of weights: a row of each block of the kernel.
+
+    How many blocks a multiprocessor has depends on the compiled kernel; one is assumed (ln_bwd_semi_cuda_kernel.cu:15).
+    """
+    grads = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight) if call.centered else None
+    sums = temporary(4 * simulated().device.num_sms * x.shape[1] * (1 + call.centered))
+    launch((grad, x, weight), grads)
+    del sums
+    return grads
+
+
+class _NormFunction(torch.autograd.Function):
+    """Saves its input and a mean and a spread of each row."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, _bias: Tensor | None, call: _Call) -> Any:
+        library.assume()
+        flat = x.reshape(-1, x.shape[-1])
+        out, mean, spread = _norm(flat, replace(call, recipe=None), columns=False)
+        ctx.save_for_backward(flat, weight, mean, spread)
+        ctx.call = call
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight, *_ = ctx.saved_tensors
+        dx, *rest = _norm_backward(grad.reshape(x.shape), x, weight, ctx.call)
+        return dx.view(grad.shape), *rest, None
+
+
+# --- products
+
+
+class _LinearFunction(torch.autograd.Function):
+    """Saves the input, or of fp8 its transpose, and the weight as it was multiplied; with a norm, what that saves."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, norm_weight: Tensor | None, _norm_bias: Tensor | None, weight: Tensor,
+        bias: Tensor | None, call: _Call,
+    ) -> Any:  # fmt: skip
+        flat = x.reshape(-1, x.shape[-1])
+        columns = call.needs_grad and weight.requires_grad
+        normed: tuple[Any, ...] = ()
+        if norm_weight is None:
+            factor = call.factor(flat, columns=columns)
+        else:
+            flat = flat.to(call.dtype)
+            factor, *normed = _norm(flat, call, columns=columns)  # type: ignore[assignment]
+        multiplied = call.factor(weight, columns=call.needs_grad and (norm_weight is not None or x.requires_grad))
+        out = call.product(flat.shape[0], weight.shape[0], of=flat)
+        if isinstance(factor, _Fp8) and columns:
+            factor.drop_rows()
+        if call.needs_grad:
+            saved = (None, None) if norm_weight is None else (flat, norm_weight)
+            ctx.save_for_backward(weight, *saved, *normed, *_parts(factor if columns else None, multiplied))
+            ctx.call, ctx.has_bias = call, bias is not None
+        return out.view(*x.shape[:-1], weight.shape[0])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        weight, x, norm_weight, *_ = ctx.saved_tensors
+        flat = grad.reshape(-1, grad.shape[-1]).contiguous()
+        factor, bias = _fp8_and_bias(flat, ctx.call, has_bias=ctx.has_bias)
+        needs_x, _, _, needs_weight, *_ = ctx.needs_input_grad
+        needs_product = needs_x or norm_weight is not None
+        dx = ctx.call.product(flat.shape[0], weight.shape[1], of=flat) if needs_product else None
+        dweight = ctx.call.product(*weight.shape, of=flat) if needs_weight else None
+        rest: list[Tensor | None] = [None, None]
+        if norm_weight is not None:
+            dx, *rest = _norm_backward(dx, x, norm_weight, ctx.call)  # type: ignore[arg-type]
+        del factor
+        dx = dx.view(*grad.shape[:-1], -1) if dx is not None and needs_x else None
+        return dx, *rest, dweight, bias, None
+
+
+class _MLPFunction(torch.autograd.Function):
+    """Saves its input and that normed, what is activated and what comes of it, and the weights as multiplied."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, norm_weight: Tensor, _norm_bias: Tensor | None, first: Tensor, first_bias: Tensor | None,
+        second: Tensor, second_bias: Tensor | None, call: _Call,
+    ) -> Any:  # fmt: skip
+        flat = x.reshape(-1, x.shape[-1]).to(call.dtype)
+        normed, *of_rows = _norm(flat, call, columns=call.needs_grad and first.requires_grad)
+        weights = [call.factor(weight, columns=call.needs_grad) for weight in (first, second)]
+        hidden = call.product(flat.shape[0], first.shape[0], of=flat)
+        shape = flat.shape[0], second.shape[1]
+        if call.recipe is None:
+            active: Any = call.made(*shape, of=hidden)
+        else:
+            active = _Fp8(hidden, columns=True, shape=shape)
+            full = temporary(shape[0] * shape[1] * hidden.element_size() if call.scales_now else 0)
+            del full
+        out = call.product(flat.shape[0], second.shape[0], of=flat)
+        if call.needs_grad:
+            ctx.save_for_backward(flat, norm_weight, first, second, hidden, *of_rows, *_parts(*weights),
+                                  *_parts(normed, active))  # fmt: skip
+            ctx.call, ctx.num_normed = call, len(_parts(normed))
+            ctx.has_first, ctx.has_second = first_bias is not None, second_bias is not None
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        call = ctx.call
+        x, norm_weight, first, second, hidden, *rest = ctx.saved_tensors
+        normed, active = rest[-2 * ctx.num_normed : -ctx.num_normed], rest[-ctx.num_normed :]
+        flat = grad.reshape(-1, grad.shape[-1]).contiguous()
+        factor, second_bias = _fp8_and_bias(flat, call, has_bias=ctx.has_second)
+        dactive = call.product(flat.shape[0], second.shape[1], of=flat)
+        dsecond = call.product(*second.shape, of=flat)
+        _clear(*active)
+        if call.recipe is None or call.gated or call.scales_now:
+            dhidden: Any = call.made(*hidden.shape, of=dactive)
+            dhidden, first_bias = _fp8_and_bias(dhidden, call, has_bias=ctx.has_first or call.recipe is not None)
+        else:  # the gradient of the activation is made in fp8
+            dhidden, first_bias = _fp8_and_bias(dactive, call, has_bias=True, rows=_ROWS_OF_A_TILE // 2)
+        _clear(hidden)
+        dx = call.product(*x.shape, of=flat)
+        dfirst = call.product(*first.shape, of=flat)
+        _clear(dhidden, *normed)
+        grads = _norm_backward(dx, x, norm_weight, call)
+        del factor, dactive
+        first_bias = first_bias if ctx.has_first else None
+        return grads[0].view(grad.shape), *grads[1:], dfirst, first_bias, dsecond, second_bias, None
+
+
+# --- layers
+
+
+_HARMLESS = {
+    "init_method", "output_layer_init_method", "get_rng_state_tracker", "rng_tracker_name", "name", "seq_length",
+    "micro_batch_size", "parallel_mode", "set_parallel_mode", "sequence_parallel", "zero_centered_gamma",
+    "layer_number", "softmax_scale", "attention_type",
+}  # fmt: skip
+"""Options that change no memory on one GPU."""
+
+
+class _Layer(torch.nn.Module):
+    """A layer whose weights are made on the GPU, and its state for scales: `DelayedScalingRecipeState`."""
+
+    def __init__(self, options: dict[str, Any], dtype: torch.dtype | None, device: Any, eps: float = 1e-5) -> None:
+        super().__init__()
+        for name, value in options.items():
+            if name not in _HARMLESS and (value is True or value not in (None, False, 1)):
+                self._refuse(f"{name}={value!r}")
+        self._made = {"dtype": dtype or torch.get_default_dtype(), "device": device}
+        self.eps = eps
+        self._scales: list[Tensor] = []
+
+    def _refuse(self, what: str) -> None:
+        library.unknown(f"transformer_engine.pytorch.{type(self).__name__}({what})")()
+
+    def _add(self, name: str, *shape: int, used: bool = True) -> None:
+        value = torch.nn.Parameter(torch.empty(shape, **self._made)) if used else None
+        self.register_parameter(name, value)
+
+    def _add_norm(self, size: int, normalization: str) -> None:
+        self.normalization = normalization
+        self._add("layer_norm_weight", size)
+        self._add("layer_norm_bias", size, used=normalization == "LayerNorm")
+
+    def _call(self, x: Tensor, **options: Any) -> _Call:
+        """How it is called; `products`, of which each has scales of three operands forward and two backward."""
+        products = options.pop("products", 0)
+        recipe = _active[-1]
+        if isinstance(recipe, DelayedScaling) and not self._scales:
+            for number in (3 * products, 2 * products):
+                self._scales += [
+                    torch.ones(number, device=x.device),
+                    torch.zeros(recipe.amax_history_len, number, device=x.device),
+                ]
+        dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+        return _Call(dtype, recipe, torch.is_grad_enabled(), **options)
+
+
+@_provides
+class LayerNorm(_Layer):
+    """Layer norm."""
+
+    centered = True
+
+    def __init__(
+        self, normalized_shape: int, eps: float = 1e-5, dtype: torch.dtype | None = None, device: Any = "cuda",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(options, dtype, device, eps)
+        self._add("weight", normalized_shape)
+        self._add("bias", normalized_shape, used=self.centered)
+
+    def forward(self, x: Tensor) -> Any:
+        """The norm of the last dimension."""
+        return _NormFunction.apply(x, self.weight, self.bias, self._call(x, centered=self.centered))  # type: ignore[no-untyped-call]
+
+
+@_provides
+class RMSNorm(LayerNorm):
+    """The norm without mean and bias."""
+
+    centered = False
+
+
+@_provides
+class Linear(_Layer):
+    """A product."""
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, params_dtype: torch.dtype | None = None,
+        device: Any = "cuda", **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(options, params_dtype, device)
+        self.in_features, self.out_features = in_features, out_features
+        self._add("weight", out_features, in_features)
+        self._add("bias", out_features, used=bias)
+
+    def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
+        """The product of the last dimension."""
+        if is_first_microbatch is not None:
+            self._refuse("is_first_microbatch")
+        norm = getattr(self, "layer_norm_weight", None), getattr(self, "layer_norm_bias", None)
+        call = self._call(inp, products=1, centered=norm[1] is not None)
+        return _LinearFunction.apply(inp, *norm, self.weight, self.bias, call)  # type: ignore[no-untyped-call]
+
+
+@_provides
+class LayerNormLinear(Linear):
+    """A norm and a product of it."""
+
+    def __init__(
+        self, in_features: int, out_features: int, eps: float = 1e-5, bias: bool = True,
+        normalization: str = "LayerNorm", params_dtype: torch.dtype | None = None, device: Any = "cuda", **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(in_features, out_features, bias, params_dtype, device, **options)
+        self._add_norm(in_features, normalization)
+
+
+@_provides
+class LayerNormMLP(_Layer):
+    """A norm, a product, an activation and a product."""
+
+    def __init__(
+        self, hidden_size: int, ffn_hidden_size: int, eps: float = 1e-5, bias: bool = True,
+        normalization: str = "LayerNorm", activation: str = "gelu", params_dtype: torch.dtype | None = None,
+        device: Any = "cuda", **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(options, params_dtype, device, eps)
+        self.activation = activation
+        self._add_norm(hidden_size, normalization)
+        wide = ffn_hidden_size * (2 if activation.endswith("glu") else 1)
+        self._add("fc1_weight", wide, hidden_size)
+        self._add("fc1_bias", wide, used=bias)
+        self._add("fc2_weight", hidden_size, ffn_hidden_size)
+        self._add("fc2_bias", hidden_size, used=bias)
+
+    def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
+        """The block, without the residual."""
+        if is_first_microbatch is not None:
+            self._refuse("is_first_microbatch")
+        call = self._call(inp, products=2, centered=self.layer_norm_bias is not None,
+                          gated=self.activation.endswith("glu"))  # fmt: skip
+        weights = (self.layer_norm_weight, self.layer_norm_bias, self.fc1_weight, self.fc1_bias, self.fc2_weight,
+                   self.fc2_bias)  # fmt: skip
+        return _MLPFunction.apply(inp, *weights, call)  # type: ignore[no-untyped-call]
+
+
+@_provides
+class DotProductAttention(_Layer):
+    """Attention by cuDNN, whose workspace nothing tells: it is taken as FlashAttention's. A mask is causal or none."""
+
+    def __init__(
+        self, num_attention_heads: int, kv_channels: int, num_gqa_groups: int | None = None,
+        attention_dropout: float = 0.0, qkv_format: str = "sbhd", attn_mask_type: str = "causal", **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(options, None, "cuda")
+        if qkv_format not in _HEADS_FIRST:
+            self._refuse(f"qkv_format={qkv_format!r}")
+        self.qkv_format, self.attn_mask_type, self.attention_dropout = qkv_format, attn_mask_type, attention_dropout
+
+    def forward(
+        self, query_layer: Tensor, key_layer: Tensor, value_layer: Tensor, attention_mask: Any = None,
+        attn_mask_type: str | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Attention of [sequence, batch, heads, size] or [batch, sequence, heads, size], heads made one dimension."""
+        mask = attn_mask_type or self.attn_mask_type
+        if mask not in {"causal", "no_mask"}:
+            self._refuse(f"attn_mask_type={mask!r}")
+        for name, value in {"attention_mask": attention_mask, **options}.items():
+            if value is not None:
+                self._refuse(name)
+        assume_once("cuDNN's attention in Transformer Engine is taken to need what FlashAttention needs")
+        order = _HEADS_FIRST[self.qkv_format]
+        q, k, v = (each.permute(order) for each in (query_layer, key_layer, value_layer))
+        dropout = self.attention_dropout if self.training else 0.0
+        options = {"is_causal": mask == "causal", "enable_gqa": q.shape[1] != k.shape[1]}
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, **options)
+        back = [order.index(n) for n in range(4)]
+        return out.permute(back).flatten(2)
+
+
+_HEADS_FIRST = {"sbhd": (1, 2, 0, 3), "bshd": (0, 2, 1, 3)}
+"""From each format to the one that PyTorch takes."""

@@ -1,0 +1,138 @@
+"""Transformer Engine takes the bytes that its sources say: worked out here by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from memlint.libraries import transformer_engine as te
+from memlint.libraries.library import UnknownFunctionError
+from tests.libraries.events import on_gpu, simulated
+
+ROWS, IN, OUT = 512, 1024, 2048
+BF16 = torch.bfloat16
+
+
+def warm(layer, x):
+    """Make the workspace and the state of scales, which stay."""
+    layer(x).sum().backward()
+    x.grad = None
+    for parameter in layer.parameters():
+        parameter.grad = None
+
+
+def test_without_fp8_a_linear_layer_saves_its_input():
+    with simulated() as seen:
+        x, layer = on_gpu(ROWS, IN), te.Linear(IN, OUT, params_dtype=BF16)
+        seen.begin()
+        warm(layer, x)
+        assert seen.held == 4 << 20  # a workspace for all; wide since Hopper
+        seen.begin()
+        y = layer(x)
+        assert seen.held == seen.peak == y.nbytes
+        grad = torch.empty_like(y)
+        seen.begin()
+        y.backward(grad)
+        assert seen.held == x.nbytes + layer.weight.nbytes + layer.bias.nbytes
+        with pytest.raises(AssertionError, match=r"8\.9 or higher"), te.fp8_autocast():
+            pass
+
+
+@pytest.mark.parametrize(
+    ("gpu", "recipe", "transposes"),
+    [("h100-80gb", te.DelayedScaling(), 1), ("h100-80gb", te.Float8CurrentScaling(), 1),
+     ("b200", te.Float8CurrentScaling(), 0)],
+)  # fmt: skip
+def test_in_fp8_it_saves_a_byte_an_element_and_the_weight_with_its_transpose(gpu, recipe, transposes):
+    with simulated(gpu) as seen, te.autocast(recipe=recipe):
+        x, layer = on_gpu(ROWS, IN), te.Linear(IN, OUT, params_dtype=BF16)
+        seen.begin()
+        warm(layer, x)
+        state = 5 * 4 * (1 + 1024) if isinstance(recipe, te.DelayedScaling) else 0
+        assert seen.held == (32 << 20) + 1024 + state
+        seen.begin()
+        y = layer(x)
+        weight = (1 + transposes) * IN * OUT
+        assert seen.held == ROWS * IN + 4 + weight + 4 + y.nbytes
+        assert seen.peak == seen.held + transposes * ROWS * IN
+        grad = torch.empty_like(y)
+        seen.begin()
+        y.backward(grad)
+        gradients = x.nbytes + layer.weight.nbytes + layer.bias.nbytes
+        assert seen.peak == gradients + (1 + transposes) * ROWS * OUT + 4
+
+
+def test_a_norm_before_it_saves_its_input_as_well():
+    with simulated() as seen:
+        x = on_gpu(ROWS, IN)
+        layer = te.LayerNormLinear(IN, OUT, normalization="RMSNorm", bias=False, params_dtype=BF16)
+        warm(layer, x)
+        seen.begin()
+        y = layer(x)
+        assert seen.held == y.nbytes + x.nbytes + 4 * ROWS
+        grad = torch.empty_like(y)
+        seen.begin()
+        y.backward(grad)
+        sums = 4 * 108 * IN
+        # the products' gradients, then that of the norm beside them
+        assert seen.peak == 2 * x.nbytes + layer.weight.nbytes + 2 * IN + sums
+
+
+@pytest.mark.parametrize(("activation", "wide"), [("gelu", 1), ("swiglu", 2)])
+def test_the_block_saves_what_is_activated_and_what_comes_of_it(activation, wide):
+    with simulated() as seen:
+        x, block = on_gpu(ROWS, IN), te.LayerNormMLP(IN, OUT, activation=activation, params_dtype=BF16)
+        warm(block, x)
+        seen.begin()
+        y = block(x)
+        hidden, active = 2 * ROWS * wide * OUT, 2 * ROWS * OUT
+        assert seen.held == y.nbytes + x.nbytes + 2 * 4 * ROWS + hidden + active
+        grad = torch.empty_like(y)
+        seen.begin()
+        y.backward(grad)
+        second, first = block.fc2_weight.nbytes, block.fc1_weight.nbytes
+        biases = block.fc1_bias.nbytes + block.fc2_bias.nbytes
+        # the gradient of what was activated stands in the place of `active`, that of `hidden` in its place
+        most = [
+            second + biases + active - active + hidden,
+            second + biases + active - active + hidden - hidden + x.nbytes + first,
+            second + biases + active - active + x.nbytes + first - hidden - x.nbytes
+            + x.nbytes + 2 * 2 * IN + 2 * 4 * 108 * IN,
+        ]  # fmt: skip
+        assert seen.peak == max(most)
+        for parameter in block.parameters():
+            assert parameter.grad.shape == parameter.shape
+
+
+def test_in_fp8_the_block_runs_and_takes_less():
+    held = {}
+    for enabled in (False, True):
+        with simulated("h100-80gb") as seen, te.fp8_autocast(enabled=enabled, fp8_recipe=te.DelayedScaling()):
+            x, block = on_gpu(ROWS, IN), te.LayerNormMLP(IN, OUT, activation="swiglu", params_dtype=BF16)
+            warm(block, x)
+            seen.begin()
+            y = block(x)
+            held[enabled] = seen.held
+            y.sum().backward()
+            assert x.grad.shape == x.shape
+    weights = 2 * 3 * IN * OUT + 8  # of both, with their transposes
+    normed, active = ROWS * IN, ROWS * OUT  # bytes and their transposes take as much as bfloat16
+    assert held[True] == held[False] + weights + 8
+    assert normed + active < weights
+
+
+def test_attention_keeps_an_output_and_a_number_a_row():
+    with simulated("h100-80gb") as seen:
+        heads, size, batch = 16, 64, 2
+        q, k, v = (on_gpu(ROWS, batch, heads, size) for _ in range(3))
+        attention = te.DotProductAttention(heads, size)
+        seen.begin()
+        out = attention(q, k, v)
+        assert out.shape == (ROWS, batch, heads * size)
+        assert out.nbytes + 4 * batch * heads * ROWS <= seen.held <= out.nbytes + 4 * batch * heads * ROWS + 64
+        out.sum().backward()
+        assert q.grad.shape == q.shape
+        with pytest.raises(UnknownFunctionError, match=r"DotProductAttention\(attn_mask_type='padding'"):
+            attention(q, k, v, attn_mask_type="padding")
+        with pytest.raises(UnknownFunctionError, match=r"Linear\(fuse_wgrad_accumulation=True\)"):
+            te.Linear(8, 8, fuse_wgrad_accumulation=True)
