@@ -34,6 +34,10 @@ def _gpt2(embedding: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]
     return "GPT2Config", {"n_embd": embedding, "n_layer": layers, "n_head": heads}
 
 
+def _smollm(*sizes: int) -> tuple[str, dict[str, Any]]:
+    return "LlamaConfig", {**_BRAIN, **_sizes(*sizes), "vocab_size": 49152, "tie_word_embeddings": True}
+
+
 def _t5(model: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
     return "T5Config", {"d_model": model, "d_ff": 4 * model, "num_layers": layers, "num_heads": heads}
 
@@ -59,10 +63,11 @@ KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2.5-7b": ("Qwen2Config", {**_QWEN, **_sizes(3584, 18944, 28, 28, 4), "vocab_size": 152064}),
     "roberta-base": ("RobertaConfig", _ROBERTA),
     "roberta-large": ("RobertaConfig", {**_ROBERTA, **_LARGE_BERT}),
-    "smollm2-135m": (
-        "LlamaConfig",
-        {**_BRAIN, **_sizes(576, 1536, 30, 9, 3), "vocab_size": 49152, "tie_word_embeddings": True},
-    ),
+    "smollm-135m": _smollm(576, 1536, 30, 9, 3),
+    "smollm-360m": _smollm(960, 2560, 32, 15, 5),
+    "smollm2-1.7b": _smollm(2048, 8192, 24, 32),
+    "smollm2-135m": _smollm(576, 1536, 30, 9, 3),
+    "smollm2-360m": _smollm(960, 2560, 32, 15, 5),
     "t5-base": _t5(768, 12, 12),
     "t5-large": _t5(1024, 24, 16),
     "t5-small": ("T5Config", {}),

@@ -7,6 +7,7 @@ takes on the way is counted. The checkpoint has the sizes of the config beside i
 from __future__ import annotations
 
 import contextlib
+import copy
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +23,10 @@ from memlint.script.place import note
 from memlint.script.replacing import Replacing
 from memlint.workloads.downloads import Absent, loading
 
-_OF_CONFIGS = ("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only")
+_OF_CONFIGS = (
+    *("trust_remote_code", "revision", "cache_dir", "subfolder", "token", "local_files_only"),
+    *("force_download", "proxies", "gguf_file", "_configuration_file", "_commit_hash", "_from_auto", "_from_pipeline"),
+)
 """Arguments of `from_pretrained` that say where a config is."""
 
 
@@ -37,7 +41,7 @@ def random_weights() -> Iterator[None]:
         for module, (name, architecture) in loads.items():
             after_import(module, _replacing_loads(replacing, name, architecture))
         after_import(
-            "transformers.models.auto.configuration_auto", lambda module: _replace_configs(module.AutoConfig, replacing)
+            "transformers.configuration_utils", lambda module: _replace_configs(module.PreTrainedConfig, replacing)
         )
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
@@ -70,7 +74,7 @@ def _replacing_loads(
                     note(error, f"wants the model {source!r}, which is not on this machine", hint, known)
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
-                _save(architecture(cls, config), folder)
+                _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
                 dtype = str(getattr(config, "dtype", None) or torch.float32).removeprefix("torch.")
                 state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
                 return load(cls, folder, *args, **kwargs)
@@ -81,17 +85,26 @@ def _replacing_loads(
 
 
 def _replace_configs(owner: Any, replacing: Replacing) -> None:
-    load = vars(owner)["from_pretrained"].__func__
+    load = vars(owner)["get_config_dict"].__func__
 
-    def from_pretrained(cls: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+    def get_config_dict(cls: Any, source: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a config is made of, and the arguments that change it."""
         try:
-            return load(cls, source, *args, **kwargs)
+            fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
         except OSError as error:
-            hint = "give the path of a folder with its config.json instead"
-            note(error, f"wants the config {source!r}, which is not on this machine", hint)
-            raise
+            known = known_config(str(source))
+            if known is None:
+                hint = "give the path of a folder with its config.json instead"
+                note(error, f"wants the config {source!r}, which is not on this machine", hint)
+                raise
+            import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
-    replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
+            state.assume(f"the config of {source} is not on this machine: it is the one that is known by this name")
+            changes = {name: value for name, value in kwargs.items() if name not in _OF_CONFIGS}
+            return {**known[1], "model_type": getattr(transformers, known[0]).model_type}, changes
+        return fields
+
+    replacing.put(owner, "get_config_dict", classmethod(get_config_dict))
 
 
 _CHECKPOINT = "memlint-checkpoint-"
@@ -103,7 +116,7 @@ def _is_checkpoint(source: Any) -> bool:
 
 
 def _config(source: Any, kwargs: dict[str, Any]) -> Any:
-    """The config of the model `source`: that which is given, is on the disk, or is well known; None without any."""
+    """The config of the model `source`: that which is given, or can be had by its name; None without any."""
     import transformers  # noqa: PLC0415 -- whoever asks has imported it
 
     if isinstance(kwargs.get("config"), transformers.PretrainedConfig):
@@ -112,14 +125,11 @@ def _config(source: Any, kwargs: dict[str, Any]) -> Any:
         options = {name: kwargs[name] for name in _OF_CONFIGS if name in kwargs}
         return transformers.AutoConfig.from_pretrained(kwargs.get("config") or source, **options)
     except (OSError, ValueError):
-        known = known_config(str(source))
-    if known is None:
         return None
-    return getattr(transformers, known[0])(**known[1])
 
 
 def _of_model(cls: Any, config: Any) -> Any:
-    return cls(config)
+    return cls._from_config(config)
 
 
 def _of_auto_model(cls: Any, config: Any) -> Any:

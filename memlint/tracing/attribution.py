@@ -42,10 +42,12 @@ class Attribution:
         self.section = Phase.FORWARD
         """The phase of what runs outside of a backward and an optimizer."""
         self._places: dict[int, Place] = {}
+        self._last: tuple[int, Place] = 0, NOWHERE
+        """Number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
 
-    def place(self) -> tuple[Phase, Place]:
-        """Phase and place of the kernel that runs now."""
+    def place(self, *, writes: bool = False) -> tuple[Phase, Place]:
+        """Phase and place of the kernel that runs now, which `writes` where something was or not."""
         in_backward = _graph_task() != -1
         code, line, caller = self._line(_getframe(3))
         if in_backward and caller is None:
@@ -58,7 +60,15 @@ class Attribution:
             return Phase.OPTIMIZER, place
         # Kernels that make no node come later, with the same number. In the backward these are the kernels of a
         # recomputation, a hook or a custom function.
-        self._places.setdefault(_sequence() - 1, place)
+        number = _sequence() - 1
+        before, last = self._last
+        if place == last:  # what runs no kernel of its own between two of a line, as views, is of that line as well
+            for each in range(before + 1, number):
+                self._places.setdefault(each, place)
+            if writes and number == before:  # it made its node, and then a copy of what it saves
+                self._places.setdefault(number - 1, place)
+        self._places.setdefault(number, place)
+        self._last = number, place
         return (Phase.BACKWARD if in_backward else self.section), place
 
     def _place_of_forward(self) -> Place:

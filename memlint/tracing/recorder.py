@@ -92,7 +92,7 @@ class Recorder:
 
     def started(self, kernel: Kernel) -> None:
         """A kernel begins."""
-        phase, place = self.attribution.place()
+        phase, place = self.attribution.place(writes=bool(kernel.written))
         self.ledger.node = len(self.calls)
         self.open_calls.append(len(self.calls))
         self.calls.append([kernel, phase, place, self.step, len(self.ledger.events), (), ()])

@@ -28,7 +28,11 @@ PARAMETERS = {
     "qwen2.5-7b": 7_615_616_512,
     "roberta-base": 124_645_632,
     "roberta-large": 355_359_744,
+    "smollm-135m": 134_515_008,
+    "smollm-360m": 361_821_120,
+    "smollm2-1.7b": 1_711_376_384,
     "smollm2-135m": 134_515_008,
+    "smollm2-360m": 361_821_120,
     "t5-base": 222_903_552,
     "t5-large": 737_668_096,
     "t5-small": 60_506_624,
@@ -74,6 +78,8 @@ def test_models_that_are_well_known_are_made(tmp_path):
         print(model.dtype, model.num_parameters())
         model = AutoModelForCausalLM.from_pretrained("me/my-own", config=GPT2Config(n_layer=1))
         print(len(model.transformer.h))
+        from transformers import OPTForCausalLM
+        print(OPTForCausalLM.from_pretrained("facebook/opt-125m").dtype)
         """,
     )
     assert ran.error is None, ran.stderr
@@ -83,6 +89,7 @@ def test_models_that_are_well_known_are_made(tmp_path):
         f"torch.Size([7, 768]) {109_482_240 + 7 * 769}",
         "torch.float16 6738415616",
         "1",
+        "torch.float16",
     ]
     assert ran.assumptions["the weights of gpt2 are not on this machine: they are random, in float32"] == 4
     assert (
@@ -132,6 +139,27 @@ def test_a_model_that_nobody_knows_is_named_with_its_line(tmp_path):
         f"{tmp_path}/p/train.py:6 wants the model 'nobody/knows-this', which is not on this machine: give" in ran.error
     )
     assert "config.json" in ran.error
+
+
+@needs("transformers")
+def test_configs_that_are_well_known_are_made(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from transformers import AutoConfig, AutoModelForCausalLM, GPT2Config
+        config = AutoConfig.from_pretrained("openai-community/gpt2", n_layer=1, cache_dir="cache")
+        print(type(config).__name__, config.n_layer, config.n_embd)
+        print(AutoModelForCausalLM.from_config(config).num_parameters())
+        print(GPT2Config.from_pretrained("gpt2-medium").n_embd)
+        config, rest = AutoConfig.from_pretrained("distilgpt2", return_unused_kwargs=True, mine=3)
+        print(config.n_layer, rest)
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["GPT2Config 1 768", "46473216", "1024", "6 {'mine': 3}"]
+    known = "the config of {} is not on this machine: it is the one that is known by this name"
+    lines = {"openai-community/gpt2": 2, "gpt2-medium": 5, "distilgpt2": 6}
+    assert {name: ran.assumptions[known.format(name)] for name in lines} == lines
 
 
 @needs("transformers")

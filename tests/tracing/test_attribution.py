@@ -75,6 +75,24 @@ def test_forward_kernels_carry_their_line() -> None:
     assert names["cos"] == "<lambda>"
 
 
+def test_the_backward_of_what_is_changed_in_place_has_its_line() -> None:
+    def step(program: Any) -> None:
+        y = program.x * 2
+        y = y[:, 1:].flatten()
+        z = y.pow_(3).sum()  # at pow in place
+        z.backward()
+
+    assert lines(trace(step), "pow", Phase.BACKWARD) == {line_of("pow in place")}
+
+
+def test_the_backward_of_views_has_the_line_on_which_kernels_run_before_and_after() -> None:
+    def step(program: Any) -> None:
+        y = (program.x * 2)[:, 1:] * 3  # at a slice
+        y.sum().backward()
+
+    assert lines(trace(step), "zero_", Phase.BACKWARD) == {line_of("a slice")}
+
+
 def test_code_inside_pytorch_belongs_to_the_line_that_calls_it() -> None:
     def step(program: Any) -> None:
         F.normalize(program.x)  # at normalize
