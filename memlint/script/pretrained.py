@@ -87,8 +87,11 @@ def _replacing_loads(
 def _replace_configs(owner: Any, replacing: Replacing) -> None:
     load = vars(owner)["get_config_dict"].__func__
 
-    def get_config_dict(cls: Any, source: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def get_config_dict(
+        cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What a config is made of, and the arguments that change it."""
+        source = pretrained_model_name_or_path
         try:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
         except OSError as error:
