@@ -38,14 +38,25 @@ _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNI
 _BATCH = re.compile(r"(train_|training_|per_gpu_|per_device_)?(batch_?size|bs|bsz)", re.IGNORECASE)
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
-_SIZES = range(8, 4097)
+_NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
+_SIZES, _MANY = range(8, 4097), range(8, 2**20)
+_OPTIONS = (
+    ("batch", _BATCH, range(1, 2**20)),
+    ("image_size", _IMAGE, _SIZES),
+    ("image_height", re.compile(r"(img|image|input)_?(h|height)", re.IGNORECASE), _SIZES),
+    ("image_width", re.compile(r"(img|image|input)_?(w|width)", re.IGNORECASE), _SIZES),
+    ("length", _LENGTH, _SIZES),
+    ("num_points", _NUM_POINTS, _MANY),
+    ("segment_size", re.compile(r"segment_?(size|length)", re.IGNORECASE), _MANY),
+)
+"""Sizes that a loop may read from its settings, what they are called there, and what they may be."""
 
 
 class LoopSetting(NamedTuple):
     """A setting of the loop, as memlint names it, with the text that says so and its place."""
 
     key: str
-    """`batch`, `optimizer`, `loss`, `dtype`, `image_size` or `length`."""
+    """`batch`, `optimizer`, `loss`, `dtype`, `length`, or another of `_OPTIONS`."""
     value: object
     text: str
     path: str
@@ -128,16 +139,16 @@ def _trains(scope: Scope, built: int) -> bool:
 
 
 def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopSetting]:
-    """Sizes of images in the modules that a training script imports to load them, and in what these import."""
+    """Sizes in the modules that a training script imports to load its data, and in what these import."""
     for path in _files_imported(source, project.files.root):
         if _OF_DATA.search(str(path.relative_to(project.files.root))):
             with suppress(Unreadable):
                 other = Source.read(path)
-                yield from _sizes_of_images(other, project)
+                yield from _sizes_of_data(other, project)
                 yield from _of_data(other, project, depth - 1) if depth > 1 else ()
 
 
-def _sizes_of_images(source: Source, project: Project) -> Iterator[LoopSetting]:
+def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
     """What functions of the file say, settings first; what stands outside of them only tries it out."""
     values = Values(source, project)
     yield from (each for each in _options(source, project) if each.key == "image_size")
@@ -150,6 +161,8 @@ def _sizes_of_images(source: Source, project: Project) -> Iterator[LoopSetting]:
             size = _value(default, scope, values)
             if "resiz" in owner.lower() and _SHORTEST_SIDE.fullmatch(name) and type(size) is int and size in _SIZES:
                 yield LoopSetting("image_size", size, f"{owner} with {name}={size}", source.path, default.lineno)
+            if _NUM_POINTS.fullmatch(name) and type(size) is int and size in _MANY:
+                yield LoopSetting("num_points", size, f"{owner} with {name}={size}", source.path, default.lineno)
         for call in scope.calls if not scope.evaluates else ():
             for size in _image_sizes(call, scope, values):
                 if values.runs(call, scope):
@@ -249,16 +262,15 @@ def _options(source: Source, project: Project) -> Iterable[LoopSetting]:
         key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
         if not isinstance(key, str):
             continue
-        kinds = (("batch", _BATCH), ("image_size", _IMAGE), ("length", _LENGTH))
-        kind = next((kind for kind, pattern in kinds if pattern.fullmatch(key)), None)
-        if kind is None:
+        kind, sizes = next(((kind, sizes) for kind, pattern, sizes in _OPTIONS if pattern.fullmatch(key)), ("", ()))
+        if not kind:
             continue
         try:
             values = Values(source, project)
             value = values.of(node, None)
         except Unknown:
             continue
-        if type(value) is int and (value in _SIZES or (kind == "batch" and value > 0)):
+        if type(value) is int and value in sizes:
             yield LoopSetting(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
 
 

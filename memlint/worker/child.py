@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from memlint.worker.protocol import Failure, Reply, Request, Result
 
-REQUEST, REPLY, PARTIAL = "request.json", "reply.json", "partial.json"
+REQUEST, REPLY, PARTIAL, SMALLER = "request.json", "reply.json", "partial.json", "smaller.txt"
 STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
 """Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1)."""
 
@@ -48,6 +48,15 @@ def write_partial(result: Result) -> None:
     Outside of a child nothing happens.
     """
     _write(PARTIAL, result)
+
+
+def write_smaller(command: str) -> None:
+    """Write what to type instead if this process is stopped in the step that it begins with now.
+
+    Outside of a child nothing happens.
+    """
+    if _exchange is not None and _exchange[1] == os.getpid():
+        (_exchange[0] / SMALLER).write_text(command, encoding="utf-8")
 
 
 def write_here() -> None:

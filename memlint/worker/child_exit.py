@@ -11,16 +11,14 @@ from memlint.base import errors
 from memlint.base.errors import GUARD, MemlintError, WorkerError
 from memlint.base.frames import innermost_user_line, is_in_function
 from memlint.base.units import format_nbytes
-from memlint.worker.child import PARTIAL, REPLY, STACK, STDERR, STDOUT
+from memlint.worker.child import PARTIAL, REPLY, SMALLER, STACK, STDERR, STDOUT
 from memlint.worker.protocol import Answer, Failure, Limits, Reply, Result
 
 Limit = Literal["seconds", "nbytes", "processes", "output_nbytes"]
 
 _OURS = "This is a mistake in memlint: please report it with the output of -v."
 _TOO_DEEP = "Something in the model is nested deeper than Python follows, such as modules: try it on its own."
-_SMALLER = (
-    "The model's own Python takes that long: ask for a smaller size, such as --dim seq=64, --batch 1 or --no-sweep."
-)
+_SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _READ_NBYTES = 2**20
 
@@ -45,10 +43,12 @@ def stopped(broken: Limit, exchange: Path, limits: Limits, *, is_script: bool = 
     match broken:
         case "seconds":
             option = "--time-limit" if is_script else "--timeout"
-            guard = _SMALLER if guard and is_in_function(_text(exchange / STACK)) else guard
+            smaller = _text(exchange / SMALLER)
+            if guard and (smaller or is_in_function(_text(exchange / STACK))):
+                guard = _SLOW + (f"type {smaller}," if smaller else "give less to do, such as --batch 1 or --no-sweep.")
             error = WorkerError(
                 f"no answer within {limits.seconds:g} s{_place(exchange)}",
-                f"{guard} If it only needs longer, allow more with {option} SECONDS.".lstrip(),
+                f"{guard} {'or' if smaller else 'If it only needs longer,'} allow more with {option} SECONDS.".lstrip(),
             )
         case "nbytes":
             error = _out_of_memory(limits)

@@ -17,13 +17,13 @@ CONFIG_NAMES = ("config", "cfg", "conf", "args", "hparams", "params", "opt", "op
 _LENGTHS = (
     *("block_size", "max_seq_len", "max_seq_length", "max_sequence_length", "max_seq", "seq_len", "seq_length"),
     *("sequence_length", "context_length", "context_len", "context_size", "ctx_len", "n_ctx", "n_positions"),
-    *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "num_points", "npoints"),
-    "length",
+    *("max_position_embeddings", "max_len", "max_length", "window_len", "sequence_len", "length"),
 )
 _IMAGE_SIZES = (
     *("image_size", "img_size", "input_size", "resolution", "image_resolution", "img_resolution", "input_resolution"),
 )
 _SIDES = range(32, 2049)
+_POINTS = ("num_points", "npoints")
 """What a `size` may be that is one of images."""
 _WIDTHS = ("hidden_size", "d_model", "n_embd", "embed_dim", "emb_dim", "dim", "hidden_dim", "width")
 _CHANNELS = (
@@ -56,23 +56,26 @@ class ModelSizes:
 
     @property
     def length(self) -> int | None:
-        """Longest sequence the model takes, capped at `LONGEST`; None where nothing says so."""
+        """Longest sequence the model takes, capped at `LONGEST`, or its points; None where nothing says so."""
+        if self.points is not None:
+            return self.points
         length = self._first_int(_LENGTHS, 2)
         return _table_length(self.model) if length is None else min(length, LONGEST)
 
     @property
     def image_size(self) -> tuple[int, int] | None:
         """Height and width of images; None where nothing says so."""
-        for name in _IMAGE_SIZES:
-            value = self._find(name)
-            if isinstance(value, int) and value > 1:
-                return value, value
-            if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
-                return int(value[-2]), int(value[-1])
         for source in self._sources:
-            height, width = source.get("height"), source.get("width")
-            if type(height) is int and type(width) is int and height in _SIDES and width in _SIDES:
-                return height, width
+            for name in _IMAGE_SIZES:
+                value = source.get(name)
+                if type(value) is int and value > 1:
+                    return value, value
+                if isinstance(value, tuple | list) and len(value) >= 2 and all(isinstance(size, int) for size in value):
+                    return int(value[-2]), int(value[-1])
+            for of in ("", "image_"):
+                height, width = source.get(f"{of}height"), source.get(f"{of}width")
+                if type(height) is int and type(width) is int and height in _SIDES and width in _SIDES:
+                    return height, width
         own = getattr(self.model, "size", self._stated.get("size"))
         return (own, own) if type(own) is int and own in _SIDES else None
 
@@ -92,10 +95,20 @@ class ModelSizes:
         return self._first_int(("n_mel_channels", "n_mels", "num_mels", "n_mel", "mel_dim", "num_mel_bins"))
 
     @property
-    def segment(self) -> tuple[int, int] | None:
-        """Samples and frames of the pieces of sound that a vocoder is trained with."""
-        samples, hop = self._first_int(("segment_size", "segment_length")), self._first_int(("hop_size", "hop_length"))
-        return (samples, samples // hop) if samples is not None and hop is not None and samples > hop else None
+    def points(self) -> int | None:
+        """Points of a cloud."""
+        return self._first_int(_POINTS, 2)
+
+    @property
+    def samples(self) -> int | None:
+        """Of the pieces of sound that a vocoder is trained with."""
+        return self._first_int(("segment_size", "segment_length"))
+
+    @property
+    def frames(self) -> int | None:
+        """Of the spectrograms of those pieces."""
+        hop = self._first_int(("hop_size", "hop_length"))
+        return self.samples // hop if self.samples is not None and hop is not None and self.samples > hop else None
 
     @property
     def series(self) -> tuple[int, int] | None:
@@ -112,10 +125,6 @@ class ModelSizes:
         """The first of these values that is a whole number from `least`."""
         values = (source.get(name) for source in self._sources for name in names)
         return next((each for each in values if type(each) is int and each >= least), None)
-
-    def _find(self, name: str) -> object:
-        values = (source.get(name) for source in self._sources)
-        return next((value for value in values if value is not None and not isinstance(value, bool)), None)
 
 
 def values_of(config: object) -> Mapping[str, object]:

@@ -23,6 +23,11 @@ def answer_to(command: str) -> None:
     _typed[:] = [command]
 
 
+def command_with(options: str) -> str:
+    """The command that is answered, with these options."""
+    return f"{_typed[0]} {options}"
+
+
 @contextmanager
 def reported(action: str, hint: str = "") -> Iterator[None]:
     """Run user code; what it raises, `SystemExit` included, becomes a WorkloadError that begins with `action`."""
@@ -39,10 +44,10 @@ def what_to_do(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return remedy(error.name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
-        return f"BatchNorm cannot train on one value of each channel: type {_typed[0]} --batch 2"
+        return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):
         return (
-            f"It is made for several processes: type {_typed[0]} --ranks 2, or for the script that starts them "
+            f"It is made for several processes: type {command_with('--ranks 2')}, or for the script that starts them "
             "memlint run --ranks 2 with its name."
         )
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):

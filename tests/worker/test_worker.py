@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
-from memlint.worker.child import STACK
+from memlint.worker.child import SMALLER, STACK
 from memlint.worker.child_exit import read_answer, stopped
 from memlint.worker.protocol import Limits
 from memlint.worker.supervise import ask
@@ -175,13 +175,15 @@ def test_code_that_hangs_is_ended_and_its_line_named(project, code):
     assert "--timeout" in answer.error.hint
 
 
-@pytest.mark.parametrize(("function", "hint"), [("scan", "--dim seq=64"), ("<module>", "__main__")])
+@pytest.mark.parametrize(("function", "hint"), [("scan", "--batch 1"), ("<module>", "__main__")])
 def test_a_loop_in_a_step_is_told_from_one_at_import(tmp_path, function, hint):
     stack = f'  File "{tmp_path}/m.py", line 7 in scan\n  File "{tmp_path}/m.py", line 3 in {function}\n'
     (tmp_path / STACK).write_text(f"Current thread 0x1 (most recent call first):\n{stack}")
     error = stopped("seconds", tmp_path, Limits()).error
     assert error.message.endswith("m.py:7 in scan")
     assert hint in error.hint
+    (tmp_path / SMALLER).write_text("memlint check m.py --dim seq=64")  # the step had begun
+    assert "type memlint check m.py --dim seq=64, or allow more" in stopped("seconds", tmp_path, Limits()).error.hint
 
 
 def test_memory_taken_bit_by_bit_is_noticed(project):

@@ -104,6 +104,19 @@ def test_an_action_is_pinned_to_one_commit_everywhere():
     assert len({pin.partition("@")[0] for pin in pins}) == len(pins)
 
 
+WRITES = {
+    "memlint-comment.yml": [("comment", "pull-requests")],
+    "release.yml": [("attest", "id-token"), ("attest", "attestations"), ("publish", "id-token")],
+}
+
+
+def test_a_release_waits_for_its_owner_and_runs_nothing_where_it_may_publish():
+    jobs = load(".github/workflows/release.yml")["jobs"]
+    assert jobs["publish"]["environment"]["name"] == "pypi"
+    assert (jobs["attest"]["needs"], jobs["publish"]["needs"]) == ("build", "attest")
+    assert not any("run" in step for name in ("attest", "publish") for step in jobs[name]["steps"])
+
+
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
 def test_permissions_are_given_to_jobs_and_only_one_may_write(file):
     workflow = yaml.safe_load(file.read_text())
@@ -114,7 +127,7 @@ def test_permissions_are_given_to_jobs_and_only_one_may_write(file):
         for right, level in job["permissions"].items()
         if level != "read"
     }
-    assert writes == ({("memlint-comment.yml", "comment", "pull-requests")} if "comment" in file.name else set())
+    assert writes == {(file.name, *right) for right in WRITES.get(file.name, ())}
 
 
 def test_what_runs_the_code_of_a_pull_request_has_no_secret():

@@ -411,3 +411,20 @@ def test_a_program_of_an_incomplete_workload_has_the_sizes_as_well(write):
     program = build_program(found(path, "Net", dimensions={"seq": 7}), path.parent, device="cpu")
     program.setup()
     assert program.inputs["tokens"].shape == (8, 7)
+
+
+def test_a_step_that_takes_too_long_is_asked_for_with_an_eighth_of_its_longest_dimension(tmp_path, monkeypatch):
+    commands: list[str] = []
+    monkeypatch.setattr("memlint.commands.analyse.analysis.write_smaller", commands.append)
+    path = tmp_path / "model.py"
+    path.write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.table, self.head = nn.Embedding(9, 4), nn.Linear(4, 9)\n"
+        "    def forward(self, tokens): return self.head(self.table(tokens))\n"
+    )
+    for options in ({}, {"mode": "inference", "dimensions": {"seq": 1}}):
+        settings = Settings.model_validate(options)
+        request = Request(target="model.py", path=str(path), root=str(tmp_path), settings=settings)
+        (workload,) = find_requested(request).workloads
+        Analysis.of(workload, tmp_path)
+    assert commands == ["memlint check model.py --dim seq=64", "memlint check model.py --batch 1"]

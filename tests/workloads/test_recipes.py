@@ -259,6 +259,33 @@ def test_images_are_as_large_as_the_modules_of_a_scripts_data_make_them(write, n
     assert any(text.startswith("image size 96: ") for text, _line in texts(workload))
 
 
+def test_clouds_have_the_points_that_a_scripts_dataset_gives_by_default(write):
+    path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(3, 5, 1)").format(output="self.layer(image)"))
+    (path.parent / "dataset.py").write_text("class Shapes:\n    def __init__(self, root, npoints=2500): pass\n")
+    (path.parent / "train.py").write_text(f"import dataset\n{TRAINS.format(loss='torch.nn.Identity()')}")
+    assert complete(the_only(path), path.parent)[0].inputs[0].shape == ("batch", 3, 2500)
+
+
+@pytest.mark.parametrize(
+    ("layer", "options", "shape"),
+    [
+        ("nn.Conv1d(1, 4, 5)", {"segment_size": 8192}, ("batch", 1, 8192)),
+        ("nn.Conv1d(3, 4, 1)", {"num_points": 2500}, ("batch", 3, 2500)),
+        ("nn.Conv2d(1, 4, 3)", {"imgH": 32, "imgW": 100}, ("batch", 1, 32, 100)),
+    ],
+)
+def test_inputs_have_the_sizes_that_the_loop_reads_from_its_options(write, layer, options, shape):
+    path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", layer).format(output="self.layer(image)"))
+    lines = [f"parser.add_argument('--{name}', type=int, default={value})\n" for name, value in options.items()]
+    used = "".join(f"    print(opt.{name})\n" for name in options)
+    script = TRAINS.format(loss="torch.nn.Identity()").replace("    loss.", f"{used}    loss.")
+    (path.parent / "train.py").write_text(
+        f"import argparse\nfrom model import Net\nparser = argparse.ArgumentParser()\n{''.join(lines)}"
+        f"opt = parser.parse_args()\n{script}"
+    )
+    assert complete(the_only(path), path.parent)[0].inputs[0].shape == shape
+
+
 TRAINS = """
 import torch
 import torch.nn.functional as F

@@ -22,12 +22,14 @@ from memlint.whatif.change import Change, ChangedProgram
 from memlint.whatif.holders import find_holders
 from memlint.whatif.long_run import run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
+from memlint.worker.child import write_smaller
 from memlint.workloads import availability, downloads, stand_ins
 from memlint.workloads.build.construct import completed_program, settings_of
 from memlint.workloads.build.program import Program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
 from memlint.workloads.spec import Workload
+from memlint.workloads.user_errors import command_with
 
 _UNCOMPILED = Assumption(
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
@@ -57,6 +59,7 @@ class Analysis:
         workload, of_ranks = of_worst_rank(workload, root)
         device = workload.device
         completed, assumptions = complete(workload, root)
+        write_smaller(_smaller(completed))
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
         of_step = (*settings_of(workload), *of_ranks, *assumptions)
@@ -164,3 +167,13 @@ def _of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
         f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
     )
     return (Assumption(text, None),)
+
+
+def _smaller(workload: Workload) -> str:
+    """The command for an eighth of the inputs' largest dimension, or of the batch; empty where both are 1."""
+    named = frozenset[str]().union(*(spec.dimensions for spec in workload.inputs or ()))
+    sizes = {name: size for name, size in workload.dimensions.items() if name in named and size > 1}
+    if sizes:
+        largest = max(sizes, key=sizes.__getitem__)
+        return command_with(f"--dim {largest}={-(-sizes[largest] // 8)}")
+    return command_with(f"--batch {-(-workload.batch // 8)}") if workload.batch > 1 else ""

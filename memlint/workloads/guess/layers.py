@@ -86,8 +86,8 @@ def _is_auxiliary(path: str) -> bool:
 def spatial_input(name: str, channels: int, dimensions: int, sizes: ModelSizes) -> InputSpec:
     """Sound, images or videos with 1, 2 or 3 spatial `dimensions`, of the size the model states."""
     if dimensions == 1:
-        samples, frames = sizes.segment or (AUDIO_LENGTH, _SEQUENCE)
-        length = sizes.length or (samples if channels == 1 else frames)
+        of_layer = sizes.samples or AUDIO_LENGTH if channels == 1 else sizes.frames or _SEQUENCE
+        length = sizes.length or of_layer
         return InputSpec(name, (BATCH, channels, length))
     if dimensions == 3:
         return InputSpec(name, (BATCH, channels, *_VIDEO))

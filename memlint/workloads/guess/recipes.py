@@ -25,7 +25,7 @@ _ENTRIES = 3
 _GUESS = 64
 _LONGEST = 160
 """Letters of a call that is shown."""
-_SIZES = ("image_size", "length")
+_SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size")
 
 
 @dataclass(frozen=True, slots=True)

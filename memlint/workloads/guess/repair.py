@@ -194,17 +194,18 @@ def _of_other_rank(trial: Trial, message: str, sizes: ModelSizes) -> Iterator[Sp
     if match or layer:
         rank = int(match[1]) if match else int(layer[1]) + 2 if layer else 0
         if rank == 3 and all(len(spec.shape) == 4 for spec in trial.specs if spec.dtype == "float32"):
-            yield tuple(_without_height(spec) for spec in trial.specs)
+            yield tuple(_without_height(spec, sizes) for spec in trial.specs)
         for index, spec in enumerate(trial.specs):
             if spec.dtype != CONSTANT and len(spec.shape) != rank:
                 yield from (_with(trial.specs, index, other) for other in _ranked(spec, rank, sizes))
 
 
-def _without_height(spec: InputSpec) -> InputSpec:
+def _without_height(spec: InputSpec, sizes: ModelSizes) -> InputSpec:
     """Sound or points in place of an image."""
     if len(spec.shape) < 4:
         return spec
-    return replace(spec, shape=(*spec.shape[:2], AUDIO_LENGTH if spec.shape[1] == 1 else _NUM_POINTS))
+    length = sizes.samples or AUDIO_LENGTH if spec.shape[1] == 1 else sizes.points or _NUM_POINTS
+    return replace(spec, shape=(*spec.shape[:2], length))
 
 
 def _ranked(spec: InputSpec, rank: int, sizes: ModelSizes) -> Iterator[InputSpec]:
