@@ -6,10 +6,11 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
 import torch.distributed.fsdp._init_utils as fsdp_init
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp._fully_shard import _fsdp_common
@@ -21,6 +22,7 @@ from memlint.accelerator import state
 from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, entry_of, is_virtual, real, scratch
 from memlint.accelerator.registration import KEY, implemented
+from memlint.base.errors import TraceError
 from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import simulated
@@ -145,9 +147,17 @@ class _Parts(Sequence[torch.Tensor]):
         return self[0].new_empty(0)
 
 
+def _refuse_symmetric(*_: object, **__: object) -> NoReturn:
+    raise TraceError(
+        "symmetric memory is not simulated: it lies outside of the allocator, where other GPUs write to it",
+        "Leave async tensor parallel and what else asks for it out of this run.",
+    )
+
+
 def _of_wrappers() -> list[Patch]:
-    """What is replaced for DistributedDataParallel and FSDP2."""
+    """What is replaced for DistributedDataParallel and FSDP2, and what is refused."""
     return [
+        *((symmetric_memory, name, _refuse_symmetric) for name in ("empty", "rendezvous", "get_symm_mem_workspace")),
         (_fsdp_common, "_chunk_with_empty", _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
         (DistributedDataParallel, "_pre_forward", _beside_parameters(DistributedDataParallel._pre_forward)),

@@ -9,12 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+import torch.distributed._symmetric_memory as symmetric_memory
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.parallel import loss_parallel
 
-from memlint.base.errors import RankNeededError
+from memlint.base.errors import RankNeededError, TraceError
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
@@ -164,6 +165,12 @@ def test_ops_without_a_strategy_are_tried_out(rank):
     with loss_parallel():
         torch.nn.functional.cross_entropy(logits, torch.zeros(4, dtype=torch.int64, device="cuda")).backward()
     assert {each.kind for each in simulated().collectives} >= {"all_reduce"}
+
+
+def test_symmetric_memory_is_refused_by_its_name(rank):
+    dist.init_process_group("nccl")
+    with pytest.raises(TraceError, match="symmetric memory is not simulated"):
+        symmetric_memory.empty(4, device="cuda")
 
 
 def traced(name, world=8):

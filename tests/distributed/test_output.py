@@ -50,6 +50,24 @@ def test_a_script_for_torchrun_says_its_rank_its_streams_and_what_it_exchanges(r
     assert estimate.peak.device.estimate == estimate.peak.reserved.estimate + outside
 
 
+@pytest.mark.slow
+def test_a_script_of_ddp_says_the_same() -> None:
+    checked = run_script(SCRIPT.with_name("train_ddp.py"), ranks=8, gpu="h100-80gb")
+    (workload,) = checked.report.workloads
+    assert workload.error is None, checked.outputs
+    assert workload.ranks is not None
+    calls = {each.kind: each.calls for each in workload.ranks.traffic}
+    assert calls == {"all_reduce": 2, "broadcast": 2}
+    for text in (
+        render_text(checked.report, TextStyle()),
+        render_page(checked.report),
+        render_body(compare(None, checked.report)),
+    ):
+        assert "rank 0 of 8" in text
+        assert "2 x all_reduce of 8 ranks within a machine" in text
+        assert "NCCL among 8 ranks" in text
+
+
 def test_every_format_for_people_shows_them(report: Report) -> None:
     comment = render_body(compare(None, report))
     texts = [render_text(report, TextStyle()), render_page(report), render_markdown(report), comment]

@@ -19,8 +19,8 @@ def tracked_peaks(name: str, world: int, patch: pytest.MonkeyPatch) -> list[int]
     """Of each step; the first one counts what the wrappers have freed."""
     dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
     try:
-        mesh = init_device_mesh("cpu", (world,))
-        patch.setattr(strategies, "init_device_mesh", lambda *_, **__: mesh)  # which reads tensors, and these are not fake
+        mesh = init_device_mesh("cpu", (world,))  # it reads tensors, which must not be fake
+        patch.setattr(strategies, "init_device_mesh", lambda *_, **__: mesh)
         with FakeTensorMode():
             program = strategies.STRATEGIES[name]()
             program.setup()
