@@ -5,6 +5,7 @@ library may hold it too. So the variables found are bound to None, and what coun
 """
 
 import ctypes
+import gc
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -47,11 +48,24 @@ class _Name(NamedTuple):
     def unbind(self) -> None:
         """Let go of the value. The program cannot run on."""
         if isinstance(self.place, FrameType):
+            before = {*map(id, gc.get_referents(self.place))}
             self.place.f_locals[self.name] = None
             if sys.version_info < (3, 13):  # where f_locals is a copy
                 ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(self.place), ctypes.c_int(0))
+            elif sys.version_info >= (3, 14):  # where the frame keeps what was overwritten, in a new tuple
+                for kept in gc.get_referents(self.place):
+                    if isinstance(kept, tuple) and id(kept) not in before:
+                        _empty(kept)
         else:
             self.place[self.name] = None
+
+
+def _empty(kept: tuple[Any, ...]) -> None:
+    """Let a tuple refer to None alone: CPython's frames have theirs for what may be borrowed, and go unread."""
+    for index, item in enumerate(kept):
+        place = id(kept) + tuple.__basicsize__ + index * ctypes.sizeof(ctypes.c_void_p)
+        ctypes.c_void_p.from_address(place).value = id(None)
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(item))
 
 
 class _Way(NamedTuple):

@@ -306,8 +306,8 @@ def test_buffers_carry_the_place_of_their_kernel() -> None:
 class StepsWithoutLines:
     """A program that consists of PyTorch alone."""
 
-    setup = functools.partial(torch.manual_seed, 0)
-    step = functools.partial(torch.zeros, 4, device="cuda")
+    setup = staticmethod(functools.partial(torch.manual_seed, 0))
+    step = staticmethod(functools.partial(torch.zeros, 4, device="cuda"))
 
 
 def test_whoever_asks_for_a_trace_is_no_line_of_it() -> None:
