@@ -38,8 +38,8 @@ FITTED, HELD_OUT = "fitted", "held out"
 PAGE = """\
 `python benchmarks/published.py` builds programs again from what others published beside what they
 measured, and estimates them. [fixtures/published](../fixtures/published/README.md) says how they were chosen, what is
-assumed, and where those that are far off come from. Nothing is fitted to those held out. What the allocator reserves
-and allocates is mostly predicted as one number, so that a measurement can be near and still outside."""
+assumed, and where those that are far off come from. Nothing is fitted to those held out. What is allocated is mostly
+predicted as one number, so that a measurement can be near and still outside."""
 GOAL = 0.9
 NEAR = 0.02
 
