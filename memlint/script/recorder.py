@@ -83,7 +83,7 @@ class ScriptRecorder(Recorder):
         self._was_written = False
         self._is_full = False
         self._kept = 0.0
-        self._postponed: list[Callable[[], object]] = []
+        self._postponed: list[Callable[[FrameType], object]] = []
 
     def progress(self) -> tuple[int, bool]:
         """Whole steps that were taken, and whether there was a backward since."""
@@ -123,7 +123,7 @@ class ScriptRecorder(Recorder):
 
         @functools.wraps(handler)
         def handle(number: int, frame: FrameType | None) -> None:
-            self._postponed.append(lambda: handler(number, frame))
+            self._postponed.append(functools.partial(handler, number))  # not with `frame`: it holds its tensors
             if not (self.open_calls or _in_backward() != -1 or _is_ours(frame) or is_within_library("libtorch")):
                 self._handle_signals()
 
@@ -131,7 +131,7 @@ class ScriptRecorder(Recorder):
 
     def _handle_signals(self) -> None:
         while self._postponed:
-            self._postponed.pop(0)()
+            self._postponed.pop(0)(sys._getframe(1))
 
     def _note_leaves(self, inputs: list[torch.Tensor]) -> None:
         """Without a model, parameters are what a forward begins with."""

@@ -336,6 +336,30 @@ def test_nothing_in_the_script_can_swallow_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_snapshot_that_a_script_dumps_is_plotted_by_pytorch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = LOOP.replace(
+        "    for step in", "    torch.cuda.memory._record_memory_history(max_entries=100000)\n    for step in"
+    )
+    text = text.replace("flush=True)", "flush=True)\n        torch.cuda.memory._dump_snapshot('snapshot.pickle')")
+    checked = run_text(tmp_path, text, keep_writes=True)
+    assert workload_of(checked).error is None
+    snapshot, page = tmp_path / "snapshot.pickle", tmp_path / "page.html"
+    command = [sys.executable, "-m", "torch.cuda._memory_viz"]
+    subprocess.run([*command, "trace_plot", str(snapshot), "-o", str(page)], check=True)
+    assert "add_local_files" in page.read_text()
+    trace = subprocess.run([*command, "trace", str(snapshot)], check=True, capture_output=True, text=True).stdout
+    assert "cudaMalloc" in trace
+    allocated = int(stdout_of(checked).split()[2])
+    script = "import pickle, sys; from torch.cuda import _memory_viz; s = pickle.load(open(sys.argv[1], 'rb'));"
+    script += "print(_memory_viz.memory(s, format_flamegraph=str))"
+    flames = subprocess.run([sys.executable, "-c", script, str(snapshot)], check=True, capture_output=True, text=True)
+    held = sum(int(line.rpartition(" ")[2]) for line in flames.stdout.splitlines() if "active_allocated" in line)
+    assert 0 < held <= allocated
+    assert "train.py:" in flames.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("hang", ["while True: pass", "import time; time.sleep(1000)"])
 def test_the_time_limit_gives_what_was_seen_and_where_it_was(tmp_path: Path, hang: str) -> None:
     text = f"import torch\nx = torch.zeros(1 << 20, device='cuda')\n{hang}\n"
