@@ -151,7 +151,7 @@ def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopS
 def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
     """What functions of the file say, settings first; what stands outside of them only tries it out."""
     values = Values(source, project)
-    yield from (each for each in _options(source, project) if each.key == "image_size")
+    yield from (each for each in _options(source, project) if each.key in ("batch", "image_size", "num_points"))
     for scope in scopes(source):
         if isinstance(scope.node, ast.Module):
             continue
@@ -172,13 +172,14 @@ def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
 def _files_imported(source: Source, root: Path) -> Iterator[Path]:
     """Files of the project that `source` imports from."""
     own = Path(source.path)
+    above = [folder for folder in own.parents if folder.is_relative_to(root)]
     for node in source.statements:
         if isinstance(node, ast.ImportFrom):
             parts = node.module.split(".") if node.module else []
             names = [[*parts, each.name] for each in node.names] + [parts]
-            folders = [own.parents[node.level - 1]] if node.level else [own.parent, root]
+            folders = [own.parents[node.level - 1]] if node.level else above
         elif isinstance(node, ast.Import):
-            names, folders = [each.name.split(".") for each in node.names], [own.parent, root]
+            names, folders = [each.name.split(".") for each in node.names], above
         else:
             continue
         places = (folder.joinpath(*each) for folder in folders for each in names if each)

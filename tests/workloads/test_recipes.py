@@ -259,6 +259,19 @@ def test_images_are_as_large_as_the_modules_of_a_scripts_data_make_them(write, n
     assert any(text.startswith("image size 96: ") for text, _line in texts(workload))
 
 
+def test_the_batch_is_that_which_the_module_of_a_scripts_data_reads_from_the_options(write):
+    path = write(PLAIN.format(output="self.layer(image)"))
+    loader = "from torch.utils.data import DataLoader\ndef make(args, data):\n    size = args.batch_size\n"
+    for folder in ("provider", "experiments"):
+        (path.parent / folder).mkdir()
+    factory = path.parent / "provider" / "data_factory.py"
+    factory.write_text(f"{loader}    return DataLoader(data, batch_size=size)\n")
+    parser = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--batch_size', type=int, default=48)\n"
+    script = f"{parser}from provider.data_factory import make\n{TRAINS.format(loss='torch.nn.Identity()')}"
+    (path.parent / "experiments" / "train.py").write_text(script)
+    assert the_only(path).batch == 48
+
+
 def test_clouds_have_the_points_that_a_scripts_dataset_gives_by_default(write):
     path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(3, 5, 1)").format(output="self.layer(image)"))
     (path.parent / "dataset.py").write_text("class Shapes:\n    def __init__(self, root, npoints=2500): pass\n")
