@@ -42,7 +42,6 @@ class ChunkedCrossEntropy(Change):
             yield cls(NUM_CHUNKS)
 
     def after_setup(self, program: Any) -> None:
-        """The Linear hands on a stand-in, and the loss of it is computed in chunks."""
         if self.num_chunks < 2:
             raise NotApplicableError
         put_off(program, self.head, partial(_of_chunks, num_chunks=self.num_chunks))
