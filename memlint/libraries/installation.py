@@ -13,6 +13,7 @@ from memlint.libraries import (
     flash_attn_3,
     mamba,
     own_ops,
+    torch_cluster,
     torch_scatter,
     torchao,
     transformer_engine,
@@ -29,12 +30,12 @@ LIBRARIES = (
     apex.library,
     mamba.library,
     mamba.convolution,
+    torch_cluster.library,
     torch_scatter.library,
     transformer_engine.library,
     *(
         Library(name, distribution=name.replace("_", "-"), version="unknown")
-        for name in ("torch_sparse", "torch_cluster", "pyg_lib", "fbgemm_gpu",
-                     "spconv", "MinkowskiEngine")
+        for name in ("torch_sparse", "pyg_lib", "fbgemm_gpu", "spconv", "MinkowskiEngine")
     ),
 )  # fmt: skip
 """The last of them are not known at all: what a program uses of them is named."""

@@ -1,0 +1,46 @@
+"""torch_cluster takes the bytes that its sources say: worked out here by hand."""
+
+from __future__ import annotations
+
+import torch
+
+from memlint.libraries import torch_cluster
+from tests.libraries.events import on_gpu, simulated
+
+N, K = 1000, 16
+
+
+def test_neighbours_are_found_in_places_for_all_of_them():
+    with simulated() as seen:
+        x = on_gpu(N, 3, dtype=torch.float32, grad=False)
+        seen.begin()
+        pairs = torch_cluster.knn(x, x, K)
+        places = 8 * N * K
+        assert pairs.shape == (2, N * K)
+        assert seen.held == 2 * places
+        # rows and columns, those that are chosen, and their stack; where examples begin, and a mask
+        assert seen.peak == 6 * places + 2 * 2 * 8 + N * K
+        assert torch_cluster.knn_graph(x, K).shape == (2, N * K)
+        assert torch_cluster.knn_graph(x, K, loop=True).shape == (2, N * K)
+        assert seen.assumptions == [
+            "kernels of torch-cluster are not run: they take what the sources of version 1.6.3 say"
+        ]
+
+
+def test_how_many_are_near_is_assumed():
+    with simulated() as seen:
+        x = on_gpu(N, 3, dtype=torch.float32, grad=False)
+        batch = torch.zeros(N, dtype=torch.int64, device="cuda")
+        edges = torch_cluster.radius_graph(x, 0.1, batch, max_num_neighbors=K)
+        assert edges.shape[0] == 2
+        assert 0 < edges.shape[1] <= N * K
+        assert any("mask" in text for text in seen.assumptions), seen.assumptions
+
+
+def test_a_share_of_the_points_is_chosen():
+    with simulated() as seen:
+        x = on_gpu(N, 3, dtype=torch.float32, grad=False)
+        seen.begin()
+        assert torch_cluster.fps(x, ratio=0.25).shape == (N // 4,)
+        assert seen.held == 0
+        assert seen.peak == 4 * N + 8 * N // 4
