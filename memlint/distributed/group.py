@@ -122,6 +122,7 @@ def _of_gpu(rank: Rank) -> list[Patch]:
         (torch.cuda.nccl, "version", lambda: _NCCL_VERSION),
         (dist, "is_nccl_available", lambda: True),
         (distributed_c10d, "is_nccl_available", lambda: True),
+        (distributed_c10d, "_set_pg_timeout", lambda *_, **__: None),
         (fsdp_init, "torch", _AsCuda()),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 import torch
@@ -44,6 +45,7 @@ def test_a_group_is_as_large_as_torchrun_says(rank, backend):
     assert (dist.get_rank(), dist.get_world_size()) == (3, 8)
     assert dist.get_backend() == ("gloo" if backend == "gloo" else "nccl")
     assert torch.cuda.device_count() == 8
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=60))
     part = dist.new_group([1, 3])
     assert (dist.get_rank(part), dist.get_world_size(part)) == (1, 2)
     assert dist.get_backend(dist.new_group([2, 3], backend="gloo")) == "gloo"
