@@ -449,20 +449,23 @@ class Values:
         named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
         defaults |= {each.arg: default for each, default in named if default is not None}
         passed = self._passed(name, scope)
-        if passed is not None:
+        if passed:
             return passed[0]
         if name in defaults:
             return self.of(defaults[name], scopes(self.source)[0])
         if arguments.kwarg is not None and arguments.kwarg.arg == name:
             return {}
-        if self.project is not None and (value := self.project.option(name)) is not None:
+        if self.project is not None and passed is None and (value := self.project.option(name)) is not None:
             return value
         if _SETTINGS.fullmatch(name) and self.project is not None:
             return self.project.settings(self.source, name)
         raise Unknown
 
-    def _passed(self, name: str, scope: Scope) -> tuple[object] | None:
-        """What the project's first call of the function, or of the class whose `__init__` it is, passes on."""
+    def _passed(self, name: str, scope: Scope) -> tuple[object, ...] | None:
+        """What the project's first call of the function, or of the class whose `__init__` it is, passes on.
+
+        Empty where that is not seen.
+        """
         function = scope.owner.name if scope.owner is not None and scope.name == "__init__" else scope.name
         if self.project is None or (scope.owner is not None and function == scope.name) or function in _COMMON:
             return None
@@ -475,7 +478,7 @@ class Values:
                 try:
                     return (caller.of(node, where),)
                 except Unknown:
-                    return None
+                    return ()
         return None
 
     def _attribute(self, node: ast.Attribute, scope: Scope | None) -> object:

@@ -272,6 +272,17 @@ def test_the_batch_is_that_which_the_module_of_a_scripts_data_reads_from_the_opt
     assert the_only(path).batch == 48
 
 
+def test_what_a_call_passes_and_nobody_sees_is_no_option_of_another_command_line(write):
+    path = write(PLAIN.format(output="self.layer(image)"))
+    loader = "def loader(batch_size):\n    return DataLoader(data, batch_size=batch_size)\n"
+    script = f"from torch.utils.data import DataLoader\n{loader}{TRAINS.format(loss='torch.nn.Identity()')}"
+    (path.parent / "train.py").write_text(f"{script}    loader(model.hyperparameters['batch'])\n")
+    parser = "import argparse\nparser = argparse.ArgumentParser()\n"
+    (path.parent / "detect.py").write_text(f"{parser}parser.add_argument('--batch_size', type=int, default=1)\n")
+    workload = the_only(path)
+    assert (workload.batch, "batch" in workload.assumed) == (8, True)
+
+
 def test_clouds_have_the_points_that_a_scripts_dataset_gives_by_default(write):
     path = write(PLAIN.replace("nn.Conv2d(3, 5, 1)", "nn.Conv1d(3, 5, 1)").format(output="self.layer(image)"))
     (path.parent / "dataset.py").write_text("class Shapes:\n    def __init__(self, root, npoints=2500): pass\n")
