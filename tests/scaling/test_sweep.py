@@ -349,6 +349,12 @@ def test_a_table_as_markdown_csv_and_json() -> None:
     assert Tables.model_validate_json(render(TABLE, "json", TextStyle())) == TABLE
 
 
+def test_a_dimension_that_is_called_as_a_column_has_one_of_its_own() -> None:
+    table = Tables(tool="memlint 0", sweeps=(SWEEP.model_copy(update={"dimensions": {"mode": 2, "largest": 3}}),))
+    row = next(csv.DictReader(io.StringIO(render(table, "csv", TextStyle()))))
+    assert (row["mode"], row["largest"], row["dim_mode"], row["dim_largest"]) == ("train", "8", "2", "3")
+
+
 def test_sizes_of_dimensions_are_columns() -> None:
     sweeps = [SWEEP.model_copy(update={"dimensions": {"seq": length}}) for length in (64, 256)]
     table = Tables(tool="memlint 0", sweeps=tuple(sweeps))

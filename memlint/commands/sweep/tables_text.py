@@ -172,16 +172,22 @@ def bar(nbytes: int, limit: int) -> str:
 
 
 def _csv(tables: Tables) -> str:
-    """A line for each row, with the sizes of all dimensions there are and the bounds of all peaks."""
+    """A line for each row, with the sizes of all dimensions there are and the bounds of all peaks.
+
+    The column of a dimension that is called as another column is `dim_` and its name.
+    """
     text = io.StringIO()
-    dimensions = list(dict.fromkeys(name for sweep in tables.sweeps for name in sweep.dimensions))
-    columns = [f"{name}_{bound}" for name in MEASURES for bound in _BOUNDS]
-    ranks = ("strategy", "world_size") if any(sweep.world_size > 1 for sweep in tables.sweeps) else ()
-    heads = ("name", "gpu", "dtype", "mode", "optimizer", *ranks, *dimensions, "batch", *columns, *_LAST)
-    writer = csv.DictWriter(text, heads, lineterminator="\n")
+    first = ("name", "gpu", "dtype", "mode", "optimizer")
+    if any(sweep.world_size > 1 for sweep in tables.sweeps):
+        first += ("strategy", "world_size")
+    last = ("batch", *(f"{name}_{bound}" for name in MEASURES for bound in _BOUNDS), *_LAST)
+    names = dict.fromkeys(name for sweep in tables.sweeps for name in sweep.dimensions)
+    dimensions = {name: f"dim_{name}" if name in first + last else name for name in names}
+    writer = csv.DictWriter(text, (*first, *dimensions.values(), *last), lineterminator="\n")
     writer.writeheader()
     for sweep in tables.sweeps:
-        known = {name: getattr(sweep, name) for name in (*heads[:5], *ranks)} | sweep.dimensions
+        sizes = {dimensions[name]: size for name, size in sweep.dimensions.items()}
+        known = {name: getattr(sweep, name) for name in first} | sizes
         if sweep.error is not None:
             writer.writerow(known | {"error": sweep.error})
         for row in sweep.rows:
