@@ -20,12 +20,11 @@ from memlint.accelerator.device import contiguous, is_virtual, like, scratch
 from memlint.accelerator.kernel import enter_hand_written
 from memlint.accelerator.state import assume_once
 from memlint.base.errors import TraceError
+from memlint.libraries.skeleton import SKELETON
 
-__all__ = ["SKELETON", "Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
+__all__ = ["Library", "UnknownFunctionError", "assume_once", "contiguous", "launch", "like", "temporary"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-SKELETON = 'memlint.op("{name}", shapes=lambda x: x.shape, saves=["x"], workspace=0, backward_workspace=0)'
-"""What to write where a function is not known."""
 temporary = scratch
 """Takes bytes of the GPU that a kernel needs while it runs; dropping the result gives them back."""
 

@@ -16,7 +16,8 @@ from memlint.base.errors import TraceError, UsageError
 from memlint.base.ownership import is_users
 from memlint.base.signatures import signature_of
 from memlint.config import Op as ConfiguredOp
-from memlint.libraries.library import SKELETON, UnknownFunctionError, assume_once, launch, temporary
+from memlint.libraries.library import UnknownFunctionError, assume_once, launch, temporary
+from memlint.libraries.skeleton import SKELETON
 
 if TYPE_CHECKING:
     from memlint.libraries.finding import Finder

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from memlint.base.ownership import is_users
-from memlint.libraries.library import SKELETON
+from memlint.libraries.skeleton import SKELETON
 from memlint.source.files import SKIPPED_DIRECTORIES
 
 _COMPILED = (".pyx", ".cpp", ".cc", ".c", ".cu")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from memlint.memory.estimate import Interval
+from memlint.memory.estimate import CACHE_SPREAD, Interval
 from tests.oracles.comparison import (
     Difference,
     differences,
@@ -172,7 +172,9 @@ def test_every_workspace_of_a_convolution_is_predicted_to_the_byte_or_named(name
 def test_without_convolutions_only_the_placement_of_segments_is_in_doubt(name: str) -> None:
     ours = predicted(name)
     assert ours.requested.low == ours.requested.high
-    assert all(low <= estimate <= high <= 1.05 * low for low, estimate, high in (ours.allocated, ours.reserved))
+    cache = int(CACHE_SPREAD * (ours.reserved.estimate - ours.allocated.estimate))  # which hangs on what ran before
+    without = Interval(ours.reserved.low + cache, ours.reserved.estimate, ours.reserved.high - cache)
+    assert all(low <= estimate <= high <= 1.05 * low for low, estimate, high in (ours.allocated, without))
     assert ours.workspaces == recorded(name).workspaces == ()
 
 

@@ -10,6 +10,7 @@ import pytest
 from memlint.commands.analyse.analysis import Analysis
 from memlint.commands.analyse.child import analyse
 from memlint.config import Settings
+from memlint.memory.estimate import CACHE_SPREAD
 from memlint.worker.protocol import Request
 from memlint.workloads.discover import find_workloads
 
@@ -132,7 +133,7 @@ def test_the_steps_made_by_hand_take_what_the_plan_says(needed: Any, tmp_path: P
         by_hand = estimate(tmp_path, SOURCE.format(**edits))
         # A scalar stands for the logits in the simulation of chunks.
         assert 0 <= change.peak.requested.estimate - by_hand.requested.estimate <= 4
-        assert change.peak.device.high == by_hand.device.high
+        assert abs(change.peak.device.high - by_hand.device.high) <= CACHE_SPREAD * 512  # the scalar's block
     assert by_hand.device.high <= plan.limit
 
 

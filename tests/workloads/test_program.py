@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from memlint.base.errors import UsageError, WorkloadError
+from memlint.workloads import user_errors
 from memlint.workloads.build.construct import simulated_device
 from memlint.workloads.build.optimizers import OPTIMIZERS
 from memlint.workloads.discover import build_program, find_workloads
@@ -198,7 +199,8 @@ def test_lbfgs_evaluates_the_model_itself(write):
         program(write(NET), optimizer="lbfgs", dtype="fp16-amp").step()
 
 
-def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write):
+def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write, monkeypatch):
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE"])  # other tests type others
     path = write("class Net(nn.BatchNorm1d):\n    def __init__(self): super().__init__(4)\n")
     (workload,) = find_workloads(str(path), path.parent, overrides={"batch": 1}).workloads
     program = build_program(workload, path.parent)
@@ -209,7 +211,8 @@ def test_a_batch_norm_that_gets_one_value_says_which_batch_to_ask_for(write):
     assert caught.value.hint.endswith("type memlint check FILE --batch 2")
 
 
-def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write):
+def test_a_model_that_needs_other_processes_says_how_they_are_simulated(write, monkeypatch):
+    monkeypatch.setattr(user_errors, "_typed", ["memlint check FILE"])
     path = write(
         """
         class Model(nn.Module):

@@ -96,7 +96,7 @@ def infer_inputs(
     if is_model(model):
         proposals = candidates(model, train=train, length=length)
         try:
-            return _first_that_works(Stage(model, device), proposals, named=named)
+            return _first_that_works(Stage(model, device), proposals, named=named, is_fixed=length is not None)
         except NoInputsError as error:
             if is_multimodal(model):
                 raise
@@ -118,21 +118,30 @@ def infer_inputs(
         if train:
             specs = _with_labels(stage, trial) or specs
     specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
-    if failure is not None and length is not None and Stage(model, device).attempt(specs, dimensions).error is not None:
+    if (
+        failure is not None
+        and length is not None
+        and (SEQUENCE not in dimensions or Stage(model, device).attempt(specs, dimensions).error is not None)
+    ):
         raise failure
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 
-def _completed(stage: Stage, specs: Specs, dimensions: Mapping[str, int] | None = None) -> Trial:
-    """A trial of a Hugging Face model with `specs`, changed for as long as an error says how."""
+def _completed(
+    stage: Stage, specs: Specs, dimensions: Mapping[str, int] | None = None, *, is_fixed: bool = False
+) -> Trial:
+    """A trial of a Hugging Face model with `specs`, changed for as long as an error says how.
+
+    Sizes of `dimensions` that are fixed are those that somebody asks for.
+    """
     trial = stage.attempt(specs, dimensions)
-    seen = {specs}
+    tried = [(specs, trial.dimensions)]
     while trial.error is not None:
-        changed, sizes = _as_asked(stage.model, trial, trial.error)
-        if changed in seen and sizes == trial.dimensions:
+        asked = _as_asked(stage.model, trial, trial.error)
+        if asked in tried or (is_fixed and asked[1] != trial.dimensions):
             break
-        seen.add(changed)
-        trial = stage.attempt(changed, sizes)
+        tried.append(asked)
+        trial = stage.attempt(*asked)
     return trial
 
 
@@ -303,13 +312,13 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
     return named, {SEQUENCE: length or own}
 
 
-def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool) -> Inferred:
+def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
     for specs, dimensions, notes in candidates:
         if not named:
             specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}  # noqa: PLW2901
-        trial = _completed(stage, specs, dimensions)
+        trial = _completed(stage, specs, dimensions, is_fixed=is_fixed)
         specs = trial.specs  # noqa: PLW2901
         taken = frozenset().union(*(spec.dimensions for spec in specs))
         dimensions = {name: size for name, size in trial.dimensions.items() if name in taken}  # noqa: PLW2901
