@@ -177,7 +177,7 @@ def _csv(tables: Tables) -> str:
     The column of a dimension that is called as another column is `dim_` and its name.
     """
     text = io.StringIO()
-    first = ("name", "gpu", "dtype", "mode", "optimizer")
+    first: tuple[str, ...] = ("name", "gpu", "dtype", "mode", "optimizer")
     if any(sweep.world_size > 1 for sweep in tables.sweeps):
         first += ("strategy", "world_size")
     last = ("batch", *(f"{name}_{bound}" for name in MEASURES for bound in _BOUNDS), *_LAST)
