@@ -32,6 +32,8 @@ class Simulated(state.State):
     """Which of several the program is, as `distributed.rank.Rank`; None: it is alone."""
     world: Any = None
     """What process group the program joined, as `tracing.records.World`."""
+    microbatches: int = 1
+    """Into how many parts a pipeline's schedule cuts a batch."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """How many streams of each priority the program made, by its distance from 0."""
 

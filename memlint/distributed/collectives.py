@@ -107,6 +107,8 @@ def _take_buffers(packet: str, outputs: list[Tensor], inputs: list[Tensor], grou
 
 def _described(packet: str, group: Any, outputs: list[Tensor], inputs: list[Tensor], stream: int) -> Collective:
     ranks = dist.get_process_group_ranks(group)
+    position = group.rank()
+    backend = str(dist.get_backend(group))
     return Collective(
         node=simulated().ledger.node,
         kind=kind_of(packet),
@@ -116,7 +118,9 @@ def _described(packet: str, group: Any, outputs: list[Tensor], inputs: list[Tens
         nbytes_in=sum(tensor.nbytes for tensor in inputs),
         nbytes_out=sum(tensor.nbytes for tensor in outputs),
         stream=stream,
-        backend=str(dist.get_backend(group)),
+        backend=backend,
+        neighbours=(ranks[position - 1], ranks[(position + 1) % len(ranks)]),
+        shares=backend == "nccl" and simulated().world.shares_splits,
     )
 
 

@@ -22,10 +22,11 @@ from memlint.accelerator import state
 from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, entry_of, is_virtual, real, scratch
 from memlint.accelerator.registration import KEY, implemented
+from memlint.base.after_import import after_import
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
-from memlint.cuda.simulated import simulated
+from memlint.cuda.simulated import Simulated, simulated
 from memlint.distributed.collectives import of_host_as_well
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
 from memlint.distributed.rank import Rank, environment
@@ -36,8 +37,8 @@ dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake back
 _join = distributed_c10d.init_process_group
 _make_group = distributed_c10d._new_process_group_helper
 _real_backend = distributed_c10d.get_backend
-_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 29, 3)
-"""Of the wheels of torch 2.13."""
+_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 29, 7)
+"""Of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
 _SCRIPTED = "torch.distributed.optim"
 """Compiled by TorchScript when it is imported, which has to see PyTorch's own functions then."""
 _OWN_VALUES = "every other rank is taken to be like this one: what it sends has the values and sizes of this rank's"
@@ -73,6 +74,9 @@ class _Groups:
         world_size: int = -1,
         rank: int = -1,
         store: Any = None,  # noqa: ARG002
+        group_name: str = "",  # noqa: ARG002
+        pg_options: Any = None,
+        device_id: Any = None,
         *_: Any,
         **__: Any,
     ) -> None:
@@ -82,7 +86,8 @@ class _Groups:
         number = rank if rank is not None and rank >= 0 else now.number
         os.environ.update({"WORLD_SIZE": str(size), "RANK": str(number)})
         state.assume(f"rank {number} of {size} is simulated alone; {_OWN_VALUES}")
-        simulated().world = World(number, size)
+        shares = device_id is not None and _shares_splits(pg_options)
+        simulated().world = World(number, size, shares)
         default = "nccl" if state.current.cuda else "gloo"
         _join("fake", timeout=timeout, world_size=size, rank=number, store=FakeStore())
         self._backends[distributed_c10d._get_default_group().group_name] = (backend or default).lower()
@@ -90,6 +95,7 @@ class _Groups:
     def make(self, *args: Any, **kwargs: Any) -> Any:
         """`_new_process_group_helper`, through which every group is made."""
         size, rank, ranks, backend, *rest = args
+        _keep_shardings(rest[1] if rest[1:] else kwargs.get("group_name", ""), (size, rank, *ranks))
         if str(backend) != "fake" and rest[1:]:
             self._backends[rest[1]] = str(backend)
         kwargs |= {"backend_options": None, "device_id": None}
@@ -111,6 +117,25 @@ class _Groups:
         }
         owners: tuple[ModuleType, ...] = (distributed_c10d, dist)
         return [(owner, name, value) for owner in owners for name, value in functions.items() if hasattr(owner, name)]
+
+
+_named: dict[str, tuple[int, ...]] = {}
+"""Groups by name since DTensor began to keep what it knows of shardings: size, own rank and ranks."""
+
+
+def _keep_shardings(name: str, group: tuple[int, ...]) -> None:
+    """Let DTensor forget its shardings, which have names of groups, where a name is now that of another group."""
+    if _named.setdefault(name, group) != group:
+        _named.clear()
+        _named[name] = group
+        _clear_python_sharding_prop_cache()
+        _clear_fast_path_sharding_prop_cache()
+
+
+def _shares_splits(options: Any) -> bool:
+    """Whether NCCL lets communicators that are split off use what the first holds: the environment decides first."""
+    of_program = getattr(getattr(options, "config", None), "split_share", 0)
+    return str(os.environ.get("NCCL_COMM_SPLIT_SHARE_RESOURCES", of_program)) == "1"
 
 
 def _of_gpu(rank: Rank) -> list[Patch]:
@@ -209,6 +234,22 @@ def _with_table_on_host(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _count_microbatches(schedules: Any) -> None:
+    """Let a simulation know how many a schedule of `torch.distributed.pipelining` makes of a batch."""
+    split = schedules._PipelineSchedule._split_inputs
+
+    @functools.wraps(split)
+    def call(schedule: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(state.current, Simulated):
+            state.current.microbatches = schedule._n_microbatches
+        return split(schedule, *args, **kwargs)
+
+    schedules._PipelineSchedule._split_inputs = call
+
+
+after_import("torch.distributed.pipelining.schedules", _count_microbatches)
+
+
 def import_strategies() -> None:
     """Import what cannot be imported any more while a device is simulated."""
     importlib.import_module(_SCRIPTED)
@@ -223,8 +264,6 @@ def become(rank: Rank, box: Mailbox | None = None) -> None:
 @contextlib.contextmanager
 def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     box.begin()
-    _clear_python_sharding_prop_cache()  # these have names of groups, which are others on another rank
-    _clear_fast_path_sharding_prop_cache()
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]

@@ -22,6 +22,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
+from memlint.cuda.simulated import simulated
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
 from memlint.script.spec import Ending, Script
@@ -61,7 +62,7 @@ class ScriptRecorder(Recorder):
         self.seconds: list[float] = []
         """Of each whole step."""
         self.batch: int | None = None
-        """Leading size of the first input of the first training call."""
+        """Leading size of the first input of the first training call, by all parts that a pipeline makes of a batch."""
         self.precision = ""
         """Of that call, as a Workload's dtype."""
         self.optimizer = ""
@@ -189,12 +190,9 @@ class ScriptRecorder(Recorder):
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:
         """Begin a step with the first training call in it, or with the first backward where nothing was called."""
-        inputs = [
-            leaf
-            for argument in tree_leaves(arguments)
-            for leaf in ([unwrapped(argument)] if isinstance(argument, torch.Tensor) else ())
-            if is_virtual(leaf) and leaf.layout is torch.strided and not leaf.requires_grad and not entry_of(leaf).host
-        ]
+        leaves = [unwrapped(each) for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+        leaves = [each for each in leaves if is_virtual(each) and each.layout is torch.strided]
+        inputs = [each for each in leaves if not each.requires_grad and not entry_of(each).host]
         self.roles.note_inputs(inputs)
         if self._is_between:
             self._is_between = False
@@ -207,7 +205,9 @@ class ScriptRecorder(Recorder):
         if not self.precision:
             parameter = next((p for p in parameters if p.is_floating_point()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
-            self.batch = next((t.shape[0] for t in inputs if t.dim()), None)
+            # Later stages of a pipeline take what they received, which needs a gradient.
+            rows = next((each.shape[0] for each in (*inputs, *leaves) if each.dim()), None)
+            self.batch = None if rows is None else rows * simulated().microbatches
 
     def _program(self) -> ScriptProgram:
         models = {name: module for name, root in self._roots.items() if (module := root()) is not None}

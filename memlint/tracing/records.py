@@ -166,6 +166,10 @@ class Collective(NamedTuple):
     """The stream that was current."""
     backend: str
     """Of the group, as the program asked for it: `nccl`, `gloo`."""
+    neighbours: tuple[int, int]
+    """The ranks before and after this one in the group, by their numbers in the world."""
+    shares: bool
+    """Whether its communicator and the first share what they hold."""
 
 
 class World(NamedTuple):
@@ -173,6 +177,8 @@ class World(NamedTuple):
 
     rank: int
     size: int
+    shares_splits: bool = False
+    """Whether groups made later are split off it (`device_id`) and share what its communicator holds."""
 
 
 class Streams(NamedTuple):

@@ -7,7 +7,6 @@ import pytest
 from memlint.commands.comment.body import render_body
 from memlint.compare.changes import compare
 from memlint.cuda.devices import device_named
-from memlint.distributed.communicators import beside, communicators
 from memlint.distributed.traffic import sent
 from memlint.report.formats.markdown import render_markdown
 from memlint.report.model import Report
@@ -86,10 +85,6 @@ def test_one_process_and_several_are_told_apart(report: Report) -> None:
     assert "one process in base, rank 3 of 8 in head" in change.notes
 
 
-def collective(kind: str, size: int = 8, group: str = "0", backend: str = "nccl", nbytes: int = 800) -> Collective:
-    return Collective(0, kind, group, size, True, nbytes, nbytes, 0, backend)
-
-
 @pytest.mark.parametrize(
     ("kind", "nbytes"),
     [
@@ -102,22 +97,4 @@ def collective(kind: str, size: int = 8, group: str = "0", backend: str = "nccl"
     ],
 )
 def test_what_a_rank_sends_in_a_ring(kind: str, nbytes: int) -> None:
-    assert sent(collective(kind)) == nbytes
-
-
-def test_communicators_are_counted_by_group_and_only_those_of_nccl() -> None:
-    used = [collective("all_reduce"), collective("all_gather"), collective("all_reduce", 2, "1")]
-    used.append(collective("all_reduce", 4, "2", "gloo"))
-    assert [(each.size, each.kinds) for each in communicators(used)] == [
-        (8, ("all_reduce", "all_gather")),
-        (2, ("all_reduce",)),
-    ]
-    h100 = device_named("h100")
-
-    def held(collectives: list[Collective]) -> int:
-        return beside(h100, collectives).context_nbytes - h100.context_nbytes
-
-    assert held(used) == (688 + 544) << 20
-    assert beside(h100, used[3:]) == h100
-    assert held([collective("all_to_all")]) > held([collective("send")]) > held(used[:1])
-    assert beside(device_named("cpu"), used) == device_named("cpu")
+    assert sent(Collective(0, kind, "0", 8, True, 800, 800, 0, "nccl", (7, 1), False)) == nbytes

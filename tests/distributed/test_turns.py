@@ -59,10 +59,12 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
         in_turns(beyond.run, beyond, HOST)
 
 
-def test_a_pipeline_script_lets_the_other_stage_run() -> None:
-    checked = run_script(Path(__file__).parent / "train_pipeline.py", ranks=2, rank=0, gpu="h100-80gb")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_pipeline_script_lets_the_other_stage_run(rank: int) -> None:
+    checked = run_script(Path(__file__).parent / "train_pipeline.py", ranks=2, rank=rank, gpu="h100-80gb")
     (workload,) = checked.report.workloads
     assert workload.error is None, checked.outputs
     assert workload.ranks is not None
     calls = {each.kind: each.calls for each in workload.ranks.traffic}
     assert calls == {"send": 4, "recv": 4}
+    assert workload.batch == 64

@@ -183,8 +183,9 @@ def _outside(device: Device, trace: Trace) -> Iterator[report.Outside]:
         return
     low, likely, high = device.context_low, device.context_nbytes, device.context_high
     yield report.Outside(name="CUDA context", nbytes=report.Interval(low=low, estimate=likely, high=high))
-    for each in communicators(trace.collectives):
-        name = f"NCCL among {format_count(each.size, 'rank')} ({', '.join(each.kinds)})"
+    for each in communicators(device, trace.collectives):
+        of_first = "; shares with the first" if each.is_shared else ""
+        name = f"NCCL among {format_count(each.size, 'rank')} ({', '.join(each.kinds)}{of_first})"
         yield report.Outside(name=name, nbytes=report.Interval.model_validate(each.nbytes._asdict()))
 
 
