@@ -7,7 +7,10 @@ opened. The folders of Python and memlint are known both as they are named and w
 import os
 import re
 import sysconfig
+import tempfile
 from pathlib import Path
+
+from memlint.base.temporary import SCRATCH_TEMPORARY
 
 _HERE = Path(__file__).parents[2]
 OURS = (_HERE / "memlint", *_HERE.glob("memlint_rules"), *_HERE.glob("rules/memlint_rules"))
@@ -21,6 +24,11 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
+_GENERATED = re.compile(
+    rf"(?:{re.escape(tempfile.gettempdir())}|.*[/\\]{re.escape(SCRATCH_TEMPORARY)})[/\\][^/\\.]+\.[^/\\]+\.py$"
+)
+"""A file that a package writes and imports, as PyTorch Geometric does for each of its layers: its name has dots inside,
+so that nobody else can import it."""
 
 
 def is_users(path: str) -> bool:
@@ -29,8 +37,8 @@ def is_users(path: str) -> bool:
 
 
 def is_installed(path: str) -> bool:
-    """Whether the file belongs to Python or to a package that was installed."""
-    return path.startswith(_STANDARD_LIBRARY) or _PACKAGES.search(path) is not None
+    """Whether the file belongs to Python or to a package that was installed, which may have written it itself."""
+    return path.startswith(_STANDARD_LIBRARY) or bool(_PACKAGES.search(path) or _GENERATED.match(path))
 
 
 def is_standard_library(path: str) -> bool:

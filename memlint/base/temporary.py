@@ -1,4 +1,4 @@
-"""Folders of files that processes exchange."""
+"""Folders of files that processes exchange, and of those that they throw away."""
 
 import os
 import shutil
@@ -9,6 +9,8 @@ from pathlib import Path
 
 _PREFIX = "memlint-exchange-"
 _DAY = 24 * 3600.0
+SCRATCH_TEMPORARY = ".temporary"
+"""In the scratch folder of a script, what stands for the system's temporary one."""
 
 
 def exchange_folder() -> tempfile.TemporaryDirectory[str]:

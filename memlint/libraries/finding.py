@@ -1,9 +1,12 @@
 """How programs find libraries that are not installed here, or that refuse to load without a GPU.
 
 A stand-in is found last of all, and only by a program that imports the library itself: who merely asks whether it is
-there, as other packages do to choose their kernels, is told the truth until then.
+there, as other packages do to choose their kernels, is told the truth until then. A package that the program imports
+finds what the same file imports as well, before it or after it.
 """
 
+import dis
+import functools
 import importlib
 import os
 import sys
@@ -13,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from importlib.metadata import Distribution, DistributionFinder
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from memlint.base.after_import import after_import
@@ -22,6 +25,7 @@ from memlint.libraries.library import Library
 
 _IMPORTING = {"<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>", importlib.__file__}
 """Files of Python that import; `importlib.util.find_spec`, which only asks, is in another."""
+_ASKING = find_spec.__code__.co_filename
 
 
 class StandIn(ModuleType):
@@ -90,7 +94,7 @@ class Finder(MetaPathFinder, Loader):
         top, _, inner = fullname.partition(".")
         if top not in self._libraries or (inner and not isinstance(sys.modules.get(top), StandIn)):
             return None
-        if top not in self._used and not _program_imports():
+        if top not in self._used and not _program_imports(top):
             return None
         self._used.add(top)
         return ModuleSpec(fullname, self, origin="memlint", is_package=True)
@@ -142,9 +146,24 @@ def _replacing(functions: dict[str, Any]) -> Callable[[ModuleType], None]:
     return lambda module: module.__dict__.update(functions)
 
 
-def _program_imports() -> bool:
-    """Whether the line that asks imports, and is in a file of the program."""
+def _program_imports(name: str) -> bool:
+    """Whether the line that asks imports, in a file of the program, or for one that imports the library as well."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename in _IMPORTING:
         frame = frame.f_back
-    return frame is not None and is_users(frame.f_code.co_filename)
+    if frame is None or is_users(frame.f_code.co_filename):
+        return frame is not None
+    if frame.f_code.co_filename == _ASKING:
+        return False
+    while frame is not None:
+        if is_users(frame.f_code.co_filename) and name in _imported(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _imported(code: CodeType) -> frozenset[str]:
+    """The packages that these lines import."""
+    names = (each.argval for each in dis.get_instructions(code) if each.opname == "IMPORT_NAME")
+    return frozenset(name.partition(".")[0] for name in names)

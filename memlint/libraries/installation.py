@@ -9,12 +9,15 @@ from memlint.libraries import (
     bitsandbytes,
     custom_ops,
     deepspeed,
+    fbgemm,
     flash_attn,
     flash_attn_3,
     mamba,
     own_ops,
+    pyg_lib,
     torch_cluster,
     torch_scatter,
+    torch_sparse,
     torchao,
     transformer_engine,
     transformers_attention,
@@ -25,17 +28,20 @@ from memlint.libraries.finding import ExtensionFinder, Finder
 from memlint.libraries.library import Library
 
 LIBRARIES = (
+    fbgemm.library,
     flash_attn.library,
     flash_attn_3.library,
     apex.library,
     mamba.library,
     mamba.convolution,
+    pyg_lib.library,
     torch_cluster.library,
     torch_scatter.library,
+    torch_sparse.library,
     transformer_engine.library,
     *(
         Library(name, distribution=name.replace("_", "-"), version="unknown")
-        for name in ("torch_sparse", "pyg_lib", "fbgemm_gpu", "spconv", "MinkowskiEngine")
+        for name in ("spconv", "MinkowskiEngine")
     ),
 )  # fmt: skip
 """The last of them are not known at all: what a program uses of them is named."""
@@ -56,7 +62,7 @@ def _install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes, torchao, deepspeed, xformers):
+    for module in (triton, bitsandbytes, torchao, deepspeed, xformers, fbgemm):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

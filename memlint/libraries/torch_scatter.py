@@ -1,7 +1,7 @@
 """torch_scatter 2.1.2: reductions over groups of rows, each of PyTorch's ops and one kernel that takes nothing.
 
 csrc/scatter.cpp, segment_csr.cpp, segment_coo.cpp and what they call in csrc/cuda; torch_scatter/scatter.py and
-composite/softmax.py.
+composite/softmax.py. What lies on the host has its values.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from memlint.accelerator.device import is_virtual
 from memlint.libraries.library import Library, launch
 
 Tensor = torch.Tensor
@@ -34,6 +35,35 @@ def _size(index: Tensor, dim_size: int | None) -> int:
 def _kernel(read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
     library.assume()
     launch(read, written)
+
+
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "mul": "prod", "min": "amin", "max": "amax"}
+
+
+def _on_host(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> Any:
+    """The values of a reduction, and of `min` and `max` the first positions, by PyTorch's ops."""
+    start = source.new_full(_shape(source.shape, dim, size), int(reduce == "mul")) if out is None else out
+    made = start.scatter_reduce(
+        dim, index, source, _REDUCTIONS[reduce], include_self=out is not None or reduce == "mul"
+    )
+    made = made if out is None else out.copy_(made)
+    if reduce not in {"min", "max"}:
+        return made
+    length = source.shape[dim]
+    places = torch.arange(length).view(-1, *[1] * (source.dim() - 1 - dim)).expand_as(source)
+    places = places.masked_fill(source != made.gather(dim, index), length)
+    positions = torch.full_like(made, length, dtype=index.dtype)
+    return made, positions.scatter_reduce(dim, index, places, "amin")
+
+
+def _rows(index: Tensor, kind: str, shape: Sequence[int]) -> Tensor:
+    """The segment of each element of this shape on the host, by its index or by where segments begin."""
+    dim = index.dim() - 1
+    index = index.expand(*shape[:dim], index.shape[-1])
+    if kind == "csr":
+        places = torch.arange(shape[dim]).expand(*index.shape[:-1], -1).contiguous()
+        index = torch.searchsorted(index.contiguous(), places, right=True) - 1
+    return index[(..., *(None,) * (len(shape) - 1 - dim))].expand(shape)
 
 
 def _reduced(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> tuple[Tensor, ...]:
@@ -154,6 +184,8 @@ def _scattered(reduce: str, *names: str) -> None:
         dim = dim + src.dim() if dim < 0 else dim
         index = _broadcast(index, src, dim)
         size = out.size(dim) if out is not None else _size(index, dim_size)
+        if not is_virtual(src):
+            return _on_host(src, index, dim, out, size, reduce)
         results = _Scattered.apply(src, index, dim, out, size, reduce)  # type: ignore[no-untyped-call]
         return results if reduce in {"min", "max"} else results[0]
 
@@ -170,6 +202,8 @@ def _segments(reduce: str, *names: str) -> None:
         return _apply(src, index, out, size, "coo")
 
     def _apply(src: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Any:
+        if not is_virtual(src):
+            return _on_host(src, _rows(index, kind, src.shape), index.dim() - 1, out, size, reduce)
         results = _Segments.apply(src, index, out, size, reduce, kind)  # type: ignore[no-untyped-call]
         return results if reduce in {"min", "max"} else results[0]
 
@@ -240,16 +274,30 @@ def segment_coo(
     return _first(_module[f"segment_{reduce}_coo"](src, index, out, dim_size))
 
 
+def _gathered_on_host(source: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Tensor:
+    dim = index.dim() - 1
+    made = source.gather(dim, _rows(index, kind, _shape(source.shape, dim, size)))
+    return made if out is None else out.copy_(made)
+
+
 @_provided
 def gather_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Any:
     """A row for each of a segment; how many there are, the library reads from the GPU."""
-    size = out.size(indptr.dim() - 1) if out is not None else int(indptr.flatten()[-1])
-    return _Gathered.apply(src, indptr, out, size, "csr")  # type: ignore[no-untyped-call]
+    return gathered(src, indptr, int(indptr.flatten()[-1]) if out is None else out.size(indptr.dim() - 1), out)
+
+
+def gathered(source: Tensor, indptr: Tensor, size: int, out: Tensor | None = None) -> Any:
+    """`gather_csr` of so many rows in all."""
+    if not is_virtual(source):
+        return _gathered_on_host(source, indptr, out, size, "csr")
+    return _Gathered.apply(source, indptr, out, size, "csr")  # type: ignore[no-untyped-call]
 
 
 @_provided
 def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Any:
     """A row for each of the index."""
+    if not is_virtual(src):
+        return _gathered_on_host(src, index, out, index.size(-1), "coo")
     return _Gathered.apply(src, index, out, index.size(-1), "coo")  # type: ignore[no-untyped-call]
 
 

@@ -16,13 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from memlint.base.temporary import SCRATCH_TEMPORARY
 from memlint.script.place import script_frame
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Frame
 
-TEMPORARY = ".temporary"
-"""In the scratch folder, what stands for the system's temporary one."""
 _MAX_LINKS = 40  # as Linux: path_resolution(7)
 
 
@@ -41,7 +40,7 @@ class Overlay:
     def __init__(self, scratch: Path, free: tuple[Path, ...]) -> None:
         """`scratch` is a folder that is there; what lies in one of the folders `free` is written where it is."""
         self.scratch = os.path.realpath(scratch)
-        self.temporary = os.path.join(self.scratch, TEMPORARY)
+        self.temporary = os.path.join(self.scratch, SCRATCH_TEMPORARY)
         self.free = (*tuple(os.path.realpath(folder) + os.sep for folder in free), self.temporary + os.sep)
         self.lines: dict[str, Frame | None] = {}
         """The line of the script that first changed each path."""
@@ -51,7 +50,7 @@ class Overlay:
         self._settle(os.path.realpath(scratch))
 
     def _settle(self, scratch: str) -> None:
-        self.scratch, self.temporary = scratch, os.path.join(scratch, TEMPORARY)
+        self.scratch, self.temporary = scratch, os.path.join(scratch, SCRATCH_TEMPORARY)
         Path(self.temporary).mkdir(parents=True, exist_ok=True)
 
     def move(self, scratch: str) -> None:
@@ -268,8 +267,8 @@ class Overlay:
     def files(self) -> Iterator[tuple[str, str]]:
         """Each file that lies in the scratch folder because the script wrote it: its place, and where it lies."""
         for folder, folders, names in os.walk(self.scratch):
-            if folder == self.scratch and TEMPORARY in folders:
-                folders.remove(TEMPORARY)
+            if folder == self.scratch and SCRATCH_TEMPORARY in folders:
+                folders.remove(SCRATCH_TEMPORARY)
             for name in names:
                 physical = os.path.join(folder, name)
                 if os.path.isfile(physical) and not os.path.islink(physical):

@@ -67,6 +67,24 @@ def test_a_package_that_tries_to_import_it_does_without(finder, tmp_path, monkey
     del sys.modules["memlint_chooser"]
 
 
+def test_a_package_finds_what_the_program_imports_after_it(finder, tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "memlint_chooser.py").write_text(
+        "import importlib.util\n"
+        "is_there = importlib.util.find_spec('memlint_absent') is not None\n"
+        "try:\n    import memlint_absent\nexcept ImportError:\n    memlint_absent = None\n"
+    )
+    (tmp_path / "memlint_program.py").write_text("import memlint_chooser\nfrom memlint_absent.inner import known\n")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import memlint_program
+
+    assert not memlint_program.memlint_chooser.is_there
+    assert memlint_program.memlint_chooser.memlint_absent.known() == memlint_program.known() == 3
+    del sys.modules["memlint_chooser"], sys.modules["memlint_program"]
+
+
 def test_what_is_not_known_can_be_named_but_not_used(finder):
     from memlint_absent.layers import Attention
 

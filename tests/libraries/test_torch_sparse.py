@@ -1,0 +1,162 @@
+"""torch_sparse: on the host the values of its documentation, on the GPU the bytes that its sources say, by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlint.libraries import torch_sparse
+from memlint.libraries.library import UnknownFunctionError
+from memlint.libraries.torch_sparse import SparseTensor
+from tests.libraries.events import on_gpu, simulated
+
+NODES, EDGES, WIDTH = 1000, 20_000, 64
+I = 8 * EDGES  # noqa: E741 -- an index of each edge
+P = 8 * (NODES + 1)
+
+
+@st.composite
+def matrices(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, int, int]:
+    """Places in any order, each once, values, and the size."""
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    places = draw(st.lists(st.integers(0, rows * columns - 1), min_size=1, max_size=12, unique=True))
+    index = torch.stack([torch.tensor(places) // columns, torch.tensor(places) % columns])
+    values = torch.tensor(draw(st.lists(st.integers(1, 9), min_size=len(places), max_size=len(places)))).double()
+    return index, values, rows, columns
+
+
+def dense_of(index: torch.Tensor, values: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """The same with zeros between."""
+    return torch.zeros(rows, columns, dtype=values.dtype).index_put_((index[0], index[1]), values)
+
+
+@given(matrices())
+def test_on_the_host_a_matrix_is_what_its_entries_say(parts):
+    index, values, rows, columns = parts
+    dense = dense_of(*parts)
+    matrix = SparseTensor.from_edge_index(index, values, (rows, columns))
+    other = torch.arange(columns * 3.0, dtype=torch.double).view(columns, 3)
+    assert matrix.to_dense().equal(dense)
+    assert matrix.t().to_dense().equal(dense.t())
+    assert matrix.t().t().to_dense().equal(dense)
+    assert torch.allclose(matrix @ other, dense @ other)
+    assert torch.allclose(matrix.t() @ torch.ones(rows, 1).double(), dense.t() @ torch.ones(rows, 1).double())
+    assert matrix.sum(dim=1).equal(dense.sum(1))
+    assert matrix.sum(dim=0).equal(dense.sum(0))
+    number = dense.count_nonzero(1).clamp(min=1).view(-1, 1)
+    assert torch.allclose(matrix.matmul(other, "mean"), dense @ other / number)
+    messages = torch.where(dense.unsqueeze(-1) != 0, dense.unsqueeze(-1) * other, -torch.inf).amax(1)
+    assert matrix.matmul(other, "max").equal(messages.masked_fill(messages == -torch.inf, 0))
+    assert torch_sparse.mul(matrix, torch.full((rows, 1), 2.0)).to_dense().equal(2 * dense)
+    assert torch_sparse.mul(matrix, torch.full((1, columns), 3.0)).to_dense().equal(3 * dense)
+    assert matrix.fill_cache_().storage.csc2csr()[matrix.storage.csr2csc()].equal(torch.arange(len(values)))
+
+
+@given(matrices(), st.integers(-2, 2))
+def test_on_the_host_a_diagonal_is_taken_out_and_put_in(parts, k):
+    index, values, rows, columns = parts
+    dense = dense_of(*parts)
+    if len(dense.diagonal(k)) == 0:
+        return
+    matrix = SparseTensor.from_edge_index(index, values, (rows, columns))
+    without = dense.clone()
+    without.diagonal(k).zero_()
+    assert torch_sparse.remove_diag(matrix, k).to_dense().equal(without)
+    without.diagonal(k).fill_(7)
+    filled = torch_sparse.fill_diag(matrix, 7.0, k)
+    assert filled.to_dense().equal(without)
+    assert filled.storage.rowptr().diff().equal(without.count_nonzero(1))
+
+
+def test_on_the_host_entries_of_one_place_are_put_together():
+    index = torch.tensor([[1, 0, 1, 1, 0], [0, 1, 0, 1, 1]])
+    value = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+    together, sums = torch_sparse.coalesce(index, value, 2, 2)
+    assert together.tolist() == [[0, 1, 1], [1, 0, 1]]
+    assert sums is not None
+    assert sums.tolist() == [7.0, 4.0, 4.0]
+    turned, most = torch_sparse.transpose(together, sums, 2, 2)
+    assert (turned.tolist(), most.tolist()) == ([[0, 1, 1], [1, 0, 1]], [4.0, 7.0, 4.0])
+    symmetric = SparseTensor(torch.tensor([0, 0]), None, torch.tensor([1, 2]), torch.tensor([1.0, 2.0]), (3, 3))
+    assert symmetric.to_symmetric().to_dense().tolist() == [[0, 1, 2], [1, 0, 0], [2, 0, 0]]
+    product = torch_sparse.spmm(together, sums, 2, 2, torch.eye(2))
+    assert product.tolist() == [[0, 7], [4, 4]]
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "max"])
+def test_gradients_on_the_host_are_those_of_the_dense_product(reduce):
+    row, col = torch.tensor([0, 0, 1, 2]), torch.tensor([0, 1, 2, 0])
+    values = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.double, requires_grad=True)
+    other = torch.randn(3, 2, dtype=torch.double, requires_grad=True)
+
+    def product(values, other):
+        return SparseTensor(row, None, col, values, (3, 3)).matmul(other, reduce)
+
+    assert torch.autograd.gradcheck(product, (values, other))
+
+
+def test_edges_are_sorted_once_and_what_comes_of_it_is_kept():
+    with simulated() as seen:
+        edges = torch.zeros((2, EDGES), dtype=torch.int64, device="cuda")
+        seen.begin()
+        adjacency = SparseTensor.from_edge_index(edges, sparse_sizes=(NODES, NODES))
+        assert seen.held == 2 * I  # the sorted rows and columns; the edges stay the program's
+        adjacency.storage.rowptr()
+        assert seen.held == 2 * I + P
+        adjacency.storage.rowptr()
+        assert seen.held == 2 * I + P
+        adjacency.storage.csr2csc()
+        assert seen.held == 3 * I + P
+        assert any("sort the edges" in text for text in seen.assumptions)
+
+
+def test_a_product_keeps_the_matrix_and_the_order_of_columns():
+    with simulated() as seen:
+        edges = torch.zeros((2, EDGES), dtype=torch.int64, device="cuda")
+        adjacency = SparseTensor.from_edge_index(edges, sparse_sizes=(NODES, NODES))
+        x = on_gpu(NODES, WIDTH, dtype=torch.float32)
+        output = 4 * NODES * WIDTH
+        seen.begin()
+        out = adjacency.matmul(x)
+        # where rows and columns begin, the order of columns, and the output
+        assert seen.held == output + 2 * P + I
+        seen.begin()
+        out.backward(torch.empty_like(out))
+        # the gradient that was given is dropped, that of the features stays; rows in the order of columns beside both
+        assert seen.peak == 2 * output + I
+        assert x.grad is not None
+
+
+def test_the_largest_keeps_positions():
+    with simulated() as seen:
+        edges = torch.zeros((2, EDGES), dtype=torch.int64, device="cuda")
+        adjacency = SparseTensor.from_edge_index(edges, sparse_sizes=(NODES, NODES))
+        adjacency.storage.rowptr()
+        x = on_gpu(NODES, WIDTH, dtype=torch.float32)
+        seen.begin()
+        out = adjacency.matmul(x, reduce="max")
+        assert seen.held == 4 * NODES * WIDTH + 8 * NODES * WIDTH
+        del out
+        assert seen.held == 0
+
+
+def test_a_diagonal_is_put_beside_all_edges():
+    with simulated() as seen:
+        edges = torch.empty((2, EDGES), dtype=torch.int64, device="cuda")
+        adjacency = SparseTensor.from_edge_index(edges, sparse_sizes=(NODES, NODES))
+        looped = torch_sparse.fill_diag(adjacency, 1.0)
+        assert looped.nnz() == EDGES + NODES
+        degree = looped.sum(dim=1)
+        scaled = torch_sparse.mul(looped.fill_value(1.0), degree.view(-1, 1))
+        assert scaled.storage.value().shape == (EDGES + NODES,)
+        assert any("no node to itself" in text for text in seen.assumptions)
+
+
+def test_what_is_not_known_is_named():
+    matrix = SparseTensor(torch.tensor([0]), None, torch.tensor([0]))
+    with pytest.raises(UnknownFunctionError, match=r"torch_sparse\.SparseTensor\.masked_select"):
+        matrix.masked_select(0, torch.tensor([True]))
+    with pytest.raises(UnknownFunctionError, match=r"torch_sparse\.spspmm"):
+        matrix @ matrix
