@@ -1,7 +1,7 @@
 """fbgemm_gpu 1.8.0 runs its own Python, with its build for the CPU; what its tables take on a GPU is known.
 
-codegen/training/forward/embedding_forward_split_template.cu:500, backward/embedding_backward_split_template.cu:740 and
-src/split_embeddings_utils/transpose_embedding_input.cu:225. A step of a table's optimizer is part of its backward.
+codegen/training/forward/embedding_forward_split_template.cu:534, backward/embedding_backward_split_template.cu:660 and
+src/split_embeddings_utils/transpose_embedding_input.cu:237. A step of a table's optimizer is part of its backward.
 """
 
 from __future__ import annotations
