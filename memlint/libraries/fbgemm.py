@@ -73,7 +73,7 @@ class _Looked(torch.autograd.Function):
             shape = (len(indices), options["max_D"])
         else:
             shape = ((len(offsets) - 1) // (len(options["D_offsets"]) - 1), width)
-        out = weights.new_empty(shape, dtype=_OUTPUT[options["output_dtype"]])
+        out: Tensor = weights.new_empty(shape, dtype=_OUTPUT[options["output_dtype"]])
         launch((weights, indices, offsets, factors), (out,))
         ctx.save_for_backward(indices, offsets, factors)
         ctx.weights, ctx.pooling = weights, pooling  # weights are the module's
@@ -92,7 +92,7 @@ class _Looked(torch.autograd.Function):
         info = torch.int64 if ctx.pooling == _NOT_POOLED else torch.int32
 
         def integers(count: int, dtype: torch.dtype = torch.int32) -> Tensor:
-            return indices.new_empty(count, dtype=dtype)
+            return torch.empty(count, dtype=dtype, device=indices.device)
 
         infos, infos_sorted = integers(number, info), integers(number, info)
         places, places_sorted = torch.empty_like(indices), torch.empty_like(indices)

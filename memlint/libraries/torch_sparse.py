@@ -6,176 +6,20 @@ csrc/cuda/spmm_cuda.cu, convert_cuda.cu and diag_cuda.cu. What lies on the host 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from memlint.accelerator.device import entry_of, is_virtual
-from memlint.libraries.library import Library, assume_once, launch
+from memlint.accelerator.device import is_virtual
+from memlint.libraries import torch_sparse_storage
+from memlint.libraries.library import assume_once, launch
 from memlint.libraries.torch_scatter import gathered, scatter, segment_csr
+from memlint.libraries.torch_sparse_storage import SparseStorage, holding
 
 Tensor = torch.Tensor
-library = Library("torch_sparse", distribution="torch-sparse", version="0.6.18")
+library = torch_sparse_storage.library
 _provides = library.provides("torch_sparse")
-
-
-def _pointers(index: Tensor, size: int) -> Tensor:
-    """Where each of `size` rows begins in a sorted index (`ind2ptr`)."""
-    if not is_virtual(index):
-        return torch.cat((index.new_zeros(1), torch.bincount(index, minlength=size).cumsum(0)))
-    library.assume()
-    out = index.new_empty(size + 1)
-    launch((index,), (out,))
-    return out
-
-
-def _indices(pointers: Tensor, number: int) -> Tensor:
-    """The row of each of `number` entries (`ptr2ind`)."""
-    if not is_virtual(pointers):
-        rows = torch.arange(len(pointers) - 1)
-        return torch.repeat_interleave(rows, pointers.diff())
-    library.assume()
-    out = pointers.new_empty(number)
-    launch((pointers,), (out,))
-    return out
-
-
-def _holding(mask: Tensor, number: int) -> Tensor:
-    """The same, of which it is known how many elements are true."""
-    if is_virtual(mask):
-        entry_of(mask).num_true = number
-    return mask
-
-
-class SparseStorage:
-    """Entries sorted by row, and what was worked out of them, which is kept: by name, as the library's fields."""
-
-    def __init__(
-        self, row: Tensor | None = None, rowptr: Tensor | None = None, col: Tensor | None = None,
-        value: Tensor | None = None, sparse_sizes: tuple[int | None, int | None] | None = None, *,
-        is_sorted: bool = False, trust_data: bool = False, **kept: Tensor | None,
-    ) -> None:  # fmt: skip
-        assert col is not None
-        rows, columns = sparse_sizes or (None, None)
-        if rows is None:
-            rows = len(rowptr) - 1 if rowptr is not None else _size(row)
-        self.sizes = rows, _size(col) if columns is None else columns
-        parts = {"row": row, "rowptr": rowptr, "col": col, "value": value, **kept}
-        self._parts = {name: part.contiguous() for name, part in parts.items() if part is not None}
-        if not is_sorted and len(col):
-            self._sort()
-
-    def _sort(self) -> None:
-        """By row and column, where they are not; on the GPU they are taken not to be."""
-        row, col = self.row(), self.col()
-        places = col.new_zeros(len(col) + 1)
-        places[1:] = row
-        places[1:] *= self.sizes[1]
-        places[1:] += col
-        is_out_of_order = (places[1:] < places[:-1]).any()
-        if is_virtual(col):
-            assume_once("torch_sparse is taken to sort the edges it is given")
-        elif not is_out_of_order:
-            return
-        order = places[1:].sort()[1]
-        self._parts = {name: self._parts[name][order] for name in ("row", "col", "value") if name in self._parts}
-
-    def __getattr__(self, name: str) -> Tensor | None:
-        """A field, such as `_row`, where it was given or worked out."""
-        if name.startswith("__") or not name.startswith("_"):
-            raise AttributeError(name)
-        return self.__dict__["_parts"].get(name[1:])
-
-    def _part(self, name: str, make: Callable[[], Tensor]) -> Tensor:
-        part = self._parts.get(name)
-        if part is None:
-            part = self._parts[name] = make()
-        return part
-
-    def row(self) -> Tensor:
-        """Of each entry."""
-        return self._part("row", lambda: _indices(self._parts["rowptr"], len(self.col())))
-
-    def col(self) -> Tensor:
-        """Of each entry."""
-        return self._parts["col"]
-
-    def value(self) -> Tensor | None:
-        """Of each entry, or None for ones."""
-        return self._parts.get("value")
-
-    def rowptr(self) -> Tensor:
-        """Where rows begin."""
-        return self._part("rowptr", lambda: _pointers(self._parts["row"], self.sizes[0]))
-
-    def rowcount(self) -> Tensor:
-        """Entries of each row."""
-        return self._part("rowcount", lambda: self.rowptr()[1:] - self.rowptr()[:-1])
-
-    def colcount(self) -> Tensor:
-        """Entries of each column."""
-
-        def make() -> Tensor:
-            pointers = self._parts.get("colptr")
-            if pointers is not None:
-                return pointers[1:] - pointers[:-1]
-            ones = torch.ones_like(self.col())
-            return ones.new_zeros(self.sizes[1]).scatter_add_(0, self.col(), ones)
-
-        return self._part("colcount", make)
-
-    def colptr(self) -> Tensor:
-        """Where columns begin."""
-
-        def make() -> Tensor:
-            order = self._parts.get("csr2csc")
-            if order is not None:
-                return _pointers(self.col()[order], self.sizes[1])
-            pointers = self.col().new_zeros(self.sizes[1] + 1)
-            torch.cumsum(self.colcount(), dim=0, out=pointers[1:])
-            return pointers
-
-        return self._part("colptr", make)
-
-    def csr2csc(self) -> Tensor:
-        """Entries in the order of columns."""
-        return self._part("csr2csc", lambda: (self.sizes[0] * self.col() + self.row()).sort()[1])
-
-    def csc2csr(self) -> Tensor:
-        """The way back."""
-        return self._part("csc2csr", lambda: self.csr2csc().sort()[1])
-
-    def sparse_sizes(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.sizes
-
-    def having(self, **parts: Tensor | None) -> SparseStorage:
-        """The same with other parts, or without those that are None."""
-        return SparseStorage(sparse_sizes=self.sizes, is_sorted=True, **{**self._parts, **parts})
-
-    def each(self, function: Callable[[Tensor], Tensor]) -> SparseStorage:
-        """What a function makes of all that is kept."""
-        return self.having(**{name: function(part) for name, part in self._parts.items()})
-
-    def coalesced(self, reduce: str) -> SparseStorage:
-        """Entries of one place put together; on the GPU each is taken to have its own."""
-        places = self.col().new_full((len(self.col()) + 1,), -1)
-        places[1:] = self.sizes[1] * self.row() + self.col()
-        mask = places[1:] > places[:-1]
-        if not is_virtual(mask) and mask.all():
-            return self
-        mask = _holding(mask, len(mask)) if is_virtual(mask) else mask
-        parts: dict[str, Tensor] = {"row": self.row()[mask], "col": self.col()[mask]}
-        value = self.value()
-        if value is not None:
-            begins = mask.nonzero().flatten()
-            parts["value"] = segment_csr(value, torch.cat([begins, begins.new_full((1,), len(value))]), None, reduce)
-        return SparseStorage(sparse_sizes=self.sizes, is_sorted=True, **parts)
-
-
-def _size(index: Tensor | None) -> int:
-    return int(index.max()) + 1 if index is not None and len(index) else 0
 
 
 class SparseTensor:
@@ -208,7 +52,7 @@ class SparseTensor:
     def from_dense(cls, mat: Tensor, has_value: bool = True) -> SparseTensor:
         """Of what is not zero."""
         row, col = mat.nonzero().t()
-        return cls(row, None, col, mat[row, col] if has_value else None, tuple(mat.shape), is_sorted=True)
+        return cls(row, None, col, mat[row, col] if has_value else None, (mat.shape[0], mat.shape[1]), is_sorted=True)
 
     def __getattr__(self, name: str) -> Any:
         """What is not known."""
@@ -382,7 +226,7 @@ class SparseTensor:
         places[1 : number + 1] += col
         places[number + 1 :] += row
         places, order = places.sort()
-        mask = _holding(places[1:] > places[:-1], 2 * number)
+        mask = holding(places[1:] > places[:-1], 2 * number)
         order = order[1:].sub_(1)
         chosen = order[mask]
         if value is not None:
@@ -599,7 +443,7 @@ def mean(src: SparseTensor, dim: int | None = None) -> Tensor:
 def remove_diag(src: SparseTensor, k: int = 0) -> SparseTensor:
     """Without entries of a diagonal; on the GPU it is taken to have none."""
     row, col, value = src.coo()
-    is_other = _holding(row != (col if k == 0 else col - k), len(row))
+    is_other = holding(row != (col if k == 0 else col - k), len(row))
     if is_virtual(row):
         assume_once("edges of torch_sparse are taken to lead from no node to itself before such are set")
     value = None if value is None else value[is_other]
@@ -609,7 +453,7 @@ def remove_diag(src: SparseTensor, k: int = 0) -> SparseTensor:
     return src.from_storage(storage)
 
 
-def _counts(src: SparseTensor) -> dict[str, Tensor]:
+def _counts(src: SparseTensor) -> dict[str, Any]:
     """Copies of what counts entries, which stays so on the GPU; on the host it is counted again."""
     counts = {name: getattr(src.storage, f"_{name}") for name in ("rowcount", "colcount")}
     return {name: count.clone() for name, count in counts.items() if count is not None and is_virtual(count)}
@@ -624,7 +468,7 @@ def set_diag(src: SparseTensor, values: Tensor | None = None, k: int = 0) -> Spa
     number = min(rows + k, columns) if k < 0 else min(rows, columns - k)
     first = -k if k < 0 else 0
     mask = _beside_diagonal(row, col, columns, number, k)
-    is_diagonal = _holding(~mask, number)
+    is_diagonal = holding(~mask, number)
     diagonal = torch.arange(first, first + number, device=row.device)
     new_row = row.new_empty(len(mask))
     new_row[mask], new_row[is_diagonal] = row, diagonal
@@ -645,7 +489,7 @@ def _beside_diagonal(row: Tensor, col: Tensor, columns: int, number: int, k: int
         library.assume()
         mask = torch.zeros(len(row) + number, dtype=torch.bool, device=row.device)
         launch((row, col), (mask,))
-        return _holding(mask, len(row))
+        return holding(mask, len(row))
     first = -k if k < 0 else 0
     diagonal = torch.arange(first, first + number)
     places = torch.cat((row * columns + col, diagonal * columns + diagonal + k))
