@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from memlint.source.calls import last_name
+from memlint.source.assignments import assigns
+from memlint.source.calls import called, last_name
+from memlint.source.expressions import Values
+from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import Scope, is_test, scopes
 from memlint.source.text import Source, dotted_name
-from memlint.source.values import Call, Project, Unknown, Unseen, Values, arguments_of, function_name
+from memlint.source.values import Call, Name, Unknown, Unseen
 
 _TRAINS = re.compile(r"(.*[_-])?(train|training|trainer|main|run|finetune|pretrain|solver|fit)([_-].*)?", re.IGNORECASE)
 _TESTS = re.compile(r"(test|tests|testing|conftest)(_.*)?|.*_test")
@@ -76,7 +79,7 @@ def call_sites(names: Collection[str], target: Path, project: Project) -> tuple[
 def _in_source(source: Source, names: Collection[str], target: Path, project: Project) -> Iterator[CallSite]:
     values = Values(source, project)
     own = Path(source.path) == target
-    where = kind_of(source, project.files.root, own=own)
+    where = kind_of(source, project.root, own=own)
     num_seen = 0
     for scope in scopes(source):
         for call in scope.calls:
@@ -87,7 +90,9 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
                 continue
             num_seen += 1
             function = call.func.value if method and isinstance(call.func, ast.Attribute) else call.func
-            if not own and not _is_from(function, source, target, project.files.root):
+            if not own and not (
+                _is_from(function, source, target, project.root) or _by_name(call, scope, values, target)
+            ):
                 continue
             if own and (scope.in_module or scope.name == name):
                 continue  # a part of another model
@@ -97,10 +102,32 @@ def _in_source(source: Source, names: Collection[str], target: Path, project: Pr
             if scope.in_module and not _trains_itself(scope):
                 here = max(here, Where.PART)
             inside = scope.owner.name if scope.owner is not None else scope.name
-            names_of = {key: last_name(node) for key, node in arguments_of(call) if key in unseen}
+            names_of = {key: last_name(node) for key, node in _arguments_of(call) if key in unseen}
             unseen_names = {key: names_of.get(key, "") for key in unseen}
             full = f"{name}.{method}" if method else name
             yield CallSite(full, arguments, unseen_names, here, default, source.path, call.lineno, source, inside)
+
+
+def function_name(call: ast.Call, values: Values, scope: Scope) -> str:
+    """The last name of what is called: also of `models[args.arch](...)` and `getattr(models, args.arch)(...)`."""
+    function = call.func
+    try:
+        if isinstance(function, ast.Subscript):
+            value = values.of(function.slice, scope)
+            held = values.of(function.value, scope) if isinstance(function.value, ast.Name | ast.Attribute) else None
+            item = held.get(value) if isinstance(held, Mapping) else None
+            return item.text.rpartition(".")[2] if isinstance(item, Name) else str(value)
+        if isinstance(function, ast.Call) and called(function) == "getattr" and len(function.args) > 1:
+            return str(values.of(function.args[1], scope))
+    except Unknown:
+        return ""
+    return last_name(function)
+
+
+def _arguments_of(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+    """The expressions of a call's arguments, positional ones under digits."""
+    yield from ((str(position), node) for position, node in enumerate(call.args))
+    yield from ((keyword.arg or "**", keyword.value) for keyword in call.keywords)
 
 
 def _trains_itself(scope: Scope) -> bool:
@@ -152,6 +179,25 @@ def _is_from(function: ast.expr, source: Source, target: Path, root: Path) -> bo
     return _leads_to(meaning, source, target, root)
 
 
+def _by_name(call: ast.Call, scope: Scope, values: Values, target: Path) -> bool:
+    """Whether it calls something of a module that is imported by a name which may be that of `target`.
+
+    It may where that is the name by default, or a command line of a document says it.
+    """
+    holder = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if not isinstance(holder, ast.Name):
+        return False
+    made = (each.value for each in scope.nodes if assigns(each, holder.id) and isinstance(each, ast.Assign))
+    for value in made:
+        if called(value) in ("import_module", "__import__") and isinstance(value, ast.Call) and value.args:
+            try:
+                name = str(values.of(value.args[0], scope))
+            except Unknown:
+                continue
+            return name.rpartition(".")[2] == target.stem
+    return False
+
+
 def _starred(source: Source) -> Iterator[ast.ImportFrom]:
     for node in source.tree.body:
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
@@ -179,7 +225,7 @@ def _leads_to(meaning: str, source: Source, target: Path, root: Path) -> bool:
 def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSite]:
     """Mappings of YAML and JSON files that name a class with its arguments, as hydra's `_target_` does."""
     for path, values in files.configs.items():
-        for each in _mappings(values):
+        for each in mappings(values):
             key = next((k for k in _CLASS_KEYS if isinstance(each.get(k), str)), None)
             name = str(each[key]).rpartition(".")[2] if key is not None else ""
             if name not in names:
@@ -189,11 +235,12 @@ def _in_configs(names: Collection[str], files: ProjectFiles) -> Iterator[CallSit
             yield CallSite(name, arguments, {}, Where.CONFIG, True, str(path), files.line_of(path, name))
 
 
-def _mappings(value: object) -> Iterator[Mapping[str, object]]:
+def mappings(value: object) -> Iterator[Mapping[str, object]]:
+    """The mappings within a config, outer before inner."""
     if isinstance(value, Mapping):
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
-        yield from _mappings(each)
+        yield from mappings(each)
 
 
 __all__ = ["CallSite", "Unknown", "Where", "call_sites"]

@@ -1,5 +1,6 @@
 """The files of a project that say how it uses something: scripts, tests, code in READMEs and notebooks, configs."""
 
+import configparser
 import json
 import os
 import re
@@ -18,7 +19,10 @@ from memlint.source.text import Source
 _MOST_FILES, _MOST_READ, _MOST_NBYTES = 3000, 96, 2**19
 """Files that are looked at, files that are parsed, and the largest of them."""
 _MOST_CONFIGS = 24
-_ENDINGS = (".py", ".md", ".rst", ".ipynb", ".yaml", ".yml", ".json")
+_CONFIGS = (".yaml", ".yml", ".json")
+_SECTIONED = (".cfg", ".ini")
+_SHOWS_COMMANDS = (".md", ".rst", ".sh")
+_ENDINGS = (".py", ".ipynb", *_CONFIGS, *_SHOWS_COMMANDS)
 _SKIPPED = SKIPPED_DIRECTORIES | {"data", "datasets"}
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*(\w*)")
 _PYTHON = frozenset({"", "python", "py", "python3", "pycon"})
@@ -54,29 +58,49 @@ class ProjectFiles:
         pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)")
         num_read = 0
         for path in self.paths:
-            if path.suffix in (".yaml", ".yml", ".json") or num_read >= _MOST_READ:
+            if path.suffix in (*_CONFIGS, ".sh") or num_read >= _MOST_READ:
                 continue
             text = self._text(path)
             if pattern.search(text):
                 num_read += 1
-                with suppress(Unreadable):
-                    yield from _code(path, text)
+                yield from self.code(path)
+
+    def code(self, path: Path) -> Iterator[Source]:
+        """All code of one of the files, in a document block by block."""
+        with suppress(Unreadable):
+            yield from _code(path, self._text(path))
 
     @cached_property
     def configs(self) -> Mapping[Path, Mapping[str, Any]]:
         """Mappings that YAML and JSON files hold, the nearest first."""
         configs: dict[Path, Mapping[str, Any]] = {}
         for path in self.paths:
-            if path.suffix in (".yaml", ".yml", ".json") and len(configs) < _MOST_CONFIGS:
+            if path.suffix in _CONFIGS and len(configs) < _MOST_CONFIGS:
                 value = _config(path, self._text(path))
                 if isinstance(value, Mapping) and value:
                     configs[path] = value
         return configs
 
+    def command_lines(self, script: str) -> Iterator[tuple[str, ...]]:
+        """The options that documents and shell scripts type after the name of a Python script."""
+        for path in self.paths:
+            text = self._text(path).replace("\\\n", " ") if path.suffix in _SHOWS_COMMANDS else ""
+            for line in re.findall(rf"(?<![\w.-]){re.escape(script)} +(-[^\n`;|]*)", text):
+                yield tuple(line.replace("=", " ").split())
+
+    def config(self, name: str) -> tuple[Path, Mapping[str, Any]] | None:
+        """The mapping that a YAML, JSON or INI file of the project holds, by its path from some folder above `near`."""
+        if not name.endswith((*_CONFIGS, *_SECTIONED)):
+            return None
+        above = (folder for folder in self.near.parents if folder.is_relative_to(self.root))
+        path = next((path for folder in above if (path := folder / name).is_file()), None)
+        value = None if path is None else _config(path, self._text(path))
+        return (path, value) if path is not None and isinstance(value, Mapping) else None
+
     def line_of(self, path: Path, word: str) -> int:
-        """The first line that mentions `word`, or the first of all."""
-        lines = self._text(path).splitlines()
-        return next((number for number, line in enumerate(lines, 1) if word in line), 1)
+        """The first line that mentions `word` outside of a comment, or the first of all."""
+        lines = enumerate(self._text(path).splitlines(), 1)
+        return next((number for number, line in lines if word in line and not line.lstrip().startswith("#")), 1)
 
     def _text(self, path: Path) -> str:
         if path not in self._texts:
@@ -91,6 +115,10 @@ def _config(path: Path, text: str) -> object:
     try:
         if path.suffix == ".json":
             return json.loads(text)
+        if path.suffix in _SECTIONED:
+            sections = configparser.ConfigParser(strict=False, interpolation=None)
+            sections.read_string(text)
+            return {name: {key: yaml.safe_load(value) for key, value in sections[name].items()} for name in sections}
         return yaml.safe_load(text)
     except Exception:  # whatever a file that is not meant for anybody's parser makes it raise
         return None

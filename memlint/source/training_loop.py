@@ -2,17 +2,19 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from memlint.source.call_sites import CallSite, Where, is_training, kind_of
+from memlint.source.call_sites import CallSite, Where, function_name, is_training, kind_of, mappings
 from memlint.source.calls import argument, called
+from memlint.source.expressions import Values
 from memlint.source.files import Unreadable
+from memlint.source.project import Project
 from memlint.source.scopes import Scope, calls_backward, scopes
 from memlint.source.text import Source, dotted_name
-from memlint.source.values import Project, Unknown, Values
+from memlint.source.values import Unknown
 
 _OPTIMIZERS = {
     "SGD": "sgd", "Adam": "adam", "AdamW": "adamw", "Adamax": "adamax", "NAdam": "nadam", "RAdam": "radam",
@@ -35,7 +37,9 @@ _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 """In the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Sizes of the images of torchvision's data sets whose images are all alike."""
-_BATCH = re.compile(r"(train_|training_|per_gpu_|per_device_)?(batch_?size|bs|bsz)", re.IGNORECASE)
+_BATCH = re.compile(
+    r"(train_|training_|per_gpu_|per_device_)?(batch(_?size)?|bs|bsz)(_per_(gpu|device))?", re.IGNORECASE
+)
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
 _NUM_POINTS = re.compile(r"n(um)?_?points?", re.IGNORECASE)
@@ -65,12 +69,12 @@ class LoopSetting(NamedTuple):
 
 def sole_loop(target: Path, project: Project) -> dict[str, LoopSetting]:
     """What the only training script that imports the file `target`, or a package it is in, says of the step."""
-    module = target.relative_to(project.files.root).with_suffix("").parts
+    module = target.relative_to(project.root).with_suffix("").parts
     scripts = [
         source
         for source in project.files.sources(module)
         if Path(source.path) != target
-        and kind_of(source, project.files.root) is Where.TRAINING
+        and kind_of(source, project.root) is Where.TRAINING
         and any(_stands_for(name, module) for name in _imported(source))
     ]
     return _in_source(scripts[0], project) if len(scripts) == 1 else {}
@@ -93,14 +97,39 @@ def _stands_for(name: tuple[str, ...], module: tuple[str, ...]) -> bool:
 
 
 def training_loop(site: CallSite, project: Project) -> dict[str, LoopSetting]:
-    """What the code around a call says of the training step, by key, and what the code that uses that says else."""
-    settings: dict[str, LoopSetting] = {}
+    """What the code around a call says of the training step, by key, and what the code that uses that says else.
+
+    Of a call in a config, what that says.
+    """
+    settings = sizes_in_config(site.path, project) if site.where is Where.CONFIG else {}
     if site.source is not None:
         settings |= _in_source(site.source, project, site.line)
-        callers = (values.source for values, _scope, _call in project.calls_of(site.inside)) if site.inside else ()
+        for source in project.files.code(Path(site.path)) if site.where is Where.DOCUMENT else ():
+            settings = {**_in_source(source, project), **settings}
+        callers = (scope.source for scope, _call in project.calls_of(site.inside)) if site.inside else ()
         for source in dict.fromkeys(each for each in callers if each.path != site.path and is_training(each)):
             settings = {**_in_source(source, project), **settings}
     return settings
+
+
+def sizes_in_config(path_text: str, project: Project) -> dict[str, LoopSetting]:
+    """Sizes that a config of the project has, wherever in it; none for what is not the path of one."""
+    settings: dict[str, LoopSetting] = {}
+    path, values = project.files.config(path_text) or (Path(), {})
+    for mapping in mappings(values):
+        for name, value in mapping.items():
+            key = _kind(str(name), value)
+            parts = mapping.get("subdivisions", 1) if key == "batch" else 1  # Darknet's: of a batch, one after another
+            if key and isinstance(value, int) and isinstance(parts, int):
+                text, line = f"{name}: {value}", project.files.line_of(path, str(name))
+                settings.setdefault(key, LoopSetting(key, max(value // max(parts, 1), 1), text, str(path), line))
+    return settings
+
+
+def _kind(name: str, value: object) -> str:
+    """The key of a size that is called so; empty where it is none, or not of this value."""
+    sizes = (key for key, pattern, sizes in _OPTIONS if pattern.fullmatch(name) and value in sizes)
+    return next(sizes, "") if type(value) is int else ""
 
 
 def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, LoopSetting]:
@@ -126,7 +155,8 @@ def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, Lo
     if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
         settings.pop("loss", None)
     for each in (*_options(source, project), *_of_data(source, project)):
-        settings.setdefault(each.key, each)
+        if each.key:
+            settings.setdefault(each.key, each)
     return settings
 
 
@@ -140,8 +170,8 @@ def _trains(scope: Scope, built: int) -> bool:
 
 def _of_data(source: Source, project: Project, depth: int = 2) -> Iterator[LoopSetting]:
     """Sizes in the modules that a training script imports to load its data, and in what these import."""
-    for path in _files_imported(source, project.files.root):
-        if _OF_DATA.search(str(path.relative_to(project.files.root))):
+    for path in _files_imported(source, project.root):
+        if _OF_DATA.search(str(path.relative_to(project.root))):
             with suppress(Unreadable):
                 other = Source.read(path)
                 yield from _sizes_of_data(other, project)
@@ -188,8 +218,8 @@ def _files_imported(source: Source, root: Path) -> Iterator[Path]:
 
 
 def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, object]]:
-    name = called(call)
-    if name in _OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
+    name = function_name(call, values, scope)
+    if name in _OPTIMIZERS and "optim" in (values.source.qualified_name(call.func) or ast.unparse(call.func)):
         kind = _OPTIMIZERS[name]
         momentum = argument(call, "momentum", 2)
         if kind == "sgd" and momentum is not None and _value(momentum, scope, values) != 0:
@@ -257,22 +287,25 @@ def _square(value: object) -> int | None:
     return value if type(value) is int and value in _SIZES else None
 
 
-def _options(source: Source, project: Project) -> Iterable[LoopSetting]:
-    """Sizes among the settings that the code itself reads, as `args.batch_size`."""
+def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
+    """Sizes among the settings that the code reads, as `args.batch_size`, has an option for, or sets on something."""
+    values, own = Values(source, project), project.options_of(source)
     for node in source.index.of(ast.Attribute, ast.Subscript):
         key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
-        if not isinstance(key, str):
-            continue
-        kind, sizes = next(((kind, sizes) for kind, pattern, sizes in _OPTIONS if pattern.fullmatch(key)), ("", ()))
-        if not kind:
-            continue
-        try:
-            values = Values(source, project)
-            value = values.of(node, None)
-        except Unknown:
-            continue
-        if type(value) is int and value in sizes:
-            yield LoopSetting(kind, value, f"{ast.unparse(node)}, {value} by default", source.path, node.lineno)
+        if isinstance(key, str) and any(pattern.fullmatch(key) for _key, pattern, _sizes in _OPTIONS):
+            with suppress(Unknown):
+                how = "as its command line is shown" if key in own and own[key].is_typed else "by default"
+                value = values.of(node, None)
+                yield LoopSetting(
+                    _kind(key, value), value, f"{ast.unparse(node)}, {value} {how}", source.path, node.lineno
+                )
+    for name, option in own.items():
+        yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
+    for statement in source.index.of(ast.Assign):
+        target, constant = statement.targets[0], getattr(statement.value, "value", None)
+        if isinstance(target, ast.Attribute):
+            text = " ".join(ast.unparse(statement).split())
+            yield LoopSetting(_kind(target.attr, constant), constant, text, source.path, statement.lineno)
 
 
-__all__ = ["LoopSetting", "sole_loop", "training_loop"]
+__all__ = ["LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]

@@ -4,6 +4,7 @@ import ast
 import linecache
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator
@@ -28,8 +29,21 @@ def remedy(module: str, importer: str) -> str:
     if source is not None:
         fill_in = SKELETON.format(name=f"{module}.FUNCTION")
         without = f"Where it needs CUDA, say instead what its functions take, before it is imported: {fill_in}."
-        return f"Build {module} where memlint runs, {sys.prefix}: its source is {source}; {elsewhere} {without}"
+        command = _build_command(source, module)
+        how = f"its source is {source}{f'; type: {command}' if command else ''}"
+        return f"Build {module} where memlint runs, {sys.prefix}: {how}; {elsewhere} {without}"
     return f"Install {module.partition('.')[0]} where memlint runs, {sys.prefix}, {elsewhere}"
+
+
+def _build_command(source: Path, module: str) -> str:
+    """What builds a compiled module into the place where it is imported from; empty without a setup.py."""
+    setup = source.with_name("setup.py")
+    if not setup.is_file():
+        return ""
+    roots = (folder for folder in setup.parents if str(folder) in sys.path)
+    place = next(roots, setup.parent).joinpath(*module.split(".")[:-1])
+    make = "" if place.is_dir() else f"mkdir -p {shlex.quote(str(place))} && "
+    return f"{make}(cd {shlex.quote(str(setup.parent))} && {sys.executable} setup.py build_ext --inplace)"
 
 
 def absent(error: BaseException) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memlint.base.errors import TargetError
-from memlint.source.values import Unknown, literal_call
+from memlint.source.typed_calls import literal_call
+from memlint.source.values import Unknown
 
 SEPARATOR = "::"
 

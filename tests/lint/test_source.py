@@ -54,7 +54,9 @@ def test_a_file_is_decoded_as_python_decodes_it(tmp_path, content, text):
         (b"(" * 300 + b")" * 300, 1, "nest"),
         (b"x = " + b"-" * 100_000 + b"1\n", 1, "nested too deeply"),
         pytest.param(
-            b"x = " + b"f(" * 90 + b")" * 90 + b"." + b"a." * 100_000 + b"a\n", 1, "",
+            b"x = " + b"f(" * 90 + b")" * 90 + b"." + b"a." * 100_000 + b"a\n",
+            1,
+            "",
             marks=pytest.mark.skipif(sys.version_info >= (3, 14), reason="Python parses it since 3.14"),
         ),
         (b"#" * (9 * 2**20), 1, "larger than 8 MiB"),

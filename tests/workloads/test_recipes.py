@@ -6,11 +6,12 @@ from dataclasses import replace
 import pytest
 
 from memlint.base.errors import UsageError
+from memlint.source.expressions import Values
+from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scopes import scopes
 from memlint.source.text import Source
 from memlint.source.training_loop import sole_loop
-from memlint.source.values import Project, Values
 from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import build_program, find_workloads
@@ -281,6 +282,107 @@ def test_what_a_call_passes_and_nobody_sees_is_no_option_of_another_command_line
     (path.parent / "detect.py").write_text(f"{parser}parser.add_argument('--batch_size', type=int, default=1)\n")
     workload = the_only(path)
     assert (workload.batch, "batch" in workload.assumed) == (8, True)
+
+
+TREE = """
+from yacs.config import CfgNode
+_C = CfgNode()
+_C.NAME = ''
+_C.DATA = CfgNode()
+_C.DATA.BATCH_SIZE = 24
+_C.MODEL = CfgNode()
+_C.MODEL.HEAD = CfgNode()
+_C.MODEL.HEAD.CLASSES = 7
+"""
+PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--{name}', default={default})\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments"),
+    [
+        (  # the config that names the class
+            {
+                "net.yaml": "model: {name: UNet, n_channels: 3, n_classes: 7}\ndata: {val_batch_size: 4, train_batch_size: 24}"
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
+        (  # a tree of settings as yacs makes it
+            {
+                "config.py": TREE,
+                "train.py": "from model import UNet\nfrom config import _C as config\n"
+                "net = UNet(3, config.MODEL.HEAD.CLASSES)\nbatch = config.DATA.BATCH_SIZE\nloss.backward()\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
+        (  # what a document sets before it trains
+            {
+                "README.md": "```python\nfrom model import UNet\nnet = UNet(3, 7)\n```\n"
+                "```python\nconfig = Trainer.defaults()\nconfig.batch_size = 24\nTrainer(config, net)\n```\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
+        (  # an option that the script hands on as it is
+            {
+                "train.py": PARSER.format(name="batch_size", default=24)
+                + "from model import UNet\nfrom tools import batches\n"
+                "batches(parser.parse_args())\nnet = UNet(3, 7)\nloss.backward()\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
+    ],
+)
+def test_the_batch_is_found_where_the_project_has_it(write, files, arguments):
+    path = write(NET)
+    for name, text in files.items():
+        (path.parent / name).write_text(text)
+    workload = the_only(path)
+    assert (workload.arguments, workload.batch) == (arguments, 24)
+
+
+def test_an_optimizer_that_an_option_names_is_the_steps(write):
+    path = write(NET)
+    script = PARSER.format(name="optim", default="'SGD'") + (
+        "from model import UNet\nfrom torch import optim\nargs = parser.parse_args()\nnet = UNet(3, 2)\n"
+        "optimizer = getattr(optim, args.optim)(net.parameters(), lr=0.1)\nloss.backward()\n"
+    )
+    write(script, "train.py")
+    assert the_only(path).optimizer == "sgd"
+
+
+def test_a_config_that_the_model_is_given_has_the_batch(write):
+    path = write(NET.replace("n_channels, n_classes,", "path, n_channels=3, n_classes=2,"))
+    (path.parent / "net.cfg").write_text(
+        "[net]\n# batch=1\nbatch=64\nsubdivisions=4\n[layer]\nsize=3\n[layer]\nsize=1\n"
+    )
+    (path.parent / "detect.py").write_text("from model import UNet\nUNet('net.cfg')\n")
+    workload = the_only(path)
+    assert (workload.arguments, workload.batch) == ({"path": "net.cfg"}, 16)
+    assert texts(workload)[1] == ("batch 16: batch: 64", 3)
+
+
+@pytest.mark.parametrize(
+    ("default", "shown", "channels"),
+    [
+        ("model", "", 3),
+        ("other", "python train.py --net model --wide", 6),
+        ("other", "python train.py --net other", None),
+    ],
+)
+def test_a_script_that_imports_by_name_builds_what_its_option_or_a_shown_command_line_names(
+    write, default, shown, channels
+):
+    path = write(NET)
+    write(NET, "other.py")
+    (path.parent / "README.md").write_text(f"```shell\n{shown}\n```\n")
+    script = PARSER.format(name="net", default=repr(default)) + (
+        "parser.add_argument('--wide', action='store_true')\nparser.add_argument('--batch_size', default=24)\n"
+        "import importlib\nargs = parser.parse_args()\nmodule = importlib.import_module(args.net)\n"
+        "net = module.UNet(6 if args.wide else 3, 2)\nloss.backward()\n"
+    )
+    write(script, "train.py")
+    workload = the_only(path)
+    built = {"n_channels": channels, "n_classes": 2}
+    assert (workload.arguments == built, workload.batch) == ((True, 24) if channels else (False, 8))
 
 
 def test_clouds_have_the_points_that_a_scripts_dataset_gives_by_default(write):

@@ -183,6 +183,19 @@ def test_a_compiled_module_of_the_project_is_built_and_not_installed(write, sour
     assert f"its source is {place};" in caught.value.hint
 
 
+def test_the_command_that_builds_a_compiled_module_puts_it_where_it_is_imported_from(write):
+    path = write("import align\n" + NET.format("x = align.best(x)\n        "))
+    write("from .align.core import best\n", "align/__init__.py")
+    (path.parent / "align" / "core.pyx").write_text("def best(x): return x\n")
+    setup = path.parent / "align" / "setup.py"
+    setup.write_text("from distutils.core import setup\nfrom Cython.Build import cythonize\n")
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    with pytest.raises(WorkloadError) as caught:
+        build_program(workload, path.parent)
+    place, build = path.parent / "align", f"{sys.executable} setup.py build_ext --inplace"
+    assert f"; type: mkdir -p {place / 'align'} && (cd {place} && {build}); " in caught.value.hint
+
+
 def test_what_a_file_does_without_and_then_uses_is_to_be_installed(write):
     path = write(
         """

@@ -106,7 +106,9 @@ def infer_inputs(
             first, failure = (*known, *guessed) or error.specs, error
     elif is_diffusion_model(model):
         for first in diffusion.candidates(model):
-            if Stage(model, device).attempt(first).error is None:
+            asked = _as_diffusion_asks(Stage(model, device), first)
+            first = asked.specs  # noqa: PLW2901
+            if asked.error is None:
                 break
         else:
             first = _first_guess(model, sizes)
@@ -142,6 +144,14 @@ def _completed(
             break
         tried.append(asked)
         trial = stage.attempt(*asked)
+    return trial
+
+
+def _as_diffusion_asks(stage: Stage, specs: Specs) -> Trial:
+    """The last trial of `specs` with what the model of diffusers asks for, for as long as it does."""
+    trial = stage.attempt(specs)
+    while trial.error is not None and (more := diffusion.asked(stage.model, trial.specs, trial.error)) != trial.specs:
+        trial = stage.attempt(more)
     return trial
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from memlint.source.call_sites import CallSite, Where, call_sites
+from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
-from memlint.source.training_loop import LoopSetting, sole_loop, training_loop
-from memlint.source.values import Project, shown_arguments
+from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
+from memlint.source.values import shown_arguments
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
 from memlint.workloads.spec import Workload
@@ -25,6 +26,8 @@ _ENTRIES = 3
 _GUESS = 64
 _LONGEST = 160
 """Letters of a call that is shown."""
+_SHOWN = (Where.NOTEBOOK, Where.DOCUMENT)
+"""Where calls stand that show how a model is built, and may show how it is trained."""
 _SIZES = ("image_size", "image_height", "image_width", "length", "num_points", "segment_size")
 
 
@@ -138,9 +141,16 @@ class Recipes:
 
     def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
         """What the loop that trains such a model says: that around the call, or the only one there is."""
-        if recipe.site is not None and recipe.trains and (settings := training_loop(recipe.site, self._project)):
-            return settings
-        return self._sole_loop
+        site, paths = recipe.site, [value for value in recipe.arguments.values() if isinstance(value, str)]
+        says = site is not None and (recipe.trains or site.where in _SHOWN)
+        around = training_loop(site, self._project) if site is not None and says else {}
+        is_whole = around and recipe.trains and site is not None and site.where is not Where.CONFIG
+        sole = {} if is_whole else self._sole_loop
+        found = [around, sole] if recipe.trains else [sole, around]
+        merged: dict[str, LoopSetting] = {}
+        for settings in (*found, *(sizes_in_config(path, self._project) for path in paths)):
+            merged = {**settings, **merged}
+        return merged
 
     @cached_property
     def _sole_loop(self) -> Mapping[str, LoopSetting]:

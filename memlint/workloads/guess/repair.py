@@ -53,6 +53,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     yield from _of_named_rank(trial, message)
     yield from _as_the_layers_say(trial, sizes)
     yield from _parts_of_channels(trial)
+    yield from _less_what_is_added(trial)
     yield from _transposed(trial)
     yield from _of_other_type(trial, message)
     yield from _of_other_rank(trial, message, sizes)
@@ -141,6 +142,17 @@ def _parts_of_channels(trial: Trial) -> Iterator[Specs]:
                 else spec
                 for spec in trial.specs
             )
+
+
+def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
+    """Fewer channels, or more, where a convolution got them together with others that the model makes."""
+    if isinstance(trial.layer, _ConvNd) and len(trial.received) > 1:
+        excess = trial.received[1] - trial.layer.in_channels
+        for index, spec in enumerate(trial.specs):
+            channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0
+            if excess and isinstance(channels, int) and channels > excess:
+                shape = (spec.shape[0], channels - excess, *spec.shape[2:])
+                yield _with(trial.specs, index, replace(spec, shape=shape))
 
 
 def _transposed(trial: Trial) -> Iterator[Specs]:

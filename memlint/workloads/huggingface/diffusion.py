@@ -2,31 +2,51 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
+from memlint.base.frames import text_of
 from memlint.base.signatures import signature_of
-from memlint.workloads.spec import BATCH, InputSpec
+from memlint.workloads.huggingface.documented import documented_shape
+from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
 
 LATENTS = 64
 """Height and width of latents where the config does not say: an image of 512 through a VAE that shrinks it 8 times."""
 PIXELS = 256
 """Height and width of what an autoencoder gets, where its config does not say."""
+TEXT, TOKENS = 256, 1024
+"""Tokens of a text, and of what is neither a text nor an image."""
 FRAMES = 9
 """Of a film: autoencoders that look at the past alone take one frame and multiples of 4 or 8."""
 TIMES = 1000
 """Steps of the noise schedule."""
 SAMPLES = 65_536
 """Of a recording; a power of two, which codecs halve many times."""
+CLIP_WIDTH, CLIP_TOKENS = 1280, 257
+"""Features of an image from CLIP's largest encoders where the config does not say their width: ViT-H has 1,280."""
 _TEXT_WIDTHS = (
     *("encoder_hid_dim", "caption_channels", "joint_attention_dim", "text_embed_dim", "text_dim", "cond_token_dim"),
     *("context_in_dim", "cap_feat_dim", "crossattn_proj_in_channels", "cross_attention_input_dim", "condition_dim"),
-    *("cross_attention_dim",),
+    *("encoder_hidden_states_channels", "text_hidden_dim", "llm_features_dim", "in_text_dim", "cap_feat_dim"),
+    *("cross_attention_dim", "encoder_hidden_size"),
 )
-_CHANNELS = ("in_channels", "input_channels", "io_channels", "num_channels", "audio_channels", "in_dim")
+_IMAGE_WIDTHS = ("image_embed_dim", "image_proj_dim", "image_dim")
+_CHANNELS = (
+    "in_channels",
+    "in_visual_dim",
+    "input_channels",
+    "io_channels",
+    "num_channels",
+    "audio_channels",
+    "in_dim",
+)
 _LATENT_NAMES = ("sample", "hidden_states", "x")
 
 Specs = tuple[InputSpec, ...]
@@ -44,14 +64,93 @@ def candidates(model: Any) -> Iterator[Specs]:
     latent = next((name for name in _LATENT_NAMES if name in parameters), None)
     channels = _first(model.config, _CHANNELS)
     if latent is None or channels is None:
+        yield from _documented_alone(model, parameters)
         return
-    for shape in _layouts(model, channels, parameters):
+    said = documented_shape(model.forward, latent, _sizes(model.config, parameters))
+    layouts = _layouts(model, channels, parameters)
+    for shape in dict.fromkeys((*([said[1:]] if said is not None else ()), *layouts)):
         spec = InputSpec(latent, (BATCH, *shape))
         others = list(_others(model.config, parameters, shape))
         yield (spec, *others)
         text = [each for each in others if not each.name.startswith("encoder_attention_mask")]
         if len(text) < len(others):
             yield (spec, *text)
+        documented = [_as_documented(model, each) for each in others]
+        known = {each.name for each in documented} | {latent}
+        documented += [each for name in _required(parameters) - known if (each := _input(model, name)) is not None]
+        if documented != others:
+            yield (spec, *documented)
+
+
+def asked(model: Any, specs: Specs, error: Exception) -> Specs:
+    """`specs` with those optional inputs that the line of `forward` names which the error went through."""
+    line = next((frame.line or "" for frame in _frames_in(model, error)), "")
+    words = {*re.findall(r"\w+", f"{line} {text_of(error)}")} - {each.name for each in specs}
+    names = (name for name in signature_of(model.forward).parameters if name in words)
+    return (*specs, *(spec for name in names if (spec := _input(model, name, specs[0].shape[1:])) is not None))
+
+
+def _frames_in(model: Any, error: Exception) -> Iterator[traceback.FrameSummary]:
+    """Lines of the model's own `forward`."""
+    code = inspect.unwrap(type(model).forward).__code__
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == code.co_filename and frame.name == code.co_name:
+            yield frame
+
+
+def _required(parameters: Mapping[str, Any]) -> set[str]:
+    return {name for name, each in parameters.items() if each.default is each.empty}
+
+
+def _documented_alone(model: Any, parameters: Mapping[str, Any]) -> Iterator[Specs]:
+    """What `forward` cannot do without, where the docstring says the shape of all of it."""
+    specs = [_input(model, name) for name in parameters if name in _required(parameters)]
+    if specs and None not in specs:
+        yield tuple(spec for spec in specs if spec is not None)
+
+
+def _as_documented(model: Any, spec: InputSpec) -> InputSpec:
+    shape = documented_shape(model.forward, spec.name, _sizes(model.config, signature_of(model.forward).parameters))
+    return spec if shape is None or spec.dtype == CONSTANT else replace(spec, shape=shape)
+
+
+def _input(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> InputSpec | None:
+    """An input by its name, or of the shape that the docstring says."""
+    parameters = signature_of(model.forward).parameters
+    if shape and (spec := _made(model.config, parameters, shape).get(name)) is not None:
+        return replace(spec, name=name)
+    known = documented_shape(model.forward, name, _sizes(model.config, parameters))
+    if known is None:
+        return None
+    if name.endswith(("_ids", "_id", "_tokens")):
+        return InputSpec(name, known, "int64", high=_first(model.config, ("vocab_size",)) or 2)
+    if name.endswith("mask"):
+        return InputSpec(name, known, "bool", 1, 2)
+    return InputSpec(name, known, "float32", *((0.0, 1.0) if name.startswith("time") else (None, None)))
+
+
+def _sizes(config: Any, parameters: Mapping[str, Any]) -> dict[str, int | str]:
+    """The sizes that docstrings name."""
+    height, width = _spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
+    frames, channels, text = _frames(config), _first(config, _CHANNELS), _first(config, _TEXT_WIDTHS)
+    side = config.get("patch_size")
+    side = side[-1] if isinstance(side, Sequence) else side if type(side) is int else 1
+    known: dict[str, int | str | None] = {
+        **dict.fromkeys(("batch_size", "batch", "B"), BATCH),
+        **dict.fromkeys(("num_frames", "frames", "T", "F"), frames),
+        **dict.fromkeys(("num_channels", "channels", "channel", "C"), channels),
+        **dict.fromkeys(("height", "H"), height),
+        **dict.fromkeys(("width", "W"), width),
+        **dict.fromkeys(("image_sequence_length", "image_seq_len"), height * width),
+        **dict.fromkeys(("num_video_tokens",), frames * height * width),
+        **dict.fromkeys(("sequence_length", "seq_len", "seq_length", "length", "num_audio_tokens"), TOKENS),
+        **dict.fromkeys(("sequence_len", "text_sequence_length", "text_seq_len", "text_len", "L"), TEXT),
+        **dict.fromkeys(("encoder_seq_len",), TEXT),
+        **dict.fromkeys(("embed_dims", "feature_dim", "D_caption", "D"), text),
+        **{name: value for name, value in config.items() if type(value) is int and value > 0},
+        **{f"len_{name}": len(value) for name, value in config.items() if isinstance(value, Sequence)},
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterator[tuple[int, ...]]:
@@ -109,9 +208,9 @@ def _first(config: Any, names: Sequence[str]) -> int | None:
     return None
 
 
-def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...]) -> Iterator[InputSpec]:
-    """What goes with a latent of `shape`."""
-    length = config.get("max_text_seq_length") or (77 if "sample" in parameters else 256)
+def _made(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> dict[str, InputSpec | None]:
+    """What goes with a latent of `shape`, by name."""
+    length = config.get("max_text_seq_length") or (77 if "sample" in parameters else TEXT)
     width = _first(config, _TEXT_WIDTHS)
     pooled, labels = (
         config.get("pooled_projection_dim"),
@@ -120,11 +219,13 @@ def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...]) 
     grid = shape[-2:] if len(shape) > 2 else (1, 1)
     axes = len(config.get("axes_dims_rope") or (0, 0, 0))
     times = InputSpec("", (BATCH,), "int64", high=TIMES)
-    made: dict[str, InputSpec | None] = {
+    return {
         "timestep": times,
         "timesteps": times,
         "t": times,
         "timestep_r": times,
+        "fps": times,
+        "image_latents": InputSpec("", (BATCH, *shape)),
         "r_timestep": times,
         "encoder_hidden_states": InputSpec("", (BATCH, length, width)) if width else None,
         "encoder_attention_mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
@@ -136,6 +237,13 @@ def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...]) 
         "num_frames": InputSpec.constant("", _frames(config)) if len(shape) == 2 else None,
         "height": InputSpec.constant("", _spatial(config, encoded=True)[0]) if len(shape) == 2 else None,
         "width": InputSpec.constant("", _spatial(config, encoded=True)[1]) if len(shape) == 2 else None,
+        **{
+            name: InputSpec("", (BATCH, CLIP_TOKENS, _first(config, _IMAGE_WIDTHS) or CLIP_WIDTH))
+            for name in ("image_embeds", "encoder_hidden_states_image")
+        },
+        "image_embeddings": InputSpec("", (BATCH, 1, width)) if width else None,
+        "encoder_hidden_states_mask": InputSpec("", (BATCH, length), "bool", low=1, high=2) if width else None,
+        "mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
         **{name: InputSpec("", (BATCH, 2)) for name in ("original_size", "target_size", "crop_coords")},
         "added_time_ids": _time_ids(config),
         "controlnet_cond": _condition(config, shape),
@@ -143,7 +251,11 @@ def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...]) 
         "padding_mask": InputSpec("", (1, 1, *grid)) if len(grid) == 2 else None,
         "global_hidden_states": _global(config),
     }
-    required = {name for name, each in parameters.items() if each.default is each.empty}
+
+
+def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> Iterator[InputSpec]:
+    """What goes with a latent of `shape`, of those that the model needs or takes."""
+    made, required = _made(config, parameters, shape), _required(parameters)
     optional = {
         *("timestep", "encoder_hidden_states", "encoder_attention_mask", "pooled_projections", "class_labels"),
         *("guidance", "img_ids", "txt_ids", "num_frames", "height", "width", "global_hidden_states"),
@@ -151,7 +263,7 @@ def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...]) 
     for name in parameters:
         spec = made.get(name) if name in required | optional else None
         if spec is not None:
-            yield InputSpec(name, spec.shape, spec.dtype, spec.low, spec.high)
+            yield replace(spec, name=name)
     if "added_cond_kwargs" in parameters:
         yield from _added(config)
 
@@ -172,7 +284,7 @@ def _time_ids(config: Any) -> InputSpec | None:
     return InputSpec("", (BATCH, total // width)) if width and total else None
 
 
-def _condition(config: Any, shape: tuple[int, ...]) -> InputSpec | None:
+def _condition(config: Any, shape: tuple[Any, ...]) -> InputSpec | None:
     """The picture that a ControlNet follows: eight times as large as the latent, or encoded as that is."""
     channels = config.get("conditioning_channels")
     if not channels:

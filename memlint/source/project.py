@@ -1,0 +1,108 @@
+"""What a project's files say beside a call: settings of its command lines and configs, and who calls a function."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+
+from memlint.source.calls import called
+from memlint.source.options import WORDS, Option, options_in, typed
+from memlint.source.project_files import ProjectFiles
+from memlint.source.scopes import Scope, is_test, scopes
+from memlint.source.text import Source
+from memlint.source.values import Settings, Unknown
+
+_MOST_CALLS = 8
+
+
+class Project:
+    """The project that a file belongs to."""
+
+    def __init__(self, files: ProjectFiles) -> None:
+        self.files, self.root = files, files.root
+        self._calls: dict[str, tuple[tuple[Scope, ast.Call], ...]] = {}
+
+    def settings(self, source: Source, text: str) -> Settings:
+        """Those that code in `source` has under the name `text`: its own command line's first."""
+        nearest = sorted(self._options, key=lambda path: (path != source.path, *_steps(path, source.path)))
+        options: dict[str, Option] = {}
+        for path in nearest:
+            for key, option in self._options[path].items():
+                if option.value is not None or key not in options:
+                    options.setdefault(key, option)
+        values = {**self._configured, **{k: each.value for k, each in options.items() if each.value is not None}}
+        values = {**dict.fromkeys(options), **values}
+        places = [(path, each.line) for path in nearest for each in self._options[path].values()]
+        places += [(str(path), 1) for path in self.files.configs]
+        if not values:
+            raise Unknown
+        return Settings(text, values, *places[0])
+
+    def option(self, name: str) -> object:
+        """The default of an option of any command line; None without one."""
+        return next((each[name].value for each in self._options.values() if name in each), None)
+
+    def calls_of(self, function: str) -> tuple[tuple[Scope, ast.Call], ...]:
+        """Calls of a function or class by its last name, outside of tests and documents."""
+        if function not in self._calls:
+            self._calls[function] = ()  # while it is looked for
+            self._calls[function] = tuple(
+                (scope, call)
+                for source in self.files.sources((function,))
+                if source.path.endswith(".py") and not is_test(source)
+                for scope in scopes(source)
+                for call in scope.calls
+                if called(call) == function and self._may_be_own(source, call.func)
+            )[:_MOST_CALLS]
+        return self._calls[function]
+
+    def _may_be_own(self, source: Source, function: ast.expr) -> bool:
+        """Whether what is called may be the project's: no method, and nothing that another package has."""
+        meaning = source.qualified_name(function)
+        if meaning is None:
+            return not isinstance(function, ast.Attribute)
+        top = meaning.partition(".")[0]
+        return not top or top in self._tops
+
+    @cached_property
+    def _tops(self) -> frozenset[str]:
+        """Names of the project's files and folders."""
+        paths = (path.relative_to(self.root) for path in self.files.paths if path.suffix == ".py")
+        return frozenset(part.removesuffix(".py") for path in paths for part in path.parts)
+
+    @cached_property
+    def _options(self) -> dict[str, dict[str, Option]]:
+        """By file: its settings, as a document or a shell script types them that names the file that is looked at."""
+        options = {source.path: options_in(source, self.root) for source in self.files.sources(WORDS)}
+        return {
+            path: typed(each, self._command_line(Path(path).name, self.files.near.stem))
+            for path, each in options.items()
+            if each
+        }
+
+    def options_of(self, source: Source) -> Mapping[str, Option]:
+        """Settings that the file itself has."""
+        return self._options.get(source.path, {})
+
+    def _command_line(self, script: str, word: str) -> tuple[str, ...]:
+        """The words after `script` in a document's command line, or a shell script's, that has `word` among them."""
+        return next((line for line in self.files.command_lines(script) if word in line), ())
+
+    @cached_property
+    def _configured(self) -> dict[str, object]:
+        """The nearest config that stands where configs do."""
+        merged: dict[str, object] = {}
+        for path, values in self.files.configs.items():
+            if path.suffix == ".json" and "config" not in str(path).lower():
+                continue
+            merged = {**{str(key): value for key, value in values.items()}, **merged}
+        return merged
+
+
+def _steps(path: str, other: str) -> tuple[int, str]:
+    """How many folders lie between two files."""
+    common = Path(os.path.commonpath((path, other)))
+    return len(Path(path).parts) + len(Path(other).parts) - 2 * len(common.parts), path

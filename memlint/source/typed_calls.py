@@ -1,0 +1,35 @@
+"""A call as somebody types it after a file: `UNet(n_channels=3)`."""
+
+import ast
+
+from memlint.source.expressions import Values
+from memlint.source.scopes import Scope
+from memlint.source.text import Source, dotted_name
+from memlint.source.values import Name, Unknown
+
+
+def literal_call(text: str) -> tuple[str, dict[str, object]] | None:
+    """The name and the arguments of a call as somebody types it; None for anything else. Raises Unknown."""
+    try:
+        node = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError):
+        return None
+    if not isinstance(node, ast.Call) or not dotted_name(node.func):
+        return None
+    source = Source("", text, ast.Module([], []))
+    known, unseen = _Typed(source, None).arguments(node, None)
+    if unseen:
+        raise Unknown(unseen[0])
+    return dotted_name(node.func), known
+
+
+class _Typed(Values):
+    """Of what somebody typed: every name is one of the file that it stands behind."""
+
+    def _name(self, node: ast.Name, _scope: Scope | None) -> object:
+        return Name(node.id, "")
+
+    def _attribute(self, node: ast.Attribute, _scope: Scope | None) -> object:
+        if not dotted_name(node):
+            raise Unknown
+        return Name(dotted_name(node), "")
