@@ -27,7 +27,10 @@ def fallback(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
 def run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Carry out one op on the virtual device."""
     if kernel.is_view:
-        state.current.of_thread.last_host = entry_of(args[0]).host
+        now = state.current
+        now.of_thread.last_host = entry_of(args[0]).host
+        for observer in now.observers:
+            observer.viewed()
         return kernel.op._handle.redispatch_boxed(CPU_KEYS, *args, **kwargs)
     with state.turn:
         calls = state.current.calls

@@ -34,6 +34,9 @@ class Observer(Protocol):
     def failed(self) -> None:
         """The kernel begun last raised."""
 
+    def viewed(self) -> None:
+        """A view was made, by which no kernel runs."""
+
 
 class CallRecorder(Protocol):
     """Whoever wants to make the calls of kernels again."""

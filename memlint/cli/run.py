@@ -7,22 +7,49 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
-from memlint.cli.options import CHECK_OPTIONS, COLOR, SECONDS, torch_option
+from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, rank_of, torch_option
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
 _SCRIPT = ("steps", "whole", "batches", "ranks", "rank", "fake_data", "keep_writes", "repeat")
 """Parameters that go into the Script; those beside them that have no name below go into Settings."""
 _CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics", "baseline", "statistics")
+_OF_SCRIPT = "Give the script its own argument, behind its name: memlint run train.py --batch-size 8."
+_OF_FILES = "They are for files: memlint check."
+REFUSED = {
+    **dict.fromkeys(("--batch", "--dim", "--mode", "--optimizer"), _OF_SCRIPT),
+    "--dtype": f"{_OF_SCRIPT} What bfloat16 or autocast would save, --plan and the rules say.",
+    "--strategy": "What the script does with its ranks counts: --ranks N --rank K.",
+    **dict.fromkeys(("--sweep", "--no-sweep"), f"Each size is a run of its own. {_OF_SCRIPT}"),
+    **dict.fromkeys(("--fix", "--unsafe-fixes", "--diff"), "Files are corrected by memlint check --fix FILE."),
+    "--no-cache": "Leave it out: nothing of a script is kept, it runs every time.",
+    "--no-exec": "Source rules look at the script without running it: memlint check --no-exec FILE.",
+    **dict.fromkeys(("--affected", "--force-exclude"), _OF_FILES),
+    "--init": 'Declare it so that check, diff and comment run it: [[tool.memlint.workload]] with script = "train.py" '
+    'and args = ["--lr", "3e-4"].',
+}
+"""Options of `check` that say nothing of a script, and what to type instead."""
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+class _Run(click.Command):
+    """Says of options that only `check` has what to type instead."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            if error.option_name in REFUSED:
+                raise UsageError(f"memlint run has no {error.option_name}", REFUSED[error.option_name]) from None
+            raise
+
+
+@click.command(cls=_Run, context_settings={"allow_interspersed_args": False})
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module, run as `python -m` does.")
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Optimizer steps to take.")
 @click.option("--whole", is_flag=True, help="Run to the end, evaluation and saving included, on a few batches each.")
 @click.option("--batches", type=click.IntRange(min=1), default=3, show_default=True, help="With --whole: of a loader.")
 @click.option("--ranks", type=click.IntRange(min=1), metavar="N", help="As one of N ranks of torchrun.")
-@click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True, help="Which of them.")
+@click.option("--rank", metavar="K", default="0", show_default=True, callback=rank_of, help="Which of them.")
 @click.option("--fake-data", is_flag=True, help="Make up data that is not there.")
 @click.option("--keep-writes", is_flag=True, help="Let the script write its files, and not into a scratch folder.")
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
@@ -32,8 +59,9 @@ _CHECK_OPTIONS = ("timeline", "graph", "plan", "allow_dynamics", "baseline", "st
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS
 @click.option("--exit-zero", is_flag=True, help="Exit with 0 even if there are findings.")
-@click.option("--time-limit", "timeout", **SECONDS, help="For the script.")
+@click.option("--time-limit", "--timeout", "timeout", **SECONDS, help="For the script.")
 @click.option("--memory-limit", metavar="SIZE", help="Host memory it may take.")
+@click.option("--stub", **PACKAGES, help="Packages to do without, such as wandb: a stand-in does nothing.")
 @COLOR
 @click.option("-q", "--quiet", is_flag=True, help="Verdict, errors and findings only.")
 @click.option("-v", "--verbose", is_flag=True, help="Every row, and what the script wrote.")
@@ -71,6 +99,8 @@ def run(
     refuse(check_options, num_instead, written=write_baseline is not None)
     refuse_format(check_options, output_format, no_report=num_instead > 0)
     fields = {name: options.pop(name) for name in _SCRIPT}
+    if fields["rank"] == "worst":
+        raise UsageError("each rank is a run of its own", "Give its number: --ranks 8 --rank 7 is the last.")
     if fields["rank"] >= (fields["ranks"] or 1):
         raise UsageError(f"there is no rank {fields['rank']}", "They count from 0: --ranks 8 --rank 7 is the last.")
     path, module = ("", script) if is_module else (script, "")

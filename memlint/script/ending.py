@@ -19,6 +19,7 @@ from memlint.base.errors import MemlintError
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
 from memlint.script.overlay import real
+from memlint.script.place import made
 from memlint.script.spec import END_REASON, END_SIGNAL, Ending
 from memlint.workloads.user_errors import what_to_do
 
@@ -196,6 +197,10 @@ def ending_of(error: BaseException) -> Ending:
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
+    if made and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
+        hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(made)}."
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint += f" If it only logs, do without it: --stub {error.name.partition('.')[0]}."
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()

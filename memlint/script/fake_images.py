@@ -5,6 +5,11 @@ What `__init__` would read is made up; everything else, such as transforms, is t
 
 from __future__ import annotations
 
+import argparse
+import contextlib
+import dataclasses
+import os
+import re
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -12,21 +17,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from memlint.accelerator import state
-from memlint.script.place import note
+from memlint.script.place import made_up, note, user_frames
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
 _NUM_FILES = 10_000
-_PHOTO = (500, 375)
+PHOTO = (500, 375)
 """Width and height in pixels that photographs of ImageNet have most often."""
 _TRAIN, _TEST = 60_000, 10_000
 _EMNIST = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 27, "digits": 10, "mnist": 10}
 _FILES = {
     "CelebA": (40, (178, 218)),
     "LSUN": (10, (342, 256)),
-    "VOCSegmentation": (21, _PHOTO),
+    "VOCSegmentation": (21, PHOTO),
     "Caltech101": (101, (300, 200)),
     "Caltech256": (257, (300, 200)),
     "DTD": (47, (640, 480)),
@@ -34,10 +38,13 @@ _FILES = {
     "Flowers102": (102, (667, 500)),
     "Food101": (101, (512, 512)),
     "GTSRB": (43, (50, 50)),
-    "OxfordIIITPet": (37, _PHOTO),
+    "OxfordIIITPet": (37, PHOTO),
     "StanfordCars": (196, (600, 400)),
 }
 """Number of classes as torchvision documents it, and a usual size: the images of these have many."""
+_CLASSES = {"EuroSAT": 10, "ImageNet": 1000}
+_NUMBER = re.compile(r"(num|n|nb|number)_?(of_)?(class(es)?|labels|cls|categories)", re.IGNORECASE)
+"""What programs call the number of classes of their data."""
 Fill = Callable[[Any, dict[str, Any]], str]
 
 
@@ -84,8 +91,8 @@ def _filled(cls: Any, fill: Fill | None, replaced: set[type], *, fake: bool) -> 
                 options = {key: arguments.get(key) for key in ("transform", "target_transform")}
                 base = next(base for base in cls.__mro__ if base.__name__ == "VisionDataset")
                 base.__init__(self, root, **options)  # which takes no more
-            made = fill(self, arguments)
-            state.assume(f"the data set {name} is not in {root}: made up of {made}")
+            description = fill(self, arguments)
+            made_up(f"the data set {name} is not in {root}: made up of {description}")
 
     return filled
 
@@ -148,15 +155,49 @@ def _fill_usps(self: Any, arguments: dict[str, Any]) -> str:
 
 
 def _fill_folder(self: Any, arguments: dict[str, Any]) -> str:
-    """A folder of images: how many classes it has nobody knows, so as many as ImageNet."""
-    number, size = (10, (64, 64)) if type(self).__name__ == "EuroSAT" else (1000, _PHOTO)
+    """A folder of images."""
+    size = (64, 64) if type(self).__name__ == "EuroSAT" else PHOTO
+    number, names, reason = _classes_of_folder(self)
     _name_classes(self, number)
+    if names:
+        self.classes, self.class_to_idx = names, {name: i for i, name in enumerate(names)}
     self.targets = _classes(_NUM_FILES, number).tolist()
-    self.samples = self.imgs = [(f"{self.root}/{target}/{i}.jpg", target) for i, target in enumerate(self.targets)]
-    self.extensions, self.loader = (".jpg",), lambda _path: _image(size)
+    self.samples = self.imgs = [
+        (f"{self.root}/{self.classes[target]}/{i}.jpg", target) for i, target in enumerate(self.targets)
+    ]
+    self.extensions, self.loader = (".jpg",), lambda _path: black_image(size)
     if "split" in arguments or type(self).__name__ == "ImageNet":
         self.split = arguments.get("split", "train")
-    return _described(_NUM_FILES, size, number)
+    return f"{_described(_NUM_FILES, size, number)}{reason}"
+
+
+def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
+    """How many classes a folder of images has, their names if they are known, and how that is known."""
+    if type(self).__name__ in _CLASSES:
+        return _CLASSES[type(self).__name__], [], ""
+    with contextlib.suppress(OSError):
+        names = sorted(each.name for each in os.scandir(self.root) if each.is_dir())
+        if names:
+            return len(names), names, ", one for each folder there"
+    number, name = _number_of_script()
+    if number:
+        return number, [], f", as {name} says"
+    return _CLASSES["ImageNet"], [], f": if it has others, make an empty folder for each of them in {self.root}"
+
+
+def _number_of_script() -> tuple[int, str]:
+    """What callers among the user's lines have in a variable, or an option, that is named as a number of classes."""
+    for frame in user_frames():
+        for holder in (frame.f_locals, *map(_attributes, list(frame.f_locals.values()))):
+            for name, value in holder.items():
+                if isinstance(value, int) and value > 1 and _NUMBER.fullmatch(name):
+                    return value, name
+    return 0, ""
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Options: what a plain namespace or dataclass holds."""
+    return vars(value) if isinstance(value, argparse.Namespace) or dataclasses.is_dataclass(value) else {}
 
 
 def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
@@ -166,7 +207,7 @@ def _fill_files(self: Any, _arguments: dict[str, Any]) -> str:
     _name_classes(self, number)
 
     def item(self: Any, index: int) -> tuple[Any, Any]:
-        image, target = _image(size), _target(name, size, index, number)
+        image, target = black_image(size), _target(name, size, index, number)
         return (image, target) if self.transforms is None else self.transforms(image, target)
 
     methods = {"__getitem__": item, "__len__": lambda _self: _NUM_FILES}
@@ -179,7 +220,7 @@ def _target(name: str, size: tuple[int, int], index: int, number: int) -> Any:
     if name == "CelebA":
         return torch.zeros(number, dtype=torch.int64)
     if name == "VOCSegmentation":
-        return _image(size, "L")
+        return black_image(size, "L")
     return index % number
 
 
@@ -188,7 +229,8 @@ def _name_classes(self: Any, number: int) -> None:
     self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
 
 
-def _image(size: tuple[int, int], mode: str = "RGB") -> Any:
+def black_image(size: tuple[int, int], mode: str = "RGB") -> Any:
+    """One of width and height `size`."""
     from PIL import Image  # noqa: PLC0415 -- whoever loads images has it
 
     return Image.new(mode, size)

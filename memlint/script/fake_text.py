@@ -1,115 +1,21 @@
-"""Data sets and tokenizers of Hugging Face that are not on this machine, made of random words of a known number."""
+"""Tokenizers that are not on this machine, made up with as many tokens."""
 
 from __future__ import annotations
 
 import importlib
-import random
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memlint.accelerator import state
 from memlint.script.known_configs import known_config
-from memlint.script.place import note
+from memlint.script.place import made_up, note
 
 if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
-_NUM_ROWS, _NUM_WORDS = 256, 512
-"""Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
-_SPLITS = ("train", "validation", "test")
-_VOCABULARY = 1000
 _FEW_TOKENS = 10
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
-
-_PAIRS = {"mrpc": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis")}
-_PAIRS |= {"qnli": ("question", "sentence"), **dict.fromkeys(("rte", "wnli"), _PAIRS["mrpc"])}
-_COLUMNS: dict[str, tuple[str, ...]] = {
-    "ag_news": ("text", "label 4"),
-    "alpaca": ("instruction", "input", "output", "text"),
-    "capybara": ("messages",),
-    "cnn_dailymail": ("article", "highlights", "id"),
-    "databricks-dolly-15k": ("instruction", "context", "response", "category"),
-    "emotion": ("text", "label 6"),
-    "imdb": ("text", "label 2"),
-    "rotten_tomatoes": ("text", "label 2"),
-    "ultrachat_200k": ("prompt", "messages"),
-    "xsum": ("document", "summary", "id"),
-    "yelp_review_full": ("label 5", "text"),
-}
-"""Columns of well-known data sets as their pages show them, `label N` with N classes; others have one, `text`."""
-
-
-def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
-    """Let `datasets.load_dataset` say what it misses, or with `fake` make it up."""
-    load = module.load_dataset
-
-    def load_dataset(path: str, name: str | None = None, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return load(path, name, *args, **kwargs)
-        except (OSError, ValueError) as error:
-            if not fake or kwargs.get("data_files") or kwargs.get("data_dir"):
-                able = "" if kwargs.get("data_files") else ", or add --fake-data to let it be made up"
-                note(error, f"wants the data set {path!r}, which is not on this machine", f"load it once before{able}")
-                raise
-        columns = _columns(str(path), name)
-        splits = {split: _rows(columns) for split in _SPLITS}
-        shown = ", ".join(column.split()[0] for column in columns)
-        state.assume(
-            f"the data set {path} is not on this machine: made up of {_NUM_ROWS} rows with {shown},"
-            f" texts of {_NUM_WORDS} random words"
-        )
-        if kwargs.get("streaming"):
-            splits = {split: rows.to_iterable_dataset() for split, rows in splits.items()}
-        split = kwargs.get("split")
-        if split is None:
-            datasets: Any = importlib.import_module("datasets")
-            return (datasets.IterableDatasetDict if kwargs.get("streaming") else datasets.DatasetDict)(splits)
-        chosen = [splits.get(str(each).partition("[")[0], splits["train"]) for each in _listed(split)]
-        return chosen if isinstance(split, list | tuple) else chosen[0]
-
-    replacing.put(module, "load_dataset", load_dataset)
-
-
-def _listed(split: Any) -> Any:
-    return split if isinstance(split, list | tuple) else [split]
-
-
-def _columns(path: str, name: str | None) -> tuple[str, ...]:
-    last = path.rsplit("/", 1)[-1].lower()
-    if last == "glue":
-        return *_PAIRS.get(str(name), ("sentence",)), f"label {3 if name == 'mnli' else 2}", "idx"
-    return _COLUMNS.get(last, ("text",))
-
-
-def _rows(columns: tuple[str, ...]) -> Any:
-    datasets: Any = importlib.import_module("datasets")
-    chance = random.Random(0)
-    values: dict[str, list[Any]] = {}
-    features: dict[str, Any] = {}
-    for column in columns:
-        key, _, number = column.partition(" ")
-        if number:
-            features[key] = datasets.ClassLabel(num_classes=int(number))
-            values[key] = [i % int(number) for i in range(_NUM_ROWS)]
-        elif key == "idx":
-            features[key], values[key] = datasets.Value("int32"), list(range(_NUM_ROWS))
-        elif key == "messages":
-            half = [_text(chance, _NUM_WORDS // 2) for _ in range(2 * _NUM_ROWS)]
-            values[key] = [
-                [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
-                for asked, answered in zip(half[::2], half[1::2], strict=True)
-            ]
-        else:
-            features[key] = datasets.Value("string")
-            values[key] = [_text(chance, _NUM_WORDS) for _ in range(_NUM_ROWS)]
-    whole = len(features) == len(columns)
-    return datasets.Dataset.from_dict(values, features=datasets.Features(features) if whole else None)
-
-
-def _text(chance: random.Random, count: int) -> str:
-    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count))
 
 
 def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
@@ -132,7 +38,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
                 note(error, text, f"give the path of a folder that has one, or {able}")
                 raise
         size = len(tokenizer)
-        state.assume(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
+        made_up(f"the tokenizer of {name} is not on this machine: made up with {size:,} tokens, a word each")
         return tokenizer
 
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
@@ -187,7 +93,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
                     able = "" if count is None else ", or add --fake-data to let it be made up"
                     note(error, f"wants {file}, which is not on this machine", f"load the encoding once before{able}")
                     raise
-            state.assume(f"{file} is not on this machine: made up of {count:,} tokens")
+            made_up(f"{file} is not on this machine: made up of {count:,} tokens")
             skips = "p50k" in file
             return {_token(i): i + (skips and i >= _END_OF_TEXT) for i in range(count)}
 

@@ -74,6 +74,10 @@ class Guard:
         """The other programs that the script started, the first first."""
         return tuple(Program(command, frame) for command, frame in self.commands.items())
 
+    def note_host(self, host: str) -> None:
+        """Note a machine, or an address on one, that the script wants to speak with."""
+        self.hosts.setdefault(host, script_frame())
+
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active:
             return
@@ -103,7 +107,7 @@ class Guard:
         host = host.decode(errors="replace") if isinstance(host, bytes | bytearray) else host
         if not isinstance(host, str) or _is_here(host):
             return  # a socket of this machine
-        self.hosts.setdefault(host, script_frame())
+        self.note_host(host)
         error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
         raise error
 

@@ -42,6 +42,15 @@ def _t5(model: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
     return "T5Config", {"d_model": model, "d_ff": 4 * model, "num_layers": layers, "num_heads": heads}
 
 
+def _whisper(model: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
+    each = {
+        f"{part}_{name}": value
+        for part in ("encoder", "decoder")
+        for name, value in (("layers", layers), ("attention_heads", heads), ("ffn_dim", 4 * model))
+    }
+    return "WhisperConfig", {"d_model": model, **each}
+
+
 KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base-cased": ("BertConfig", {"vocab_size": 28996}),
     "bert-base-uncased": ("BertConfig", {}),
@@ -74,6 +83,8 @@ KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "tinyllama-1.1b-chat-v1.0": ("LlamaConfig", {**_BRAIN, **_sizes(2048, 5632, 22, 32, 4)}),
     "vit-base-patch16-224": ("ViTConfig", {"num_labels": 1000}),
     "vit-base-patch16-224-in21k": ("ViTConfig", {}),
+    "whisper-small": _whisper(768, 12, 12),
+    "whisper-tiny": _whisper(384, 4, 6),
 }
 """By the last part of the name, in lower case: class of the config, and what differs from its defaults."""
 

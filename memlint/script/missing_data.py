@@ -5,6 +5,8 @@ assumption with its line.
 """
 
 import contextlib
+import functools
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -13,9 +15,12 @@ import numpy as np
 
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
+from memlint.base.ownership import is_users
 from memlint.script.fake_images import replace_datasets
-from memlint.script.fake_text import replace_encodings, replace_load_dataset, replace_tokenizers
-from memlint.script.place import note
+from memlint.script.fake_processors import replace_processors
+from memlint.script.fake_rows import replace_load_dataset
+from memlint.script.fake_text import replace_encodings, replace_tokenizers
+from memlint.script.place import made_up, note
 from memlint.script.replacing import Replacing
 
 _NUM_ELEMENTS = 2**24
@@ -35,9 +40,39 @@ def missing_data(*, fake: bool = False) -> Iterator[None]:
             ("transformers.models.auto.tokenization_auto", "AutoTokenizer"),
         ):
             after_import(module, lambda m, name=name: replace_tokenizers(getattr(m, name), replacing, fake=fake))  # type: ignore[misc]
+        for module, owner, method in (
+            ("transformers.image_processing_base", "ImageProcessingMixin", "get_image_processor_dict"),
+            ("transformers.feature_extraction_utils", "FeatureExtractionMixin", "get_feature_extractor_dict"),
+        ):
+            replace = functools.partial(replace_processors, replacing, owner, method, fake=fake)
+            after_import(module, replace)
+        for module, function in (
+            ("huggingface_hub.file_download", "hf_hub_download"),
+            ("huggingface_hub._snapshot_download", "snapshot_download"),
+        ):
+            after_import(module, functools.partial(_note_downloads, replacing, function))
         after_import("tiktoken.load", lambda module: replace_encodings(module, replacing, fake=fake))
         after_import("evaluate.loading", lambda module: _replace_metrics(module, replacing))
         yield
+
+
+def _note_downloads(replacing: Replacing, name: str, module: ModuleType) -> None:
+    """Let a function of huggingface_hub that the script calls itself say what it misses."""
+    download = getattr(module, name)
+
+    @functools.wraps(download)
+    def downloaded(repo_id: str, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return download(repo_id, *args, **kwargs)
+        except OSError as error:
+            if is_users(sys._getframe(1).f_code.co_filename):
+                file = kwargs.get("filename") or next(iter(args), "")
+                what = f"the file {file} of {repo_id!r}" if name == "hf_hub_download" else f"the files of {repo_id!r}"
+                hint = f"download them once before, or give their path: {name} finds what is in the cache"
+                note(error, f"wants {what}, which are not on this machine", hint)
+            raise
+
+    replacing.put(module, name, downloaded)
 
 
 class Metric:
@@ -81,7 +116,7 @@ def _replace_numbers(replacing: Replacing, *, fake: bool) -> None:
             note(error, f"wants the file {file}, which is not there", _HINT)
             raise error
         array = np.zeros(_NUM_ELEMENTS if shape is None else shape, dtype)
-        state.assume(f"the file {file} is not there: made up of {array.size:,} zeros")
+        made_up(f"the file {file} is not there: made up of {array.size:,} zeros")
         return array
 
     def new_memmap(

@@ -2,20 +2,27 @@
 
 import functools
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
+from memlint.accelerator import state
 from memlint.base.ownership import is_users
 from memlint.tracing.records import Frame
 
 
-def script_frame() -> Frame | None:
-    """The innermost line of the user's that runs now; None where only installed packages are running."""
+def user_frames() -> Iterator[FrameType]:
+    """The user's lines that run now, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _is_users(frame.f_code.co_filename):
-            return Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+            yield frame
         frame = frame.f_back
-    return None
+
+
+def script_frame() -> Frame | None:
+    """The innermost line of the user's that runs now; None where only installed packages are running."""
+    frame = next(user_frames(), None)
+    return frame and Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 _is_users = functools.cache(is_users)
@@ -27,3 +34,14 @@ def note(error: BaseException, text: str, hint: str, examples: str = "") -> None
     where = f"{frame.path}:{frame.line}" if frame is not None else "the script"
     known = f" (known by name: {examples})" if examples else ""
     error.add_note(f"{where} {text}: {hint}{known}.")
+
+
+made: list[str] = []
+"""What was made up in this process, with its line."""
+
+
+def made_up(text: str) -> None:
+    """Assume `text`, which says what was made up."""
+    state.assume(text)
+    frame = script_frame()
+    made.append(text if frame is None else f"{text} ({frame.path}:{frame.line})")

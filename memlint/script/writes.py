@@ -17,12 +17,14 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from memlint.base.after_import import after_import
 from memlint.script.file_system import FileSystem
 from memlint.script.guard import Connection, Guard, Program
 from memlint.script.landlock import can_refuse_tcp, only_writes_beneath, refuse_tcp
 from memlint.script.overlay import Overlay
 from memlint.script.replacing import Replacing
 from memlint.script.saving import nbytes_of, replace_writers
+from memlint.script.uploads import replace_uploads
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Frame
@@ -108,6 +110,9 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             writes = _redirected(replacing, Overlay(scratch, (*free, *_OF_THE_SYSTEM)), free)
         replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, writes._files))
         replacing.put(os, "system", _system)
+        after_import(
+            "huggingface_hub.hf_api", lambda module: replace_uploads(module, replacing, writes._guard.note_host)
+        )
         writes._guard.active = True
         try:
             yield writes

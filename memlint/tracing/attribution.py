@@ -71,6 +71,10 @@ class Attribution:
         self._last = number, place
         return (Phase.BACKWARD if in_backward else self.section), place
 
+    def is_new_node(self) -> bool:
+        """Whether autograd has made a node since the last one that has a place."""
+        return _sequence() - 1 > self._last[0]
+
     def _place_of_forward(self) -> Place:
         """The place of the forward whose backward runs now."""
         node = _autograd_node()

@@ -107,6 +107,11 @@ class Recorder:
         """The kernel begun last raised."""
         self.open_calls.pop()
 
+    def viewed(self) -> None:
+        """A view was made: its backward, if it has any, is of this line."""
+        if not self.open_calls and self.attribution.is_new_node():
+            self.attribution.place()
+
     def assume(self, text: str) -> None:
         """Note an assumption with the line that made it necessary. Initial weights are anyone's, and need none."""
         if is_inside("torch.nn.init"):

@@ -92,6 +92,9 @@ class _Search:
     def failed(self) -> None:
         """A kernel that raises changes nothing."""
 
+    def viewed(self) -> None:
+        """A view takes nothing."""
+
     def finished(self, _inputs: list[torch.Tensor], _outputs: list[torch.Tensor]) -> None:
         """Search if the peak is behind."""
         if len(state.current.ledger.events) > self.event and not self.is_over:

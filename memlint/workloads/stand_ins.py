@@ -29,7 +29,7 @@ _LONGEST = 160
 """Letters of an error that is shown."""
 _WITH_IMPORTER = 2
 _USES = (
-    "bool", "iter", "next", "len", "contains", "enter", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
+    "bool", "iter", "next", "len", "contains", "int", "float", "index", "add", "radd", "sub", "rsub", "mul",
     "rmul", "truediv", "rtruediv", "neg", "lt", "gt", "le", "ge", "setitem",
 )  # fmt: skip
 """What Python does with an object, as special methods."""
@@ -40,6 +40,13 @@ def expect(names: Sequence[str]) -> None:
     _finder.replaced.update(dict.fromkeys(names))
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
+
+
+def expect_in_script(names: Sequence[str]) -> None:
+    """Let stand-ins take the place of these packages in a script: its lines are all run while it is imported."""
+    expect(names)
+    _finder.importing += 1
+    _finder.does_nothing = True
 
 
 def with_stand_ins(load: Callable[[], ModuleType], target: Path) -> ModuleType:
@@ -78,7 +85,8 @@ def forget_users(modules: Iterable[str]) -> None:
 
 def assumptions() -> list[Assumption]:
     """Which packages have stand-ins, and where they were imported first."""
-    text = "a stand-in that fails when the model uses it takes the place of"
+    what = "does nothing" if _finder.does_nothing else "fails when the model uses it"
+    text = f"a stand-in that {what} takes the place of"
     return [Assumption(f"{text} {name}, {_reason(name, frame)}", frame) for name, frame in _finder.replaced.items()]
 
 
@@ -116,6 +124,14 @@ class _Absent:
         return self
 
     __ror__ = __or__
+
+    def __enter__(self) -> _Absent:
+        if not _finder.importing:
+            self._fail()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
 
     def __mro_entries__(self, _bases: object) -> tuple[type, ...]:
         frame = _asking()
@@ -168,6 +184,8 @@ class _Finder(MetaPathFinder, Loader):
         self.uncompiled = ""
         """Why extensions cannot be compiled here."""
         self.importing = 0
+        self.does_nothing = False
+        """Whether what is called once it is imported does nothing either."""
         self.target = ""
 
     def find_spec(self, fullname: str, _path: object, _target: object = None) -> ModuleSpec | None:

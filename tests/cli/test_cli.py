@@ -20,7 +20,7 @@ import memlint.commands.check.answers
 import memlint.commands.check.command
 from memlint import cli, config
 from memlint.base.version import install_command
-from memlint.cli import check, options
+from memlint.cli import check, options, run
 from memlint.report.reading import parse_report, read_report
 from tests.report.sample import REPORT
 
@@ -836,3 +836,13 @@ def test_findings_of_workloads_of_one_name_are_told_apart(project):
         project.write(name, workloads=[FITS], findings=[{**FINDING, "message": name, "workload_position": 0}])
     report = parse_report(project.memlint("check", "b.py", "a.py", "--output-format", "json").stdout_bytes, "report")
     assert {(found.message, found.workload_position) for found in report.findings} == {("b.py", 0), ("a.py", 1)}
+
+
+def test_every_option_of_check_is_one_of_run_or_refused_with_what_to_type(project):
+    names = {name for each in check.check.params for name in (*each.opts, *each.secondary_opts) if name.startswith("-")}
+    of_run = {name for each in run.run.params for name in each.opts}
+    assert names - of_run == set(run.REFUSED)
+    for name in run.REFUSED:
+        ran = project.memlint("run", name, "train.py")
+        assert ran.exit_code == 2
+        assert f"memlint run has no {name}\n  help: {run.REFUSED[name]}" in ran.stderr

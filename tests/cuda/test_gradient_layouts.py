@@ -74,6 +74,8 @@ class _OnVirtual:
 
     def failed(self) -> None: ...
 
+    def viewed(self) -> None: ...
+
 
 def norm_step(x: torch.Tensor, weight: torch.Tensor) -> None:
     torch.nn.functional.group_norm(x * 2, 2, weight, weight).exp().sum().backward()

@@ -87,11 +87,11 @@ class Peaks(NamedTuple):
     reserved: int
 
 
-# With the recorded addresses of the segments, and with some made-up ones, both peaks are equal.
+# After five steps with the segments where they were recorded both peaks are equal (tests/script/test_run.py).
 NAMED_PEAKS: dict[str, tuple[Peaks, str]] = {
     "lm-medium-train-ctx512-bf16amp": (
         Peaks(0, 1_343_488, -50_331_648),
-        "of equal blocks the allocator takes the lowest; where the warm-ups' segments lay was not recorded",
+        "of equal blocks the allocator takes the lowest, and one step came before instead of five",
     ),
 }
 """By history; all other peaks are equal to the byte."""

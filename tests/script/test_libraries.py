@@ -35,6 +35,27 @@ def test_models_and_tokenizers_of_transformers(tmp_path):
     assert 4 * num_parameters <= ran.writes["out/model.safetensors"][0] <= 4 * num_parameters + 8192
 
 
+@needs("transformers", "huggingface_hub")
+def test_what_is_pushed_to_the_hub_stays_here_and_the_script_goes_on(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        from huggingface_hub import HfApi, create_repo, upload_folder
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_embd=64, n_head=2)).cuda()
+        print(model.push_to_hub("me/model"))
+        print(create_repo("other", exist_ok=True).repo_id)
+        print(upload_folder(repo_id="me/other", folder_path=".", run_as_future=True).result().repo_url.repo_id)
+        print(HfApi().upload_file(path_or_fileobj=b"x", path_in_repo="x", repo_id="me/model"))
+        """,
+    )
+    assert ran.error is None, ran.stderr
+    model = f"https://huggingface.co/me/model/commit/{'0' * 40}"
+    assert ran.stdout.splitlines() == [model, "me/other", "me/other", model]
+    assert ran.connections == {"huggingface.co/me/model": 5, "huggingface.co/me/other": 6}
+
+
 @needs("accelerate")
 def test_states_of_accelerate(tmp_path):
     ran = run(

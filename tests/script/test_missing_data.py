@@ -52,7 +52,7 @@ def test_data_sets_of_torchvision_are_made_up(tmp_path):
             if text.startswith(f"the data set {name} is not in nowhere: made up of {count:,}")
         ]
         assert len(texts) == 1
-        assert texts[0].endswith(f" in {number} classes")
+        assert f" in {number} classes" in texts[0]
         assert ran.assumptions[texts[0]] == 5
 
 
@@ -147,6 +147,84 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
     ran = run(tmp_path / "p", "import datasets\ndatasets.load_dataset('imdb')")
     assert f"{tmp_path}/p/train.py:2 wants the data set 'imdb', which is not on this machine: load it once" in ran.error
     assert "--fake-data" in ran.error
+
+
+@needs("datasets", "transformers", "PIL")
+def test_images_and_recordings_of_hugging_face(tmp_path):
+    script = """\
+    from datasets import Audio, load_dataset
+    from transformers import AutoFeatureExtractor, AutoImageProcessor, ViTImageProcessor
+
+    data = load_dataset("uoft-cs/cifar10", split="train")
+    print(data[0]["img"].size, data.features["label"].num_classes)
+    processor = AutoImageProcessor.from_pretrained("google/vit-base-patch16-224-in21k")
+    print(processor([row["img"].convert("RGB") for row in data.select(range(2))], return_tensors="pt").pixel_values.shape)
+    print(ViTImageProcessor.from_pretrained("me/unknown", do_resize=False).do_resize)
+    unknown = load_dataset("me/unknown")["train"]
+    image, caption = unknown[0]["image"], unknown[0]["caption"]
+    print(image.size, image.mode, len(caption.split()), len(unknown.column_names) > 3)
+    pair = next(iter(load_dataset("HuggingFaceM4/FineVision", "CoSyn_400k_chart", streaming=True)["train"]))
+    print([image.size for image in pair["images"]], pair["texts"][0].keys())
+    speech = load_dataset("librispeech_asr", "clean", split="train.100").cast_column("audio", Audio(decode=False))
+    print(speech[0]["audio"]["bytes"][:4], len(speech[0]["audio"]["bytes"]), len(speech))
+    print(AutoFeatureExtractor.from_pretrained("openai/whisper-tiny").feature_size)
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "(32, 32) 10",
+        "torch.Size([2, 3, 224, 224])",
+        "False",
+        "(512, 512) RGB 512 True",
+        "[(500, 375)] dict_keys(['user', 'assistant'])",
+        f"b'RIFF' {44 + 2 * 16_000 * 10} 64",
+        "80",
+    ]
+    assert ran.assumptions["the processor of openai/whisper-tiny is not on this machine: it has the settings of its class"]
+    for line, processor in ((2, "ViTImageProcessor.from_pretrained('x/y')"), (2, "AutoImageProcessor.from_pretrained('x/y')")):
+        ran = run(tmp_path / "p", f"from transformers import {processor.partition('.')[0]}\n{processor}")
+        text = f"{tmp_path}/p/train.py:{line} wants the processor 'x/y', which is not on this machine: give the path"
+        assert text in ran.error
+
+
+@needs("huggingface_hub", "datasets")
+@pytest.mark.parametrize(
+    ("call", "wants"),
+    [
+        ("huggingface_hub.snapshot_download('x/y')", "the files of 'x/y', which are not on this machine: download them"),
+        ("huggingface_hub.hf_hub_download('x/y', 'a.json')", "the file a.json of 'x/y', which"),
+        ("datasets.load_from_disk('nowhere')", "the data set that was saved in nowhere, which is not there: put it there"),
+    ],
+)
+def test_what_is_downloaded_or_loaded_is_named_with_its_line(tmp_path, call, wants):
+    ran = run(tmp_path / "p", f"import {call.partition('.')[0]}\n{call}")
+    assert f"{tmp_path}/p/train.py:2 wants {wants}" in ran.error
+
+
+@needs("torchvision")
+def test_a_folder_of_images_has_the_classes_that_can_be_known(tmp_path):
+    project = tmp_path / "p"
+    for name in ("cat", "dog", "fox"):
+        (project / "empty" / name).mkdir(parents=True)
+    ran = run(
+        project,
+        """\
+        import argparse
+        from torchvision.datasets import ImageFolder
+        def load(root): return ImageFolder(root)
+        def main(options): return load("nowhere")
+        print(len(load("elsewhere").classes))
+        print(load("empty").classes)
+        print(len(main(argparse.Namespace(num_classes=7)).classes))
+        """,
+        fake=True,
+    )
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["1000", "['cat', 'dog', 'fox']", "7"]
+    texts = "\n".join(ran.assumptions)
+    assert "in 1000 classes: if it has others, make an empty folder for each of them in elsewhere" in texts
+    assert "in 3 classes, one for each folder there" in texts
+    assert "in 7 classes, as num_classes says" in texts
 
 
 @needs("evaluate")

@@ -39,10 +39,13 @@ PARAMETERS = {
     "tinyllama-1.1b-chat-v1.0": 1_100_048_384,
     "vit-base-patch16-224": 86_567_656,
     "vit-base-patch16-224-in21k": 86_389_248,
+    "whisper-small": 241_734_912,
+    "whisper-tiny": 37_760_640,
 }
 """Of the model's page, without heads that are trained anew."""
 HEADS = {
     "T5Config": "AutoModelForSeq2SeqLM",
+    "WhisperConfig": "AutoModelForSpeechSeq2Seq",
     **dict.fromkeys(("GPT2Config", "LlamaConfig", "MistralConfig", "OPTConfig", "Qwen2Config"), "AutoModelForCausalLM"),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ import pytest
 
 from memlint.commands.check.command import Checked, check
 from memlint.commands.exit_status import exit_status
+from tests.cuda.test_allocator_histories import History
 from tests.script.running import OPTIONS, run_script, run_text, stdout_of, write
 
 if TYPE_CHECKING:
@@ -486,26 +488,115 @@ def test_the_first_of_several_ranks_sees_what_torchrun_sets(tmp_path: Path) -> N
 SCRIPTS = Path(__file__).parents[2] / "fixtures" / "scripts"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "printed", "requested", "allocated", "reserved"),
-    [
-        (["--context", "512", "--amp"], 12_434_494_464, 12_426_629_128, None, 12_660_506_624),
-        pytest.param(["--context", "128"], None, 7_013_335_044, 7_026_606_592, 7_235_174_400, marks=pytest.mark.slow),
-    ],
-)
+def test_an_error_that_may_come_from_made_up_data_says_so(tmp_path: Path) -> None:
+    text = """
+        import numpy as np
+        data = np.memmap("data.bin", dtype=np.int64)
+        [0, 1][data.max() + 2]
+    """
+    error = workload_of(run_text(tmp_path, text, fake_data=True)).error
+    assert error is not None
+    assert "made up; put the real data there if so: the file data.bin is not there: made up of 16,777,216" in error.hint
+    assert "train.py:3)" in error.hint
+
+
+def test_a_package_that_is_not_there_is_done_without(tmp_path: Path) -> None:
+    text = LOOP.replace("import torch\n", "import torch, recorder_of_runs as log\n", 1).replace(
+        "        print(", "        log.init(project='p').log({'loss': loss.item()})\n        print("
+    )
+    error = workload_of(run_text(tmp_path, text)).error
+    assert error is not None
+    assert "do without it: --stub recorder_of_runs." in error.hint
+    workload = workload_of(run_text(tmp_path, text, settings={"stub": ("recorder_of_runs",)}))
+    assert workload.error is None
+    assert workload.script is not None
+    assert workload.script.steps == 2
+    assert any("does nothing takes the place of recorder_of_runs, as --stub" in a.text for a in workload.assumptions)
+
+
+RECORDED = [
+    pytest.param(
+        "lm-medium-train-ctx512-bf16amp", ("--context", "512", "--amp"), 12_434_494_464, 12_437_443_584, id="ctx512"
+    ),
+    pytest.param(
+        "lm-medium-train-ctx128-fp32", ("--context", "128"), 7_026_115_072, 7_026_606_592,
+        id="ctx128", marks=pytest.mark.slow,
+    ),
+]  # fmt: skip
+"""Histories, how they were made, what the script prints with segments at ascending addresses, and the most blocks of
+all steps with those at the recorded ones: of the five that came before it nothing was recorded."""
+
+
+@pytest.mark.parametrize(("name", "arguments", "printed", "allocated"), RECORDED)
 def test_a_script_of_the_shape_that_was_recorded_gives_the_recorded_peaks(
-    arguments: list[str], printed: int | None, requested: int, allocated: int | None, reserved: int
+    name: str, arguments: tuple[str, ...], printed: int, allocated: int
 ) -> None:
-    """The figures are `peaks` of fixtures/histories/lm-medium-train-*; None where a warm-up's addresses matter."""
     checked = run_script(SCRIPTS / "train_lm.py", *arguments, steps=7)
-    estimate = workload_of(checked).estimate
+    estimate, recorded = workload_of(checked).estimate, History.read(name).peaks
     assert estimate is not None
-    assert estimate.peak.requested.estimate == requested
-    assert estimate.peak.reserved.estimate == reserved
-    if allocated is not None:
-        assert estimate.peak.allocated.estimate == allocated
-    if printed is not None:
-        assert int(stdout_of(checked)) == printed
+    assert estimate.peak.requested.estimate == recorded["requested"]
+    assert estimate.peak.reserved.estimate == recorded["reserved"]
+    assert estimate.peak.allocated.low <= allocated <= estimate.peak.allocated.high
+    assert int(stdout_of(checked)) == printed
+    # Which of equal free blocks is taken, with a tail that is too small to split off, hangs on their addresses.
+    assert abs(printed - recorded["allocated"]) <= 491_520
+
+
+PLACED = """
+    import json, runpy, sys
+    import torch
+    from memlint.cuda.allocator.driver import Driver
+
+    segments = json.loads(SEGMENTS)
+    num_asked = 0
+
+    def reserve_addresses(self, nbytes, stream):
+        global num_asked
+        num_asked += 1
+        start = START if num_asked <= NUM_AHEAD else 0
+        address = next(address for address, size in segments if size == nbytes and address >= start)
+        segments.remove([address, nbytes])
+        return address
+
+    def shown_too():
+        statistics = torch.cuda.memory_stats()
+        print([statistics[f"{each}_bytes.all.peak"] for each in ("requested", "allocated", "reserved")])
+        print(json.dumps([
+            [each["address"], [[block["size"], block["state"]] for block in each["blocks"]]]
+            for each in torch.cuda.memory_snapshot() if each["segment_type"] == "large"
+        ]))
+        return most_allocated()
+
+    Driver.reserve_addresses = reserve_addresses
+    most_allocated, torch.cuda.max_memory_allocated = torch.cuda.max_memory_allocated, shown_too
+    sys.path.insert(0, FOLDER)
+    runpy.run_path(FOLDER + "/train_lm.py", run_name="__main__")
+"""
+START, NUM_AHEAD = 0x710000000, 94
+"""In both recordings the weights' segments, and one more, ascend from there; those after them take what is free at the
+lowest address. So every large block lies where it was recorded; of small ones, two tables of angles were one."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "arguments", "printed", "allocated"), RECORDED)
+def test_with_segments_where_they_were_recorded_every_large_block_and_every_figure_is_equal(
+    tmp_path: Path, name: str, arguments: tuple[str, ...], printed: int, allocated: int
+) -> None:
+    history = History.read(name)
+    at_start = [[address, nbytes] for address, (_, nbytes, _) in history.segments_at_start().items()]
+    later = [event[1:3] for event in history.events if event[0] == "segment_alloc"]
+    text = PLACED.replace("SEGMENTS", repr(json.dumps(sorted(at_start + later)))).replace("FOLDER", repr(str(SCRIPTS)))
+    text = text.replace("START", str(START)).replace("NUM_AHEAD", str(NUM_AHEAD))
+    checked = run_text(tmp_path, text, *arguments, steps=7)
+    assert workload_of(checked).error is None
+    peaks, segments, shown = map(json.loads, stdout_of(checked).splitlines())
+    assert shown == history.peaks["allocated"]
+    assert peaks == [history.peaks[each] for each in ("requested", "allocated", "reserved")]
+    assert sorted(segments) == sorted(
+        [address, [[size, state] for size, _, state in blocks]]
+        for address, _, _, pool, _, blocks in history.segments_at_end
+        if pool == "large"
+    )
 
 
 def test_savings_are_traced_in_copies_of_the_script(tmp_path: Path) -> None:

@@ -93,6 +93,15 @@ def test_the_backward_of_views_has_the_line_on_which_kernels_run_before_and_afte
     assert lines(trace(step), "zero_", Phase.BACKWARD) == {line_of("a slice")}
 
 
+def test_the_backward_of_a_view_on_a_line_of_its_own_has_that_line() -> None:
+    def step(program: Any) -> None:
+        y = program.x * 2
+        y = y[:, 1:]  # at a slice alone
+        y.sum().backward()
+
+    assert lines(trace(step), "zero_", Phase.BACKWARD) == {line_of("a slice alone")}
+
+
 def test_code_inside_pytorch_belongs_to_the_line_that_calls_it() -> None:
     def step(program: Any) -> None:
         F.normalize(program.x)  # at normalize

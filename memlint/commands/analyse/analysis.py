@@ -88,7 +88,7 @@ class Analysis:
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
         of_version = _of_torch(workload, device)
-        known = (*availability.assumptions(), *run.trace.assumptions, *of_version, *compiled)
+        known = (*stand_ins.assumptions(), *availability.assumptions(), *run.trace.assumptions, *of_version, *compiled)
         trace = replace(run.trace, assumptions=known)
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)

@@ -27,7 +27,7 @@ from memlint.script.spec import Script
 from memlint.tracing.records import Category, Phase
 from memlint.worker.child import answer_now, exchange_folder, fail_now, write_here, write_partial
 from memlint.worker.protocol import Request, Result
-from memlint.workloads import torchvision_schemas
+from memlint.workloads import stand_ins, torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
@@ -45,6 +45,8 @@ def analyse(request: Request) -> NoReturn:
     installation.install(request.settings.op)
     set_variables(script)
     settings = request.settings
+    if settings.stub:
+        stand_ins.expect_in_script(settings.stub)
     rules = project_rules(settings, Path(request.root)).chosen(settings)
     gpu = settings.gpu or script.gpu or DEFAULT_GPU
 

@@ -1,0 +1,62 @@
+"""Processors of images and recordings that are not on this machine: those of well-known models."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memlint.script.known_configs import known_config
+from memlint.script.place import made_up, note
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_KINDS = {
+    "ImageProcessingMixin": ("image_processor_type", "image_processing_auto", "IMAGE_PROCESSOR_MAPPING_NAMES"),
+    "FeatureExtractionMixin": (
+        "feature_extractor_type",
+        "feature_extraction_auto",
+        "FEATURE_EXTRACTOR_MAPPING_NAMES",
+    ),
+}
+"""By base class: where its class is named in what is loaded, and the module and table of transformers that has it."""
+
+
+def replace_processors(replacing: Replacing, owner: str, method: str, module: ModuleType, *, fake: bool) -> None:
+    """Let `owner.method` of transformers, which reads a processor's settings, say what it misses or make it up."""
+    cls = getattr(module, owner)
+    load = vars(cls)[method].__func__
+
+    def read(cls: Any, name: Any, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a processor is made of, and the arguments that change it."""
+        try:
+            fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, name, *args, **kwargs)
+        except OSError as error:
+            settings = _settings(cls, owner, str(name)) if fake else None
+            if settings is None:
+                able = "name a well-known model" if fake else "add --fake-data to let it be made up"
+                text = f"wants the processor {str(name)!r}, which is not on this machine"
+                note(error, text, f"give the path of a folder that has one, or {able}")
+                raise
+            made_up(f"the processor of {name} is not on this machine: it has the settings of its class")
+            return settings, {key: value for key, value in kwargs.items() if not key.startswith("_")}
+        return fields
+
+    replacing.put(cls, method, classmethod(read))
+
+
+def _settings(cls: Any, owner: str, name: str) -> dict[str, Any] | None:
+    """With its class where the one that asks may load any; None where nobody knows it."""
+    key, module, table = _KINDS[owner]
+    if cls.__name__ != owner:
+        return {}
+    known = known_config(name)
+    if known is None:
+        return None
+    transformers: Any = importlib.import_module("transformers")
+    names = getattr(importlib.import_module(f"transformers.models.auto.{module}"), table)
+    processor = names.get(getattr(transformers, known[0]).model_type)
+    if isinstance(processor, dict):
+        processor = next(iter(processor.values()))
+    return {key: processor if isinstance(processor, str) else processor[0]} if processor else None

@@ -1,0 +1,213 @@
+"""Data sets of Hugging Face that are not on this machine, made up of random words, black images and silence."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import io
+import linecache
+import random
+import sys
+import wave
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from memlint.base.ownership import is_users
+from memlint.script.fake_images import PHOTO, black_image
+from memlint.script.place import made_up, note, script_frame
+
+if TYPE_CHECKING:
+    from memlint.script.replacing import Replacing
+
+_NUM_ROWS, _NUM_WORDS = 256, 512
+"""Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
+_SPLITS = ("train", "validation", "test")
+_VOCABULARY = 1000
+_SECONDS, _NUM_RECORDINGS = 10, 64
+"""Of each made-up recording, and how many there are of them: each row has its own bytes."""
+_PHOTO = f"image {PHOTO[0]}x{PHOTO[1]}"
+
+_PAIRS = {"mrpc": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis")}
+_PAIRS |= {"qnli": ("question", "sentence"), **dict.fromkeys(("rte", "wnli"), _PAIRS["mrpc"])}
+_OF_TEXT = ("bookcorpus", "c4", "fineweb", "fineweb-edu", "openwebtext", "tinystories", "wikipedia", "wikitext")
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_OF_TEXT, ("text",)),
+    "ag_news": ("text", "label class 4"),
+    "alpaca": ("instruction", "input", "output", "text"),
+    "beans": ("image image 500x500", "labels class 3"),
+    "capybara": ("messages",),
+    "cats_vs_dogs": (f"image {_PHOTO}", "labels class 2"),
+    "cifar10": ("img image 32x32", "label class 10"),
+    "cifar100": ("img image 32x32", "fine_label class 100", "coarse_label class 20"),
+    "cnn_dailymail": ("article", "highlights", "id"),
+    "common_voice_11_0": ("audio audio 48000", "sentence"),
+    "databricks-dolly-15k": ("instruction", "context", "response", "category"),
+    "emotion": ("text", "label class 6"),
+    "fashion_mnist": ("image grey 28x28", "label class 10"),
+    "finevision": (f"images {_PHOTO}", "texts", "source"),
+    "food101": ("image image 512x512", "label class 101"),
+    "imagenet-1k": (f"image {_PHOTO}", "label class 1000"),
+    "imdb": ("text", "label class 2"),
+    "librispeech_asr": ("audio audio 16000", "text", "id"),
+    "minds14": ("audio audio 8000", "transcription", "intent_class class 14"),
+    "mnist": ("image grey 28x28", "label class 10"),
+    "naruto-blip-captions": ("image image 512x512", "text"),
+    "pokemon-blip-captions": ("image image 512x512", "text"),
+    "rotten_tomatoes": ("text", "label class 2"),
+    "smithsonian_butterflies_subset": ("image image 512x512", "name"),
+    "the_cauldron": (f"images {_PHOTO}", "texts"),
+    "ultrachat_200k": ("prompt", "messages"),
+    "xsum": ("document", "summary", "id"),
+    "yelp_review_full": ("label class 5", "text"),
+}
+"""Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text."""
+_USUAL = ("audio audio 16000", "image image 512x512", f"images {_PHOTO}", "img image 32x32", "label class 2")
+_USUAL += ("labels class 2", "messages", "texts")
+_TEXTS = ("answer", "caption", "chosen", "completion", "content", "instruction", "input", "output", "prompt")
+_TEXTS += ("question", "rejected", "response", "sentence", "sentence1", "sentence2", "summary", "text", "transcription")
+_BY_NAME = {column.split()[0]: column for column in (*_USUAL, *_TEXTS)}
+"""Of data sets that nobody knows, the columns that a script names."""
+_DECODERS = ("torchcodec", "soundfile")
+"""Without one of which no recording can be read."""
+Make = Callable[[int], Any]
+
+
+def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
+    """Let `datasets.load_dataset` say what it misses, or with `fake` make it up."""
+    load, load_saved = module.load_dataset, module.load_from_disk
+
+    def load_dataset(path: str, name: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(path, name, *args, **kwargs)
+        except (OSError, ValueError) as error:
+            if not fake or kwargs.get("data_files") or kwargs.get("data_dir"):
+                able = "" if kwargs.get("data_files") else ", or add --fake-data to let it be made up"
+                note(error, f"wants the data set {path!r}, which is not on this machine", f"load it once before{able}")
+                raise
+        columns = _columns(str(path), name)
+        splits = {split: _rows(columns) for split in _SPLITS}
+        shown = ", ".join(column.split()[0] for column in columns)
+        made_up(
+            f"the data set {path} is not on this machine: made up of {len(splits['train'])} rows with {shown},"
+            f" texts of {_NUM_WORDS} random words"
+        )
+        if kwargs.get("streaming"):
+            splits = {split: rows.to_iterable_dataset() for split, rows in splits.items()}
+        split = kwargs.get("split")
+        if split is None:
+            datasets: Any = importlib.import_module("datasets")
+            return (datasets.IterableDatasetDict if kwargs.get("streaming") else datasets.DatasetDict)(splits)
+        chosen = [splits.get(str(each).partition("[")[0], splits["train"]) for each in _listed(split)]
+        return chosen if isinstance(split, list | tuple) else chosen[0]
+
+    def load_from_disk(path: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load_saved(path, *args, **kwargs)
+        except OSError as error:
+            note(error, f"wants the data set that was saved in {path}, which is not there", "put it there")
+            raise
+
+    replacing.put(module, "load_dataset", load_dataset)
+    replacing.put(module, "load_from_disk", load_from_disk)
+
+
+def _listed(split: Any) -> Any:
+    return split if isinstance(split, list | tuple) else [split]
+
+
+def _columns(path: str, name: str | None) -> tuple[str, ...]:
+    last = path.rsplit("/", 1)[-1].lower()
+    if last == "glue":
+        return *_PAIRS.get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx"
+    return _COLUMNS.get(last) or _named_by_script() or ("text",)
+
+
+def _named_by_script() -> tuple[str, ...]:
+    """Columns that go by the strings in files of the script's that are imported so far."""
+    strings = {string: None for path in _files() for string in _strings(path)}
+    if not any(map(find_spec, _DECODERS)):
+        strings.pop("audio", None)
+    return tuple(_BY_NAME[string] for string in strings if string in _BY_NAME)
+
+
+def _files() -> Iterator[str]:
+    frame = script_frame()
+    modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    yield from dict.fromkeys(
+        path for path in (frame and frame.path, *modules) if path and path.endswith(".py") and is_users(path)
+    )
+
+
+def _strings(path: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse("".join(linecache.getlines(path)))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _rows(columns: tuple[str, ...]) -> Any:
+    datasets: Any = importlib.import_module("datasets")
+    chance = random.Random(0)
+    count = _NUM_RECORDINGS if any(" audio " in column for column in columns) else _NUM_ROWS
+    values: dict[str, list[Any]] = {}
+    features: dict[str, Any] = {}
+    for column in columns:
+        key, _, kind = column.partition(" ")
+        features[key], make = _made(key, kind, chance, datasets)
+        values[key] = [make(i) for i in range(count)]
+    recordings = {key: feature for key, feature in features.items() if isinstance(feature, datasets.Audio)}
+    encoded = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
+    rows = datasets.Dataset.from_dict(values, features=datasets.Features(features | dict.fromkeys(recordings, encoded)))
+    for key, feature in recordings.items():  # which needs no decoder as long as nobody listens
+        rows = rows.cast_column(key, feature)
+    return rows
+
+
+def _made(key: str, kind: str, chance: random.Random, datasets: Any) -> tuple[Any, Make]:
+    """The type of a column, and what makes the value of a row."""
+    what, _, size = kind.partition(" ")
+    text = datasets.Value("string")
+    if what == "class":
+        return datasets.ClassLabel(num_classes=int(size)), lambda i: i % int(size)
+    if what in ("image", "grey"):
+        width, height = map(int, size.split("x"))
+        image = {"bytes": _png((width, height), "L" if what == "grey" else "RGB"), "path": None}
+        if key == "images":
+            return [datasets.Image()], lambda _: [image]
+        return datasets.Image(), lambda _: image
+    if what == "audio":
+        recording = {"bytes": _silence(int(size)), "path": None}
+        return datasets.Audio(sampling_rate=int(size)), lambda _: recording
+    if key == "idx":
+        return datasets.Value("int32"), lambda i: i
+    if key == "messages":
+        return [{"role": text, "content": text}], lambda _: [
+            {"role": role, "content": _text(chance, _NUM_WORDS // 2)} for role in ("user", "assistant")
+        ]
+    if key == "texts":
+        return [{"user": text, "assistant": text}], lambda _: [
+            {role: _text(chance, _NUM_WORDS // 2) for role in ("user", "assistant")}
+        ]
+    return text, lambda _: _text(chance, _NUM_WORDS)
+
+
+def _text(chance: random.Random, count: int) -> str:
+    return " ".join(f"w{chance.randrange(_VOCABULARY)}" for _ in range(count))
+
+
+def _png(size: tuple[int, int], mode: str) -> bytes:
+    file = io.BytesIO()
+    black_image(size, mode).save(file, "PNG")
+    return file.getvalue()
+
+
+def _silence(rate: int) -> bytes:
+    """A WAV file of one channel with 16 bits."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as recording:
+        recording.setnchannels(1)
+        recording.setsampwidth(2)
+        recording.setframerate(rate)
+        recording.writeframes(bytes(2 * rate * _SECONDS))
+    return file.getvalue()
