@@ -82,7 +82,7 @@ _END_OF_TEXT = 50_256
 def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -> None:
     """Let tiktoken say which file of an encoding it misses, or with `fake` make it up."""
 
-    def made_up(load: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
+    def replaced(load: Callable[..., dict[bytes, int]]) -> Callable[..., dict[bytes, int]]:
         def load_ranks(*args: Any, **kwargs: Any) -> dict[bytes, int]:
             try:
                 return load(*args, **kwargs)
@@ -100,7 +100,7 @@ def replace_encodings(module: ModuleType, replacing: Replacing, *, fake: bool) -
         return load_ranks
 
     for name in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
-        replacing.put(module, name, made_up(getattr(module, name)))
+        replacing.put(module, name, replaced(getattr(module, name)))
 
 
 def _token(number: int) -> bytes:
