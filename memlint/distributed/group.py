@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, NoReturn
@@ -272,9 +273,11 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:
         patches += _of_gpu(rank)
+    show_error = sys.excepthook
     with environment(rank), of_host_as_well(), patched_everywhere(patches):
         try:
             yield
         finally:
+            sys.excepthook = show_error  # PyTorch puts one of its own before it in every world
             if dist.is_initialized():
                 dist.destroy_process_group()

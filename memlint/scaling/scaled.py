@@ -11,7 +11,7 @@ Nothing here is a guess about other sizes that nobody checked: whoever asks comp
 import functools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import NamedTuple, Self, TypeAlias
 
@@ -156,11 +156,7 @@ class Scaled:
             raise NotScalableError(
                 f"{size_name(point)} is no whole number of steps from {size_name(self.samples[0].point)}"
             )
-        patterns = self._patterns(point)
-        structure = tuple((pattern.events, pattern.kept) for pattern in patterns)
-        template = self._templates.get(structure)
-        if template is None:
-            template = self._templates[structure] = self._template(point, structure)
+        patterns, template = self._patterns_and_template(point)
         births = [birth for pattern in patterns for birth in pattern.births]
         rows = self.grid.at(self._rows, point)
         if births:
@@ -170,6 +166,24 @@ class Scaled:
         bounds = sizes[doubtful, 1:].tolist()
         doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
         return Lives(sizes[:, 0], template.events, doubts, Streams(template.own, {}))
+
+    def resharded(self, point: Point, own: Lives) -> Self | None:
+        """The same program on another number of ranks, where it takes `own` at `point`: shards are of other sizes.
+
+        None where more differs than sizes that are the same at every point. Raises NotScalableError as `lives`.
+        """
+        there = self.lives(point)
+        if not np.array_equal(there.events, own.events) or (there.doubts, there.streams) != (own.doubts, own.streams):
+            return None
+        rows = self._patterns_and_template(point)[1].rows
+        shards = np.unique(rows[there.sizes != own.sizes])
+        if np.any(shards >= self._rows.shape[1]) or np.ptp(self._rows[:, shards], axis=0).any():
+            return None
+        changed = self._rows.copy()
+        are_shards = np.isin(rows, shards)
+        changed[:, rows[are_shards]] = own.sizes[are_shards, None]
+        is_one_size = np.array_equal(changed[0, rows[are_shards], 0], own.sizes[are_shards])
+        return replace(self, _rows=changed) if is_one_size else None
 
     def settle(self, point: Point) -> None:
         """Call for every Group that is no polynomial up to `point`, as where a size is rounded or halved."""
@@ -191,6 +205,14 @@ class Scaled:
         numbers = [self._groups[number].numbers for number in self._remade]
         self._numbers = np.concatenate(numbers, axis=1) if numbers else np.empty((len(self.samples), 0), np.int64)
         self._templates = {}
+
+    def _patterns_and_template(self, point: Point) -> tuple[list[Pattern], _Template]:
+        patterns = self._patterns(point)
+        structure = tuple((pattern.events, pattern.kept) for pattern in patterns)
+        template = self._templates.get(structure)
+        if template is None:
+            template = self._templates[structure] = self._template(point, structure)
+        return patterns, template
 
     def _patterns(self, point: Point) -> list[Pattern]:
         """What every Group that is not steady does."""

@@ -93,6 +93,28 @@ class Sizes:
             return str(error)
         return None
 
+    def follow(self, other: "Sizes", batches: Sequence[int]) -> bool:
+        """Take from the same program on another number of ranks how it grows with the batch; say whether that is so.
+
+        Two traces are made: of the largest batch known there for what other shards take, and of that here for proof.
+        """
+        if other.scaled is None:
+            return False
+        point = max(other.lives)
+        try:
+            own = self._traced(point)
+            with uncollected(), virtual_device(self.device):
+                self.scaled = other.scaled.resharded(point, own)
+            if self.scaled is None:
+                return False
+            largest = (self.search(batches).number or batches[0],)
+            if self._traced(largest) == self._computed(largest):
+                return True
+        except (WorkloadError, NotScalableError):
+            pass
+        self._distrust()
+        return False
+
     def at(self, point: Point) -> SizePeaks:
         """The peaks at one point."""
         if point not in self._peaks:

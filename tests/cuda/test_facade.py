@@ -198,6 +198,21 @@ def test_ops_are_tried_out_on_host_tensors_of_any_size(gpu: Ledger) -> None:
     assert gpu.births == []
 
 
+def test_memory_of_the_host_is_one_however_it_came_there(gpu: Ledger) -> None:
+    offloaded = torch.nn.Parameter(torch.ones(1 << 20, device="cuda").cpu())
+    gradient = torch.zeros(1 << 20)
+    offloaded.grad = gradient
+    assert offloaded.grad is not None
+    assert offloaded.grad.device.type == "cpu"
+    with pytest.raises(RuntimeError, match="device"):
+        torch.nn.Parameter(torch.ones(4, device="cuda")).grad = torch.zeros(4)
+    del offloaded.grad
+    assert offloaded.grad is None
+    small = torch.zeros(2)
+    small.data = torch.ones(4, device="cuda").cpu()
+    assert small.tolist() == [1.0] * 4
+
+
 def test_data_from_numpy_and_tensors(gpu: Ledger) -> None:
     import numpy as np
 

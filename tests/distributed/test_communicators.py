@@ -57,7 +57,9 @@ def test_connections_of_rings_and_trees_are_those_measured():
 @pytest.mark.parametrize(("size", "nbytes"), [(2, 544 * MIB), (4, 688 * MIB), (8, 1_600_000_000)])
 def test_what_was_measured_before_connections_were_made_on_demand_is_within(size, nbytes):
     of_2023 = replace(device_named("a100"), torch=(2, 1))
-    assert held(of_2023, collective("all_reduce", size)).low < nbytes < held(of_2023, collective("all_reduce", size)).high
+    assert (
+        held(of_2023, collective("all_reduce", size)).low < nbytes < held(of_2023, collective("all_reduce", size)).high
+    )
     likely = held(of_2023, collective("all_gather", 8)).estimate
     assert likely == held(of_2023, collective("all_reduce", 8)).estimate
     assert likely > held(replace(of_2023, torch=(2, 7)), collective("all_reduce", 8)).estimate

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import UsageError
+from memlint.commands.fit.child import fit
 from memlint.commands.sweep.command import spread_of
 from memlint.commands.sweep.tables import Fit, Fits, Way
 from memlint.commands.sweep.tables_text import render_fits
+from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.distributed.strategy import Strategy
 from memlint.memory.estimate import estimate
@@ -17,6 +19,7 @@ from memlint.report.text_style import TextStyle
 from memlint.scaling.sizes import Sizes
 from memlint.tracing.records import Category, Trace
 from memlint.tracing.workload_errors import trace_of_workload
+from memlint.worker.protocol import Request
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
 from memlint.workloads.discover import complete
@@ -155,6 +158,40 @@ def test_a_batch_of_several_streams_follows_from_smaller_ones(file: Path) -> Non
     assert computed.evidence == "computed"
     other = Sizes(workload, sizes.program, workload.device)
     assert computed.peaks == other.at((300,)).peaks
+
+
+def test_what_is_known_on_one_number_of_ranks_serves_for_another(file: Path) -> None:
+    def sizes_of(strategy: str, world_size: int) -> Sizes:
+        workload = declared(file, "plain", strategy=strategy, world_size=world_size)
+        return Sizes(workload, lambda each: completed_program(each, file.parent), workload.device)
+
+    known, more = sizes_of("fsdp", 8), sizes_of("fsdp", 64)
+    assert known.learn([64]) is None
+    assert more.follow(known, [64])
+    assert len(more.lives) == 2
+    computed = more.at((300,))
+    assert computed.evidence == "computed"
+    assert computed.peaks == sizes_of("fsdp", 64).at((300,)).peaks
+    assert computed.peaks != known.at((300,)).peaks
+    assert not sizes_of("ddp", 8).follow(known, [64])
+
+
+@pytest.mark.slow
+def test_ranks_that_are_fitted_together_are_as_each_alone(file: Path) -> None:
+    def fitted(*world_sizes: int) -> list[object]:
+        settings = Settings.model_validate({"select": ["MEM010"], "gpu": "t4", "batch": 8})
+        request = Request(
+            target=f"{file.name}::plain",
+            path=str(file),
+            qualname="plain",
+            root=str(file.parent),
+            settings=settings,
+            detail={"strategy": "fsdp", "world_sizes": list(world_sizes)},
+        )
+        return list(fit(request).detail["fits"])
+
+    together = fitted(2, 8, 64)
+    assert together == [*fitted(2), *fitted(8), *fitted(64)]
 
 
 @pytest.mark.parametrize("name", ["zero", "hsdp", "hsdp:0x8", "hsdp:2x8", "tp:4", "tp:3+fsdp", "pp"])

@@ -1,9 +1,9 @@
 """What happens in the child process of `memlint fit`: the largest batch as it is, and with changes made together."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memlint.base.errors import MemlintError, UsageError
 from memlint.base.units import LARGEST_SIZE
@@ -13,7 +13,7 @@ from memlint.commands.sweep.child import answered
 from memlint.commands.sweep.tables import BatchParts, Fit, Way, row_of, subject
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.distributed.communicators import beside
-from memlint.memory.estimate import peaks
+from memlint.memory.estimate import Peaks, peaks
 from memlint.report.model import Interval
 from memlint.scaling.scaled import lives_of
 from memlint.scaling.sizes import Sizes
@@ -22,7 +22,6 @@ from memlint.tracing.workload_errors import storages_of_workload, trace_of_workl
 from memlint.whatif.change import Change, ChangedProgram, Effect, Names, NotApplicableError
 from memlint.whatif.changes import AccumulationSteps
 from memlint.whatif.plan import Planner
-from memlint.whatif.simulation import WhatIf
 from memlint.worker.protocol import Request, Result
 from memlint.workloads.build.construct import completed_program
 from memlint.workloads.build.worst_rank import of_worst_rank
@@ -36,50 +35,73 @@ _MOST_TRIES = 4
 
 
 def fit(request: Request) -> Result:
-    """What fits of every Workload of the target, on the GPU and with the ranks that `request.detail` names, if any."""
+    """What fits of every Workload of the target, with what `request.detail` says: GPU, strategy, numbers of ranks."""
     detail: dict[str, Any] = dict(request.detail)
-    here = [replace(workload, **detail) for workload in find_requested(request).workloads]
-    return answered("fits", (_fits_or_error(workload, Path(request.root)) for workload in here))
+    sizes = detail.pop("world_sizes", None)
+    settings = [{**detail, "world_size": size} for size in sizes] if sizes else [detail]
+    workloads = find_requested(request).workloads
+    everywhere = ([replace(workload, **each) for each in settings] for workload in workloads)
+    return answered("fits", (_on_ranks(here, Path(request.root)) for here in everywhere))
 
 
-def _fits_or_error(workload: Workload, root: Path) -> Iterator[list[Fit]]:
+def _on_ranks(workloads: Sequence[Workload], root: Path) -> Iterator[list[Fit]]:
+    """Yield what fits of one Workload on each number of ranks, as far as it is known."""
+    done: list[Fit] = []
+    searches: list[_Search] = []
+    for workload in workloads:
+        latest: list[Fit] = []
+        for fits in _fits_or_error(workload, root, searches):
+            latest = [fits]
+            yield [*done, *latest]
+        done += latest
+
+
+def _fits_or_error(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator[Fit]:
     try:
-        yield from ([fit] for fit in _fits(workload, root))
+        yield from _fits(workload, root, searches)
     except MemlintError as error:
-        yield [_described(workload, error=error.message, hint=error.hint)]
+        yield _described(workload, error=error.message, hint=error.hint)
 
 
-def _fits(workload: Workload, root: Path) -> Iterator[Fit]:
-    """Yield what fits as far as it is known, the last time with everything."""
-    device = workload.device
-    if not device.is_cuda:
+def _fits(workload: Workload, root: Path, searches: "list[_Search]") -> Iterator[Fit]:
+    """Yield what fits as far as it is known, the last time with everything; `searches` grows by this one."""
+    if not workload.device.is_cuda:
         raise UsageError("the host has no size that a batch could fit into", "Name a GPU: --gpu rtx4090.")
     completed, _assumptions = complete(of_worst_rank(workload, root).workload, root)
-    search = _Search(completed, root)
+    search = _Search(completed, root, searches[-1] if searches else None)
     note = search.why_whole()
     ways = [search.way((), Effect.EXACT)]
     yield _described(completed, ways=ways, note=note, is_partial=True)
-    batch = min(max(1, _GROWTH * ways[0].largest.batch if ways[0].largest else 1), LARGEST_SIZE)
-    seen: set[frozenset[Change]] = {frozenset()}
-    for exact in (True, False):
-        for answer in search.plans(batch, exact=exact):
-            if frozenset(answer.changes) in seen:
-                continue
-            seen.add(frozenset(answer.changes))
-            try:
-                ways.append(search.way(answer.changes, answer.effect, answer.recompute_share))
-            except (MemlintError, NotApplicableError):  # it means something at the size of the plan only
-                continue
-            yield _described(completed, ways=ways, note=note, is_partial=True)
+    for chosen in search.plans(ways[0].largest.batch if ways[0].largest else 0):
+        try:
+            ways.append(search.way(*chosen))
+        except (MemlintError, NotApplicableError):  # it means something at the size of the plan only
+            continue
+        yield _described(completed, ways=ways, note=note, is_partial=True)
+    searches.append(search)
     yield _described(completed, ways=ways, note=note)
 
 
-class _Search:
-    """One Workload: what it takes with some Changes, at any batch."""
+class _Chosen(NamedTuple):
+    """Changes to be made together."""
 
-    def __init__(self, workload: Workload, root: Path) -> None:
+    changes: tuple[Change, ...]
+    effect: Effect
+    flops_change: float
+
+
+class _Search:
+    """One Workload: what it takes with some Changes, at any batch; `before` is that of another number of ranks."""
+
+    def __init__(self, workload: Workload, root: Path, before: "_Search | None" = None) -> None:
         self.workload = workload
         self.device = workload.device
+        self.chosen: tuple[_Chosen, ...] = ()
+        """What lowers the peak up to the batch `planned`."""
+        self.planned = 0
+        self.learned: dict[tuple[Change, ...], Sizes] = {}
+        """Those, of this number of ranks or of one before, that say how everything grows with the batch."""
+        self._before = before
         self._root = root
         self._settings = AllocatorSettings.parse(workload.allocator)
         self._trace: Trace = trace_of_workload(completed_program(workload, root), self.device, self._settings)
@@ -93,19 +115,40 @@ class _Search:
             return "parts of a batch would give BatchNorm other statistics"
         return None
 
-    def plans(self, batch: int, *, exact: bool) -> tuple[WhatIf, ...]:
-        """Changes that lower the peak at this batch, each time one more."""
+    def plans(self, largest: int) -> Iterator[_Chosen]:
+        """Changes that lower the peak of batches beyond the `largest` that fits, each time one more.
+
+        They are those of the number of ranks before, unless many more fit here.
+        """
+        batch = min(max(1, _GROWTH * largest), LARGEST_SIZE)
+        if self._before is not None and batch <= _GROWTH * self._before.planned:
+            self.chosen, self.planned = self._before.chosen, self._before.planned
+            yield from self.chosen
+            return
+        self.planned = batch
         analysis = Analysis.of(replace(self.workload, batch=batch), self._root)
         limit = self.device.total_nbytes
-        # Variables that hold something are no Changes for a program with any batch.
-        planner = Planner(analysis.workload, analysis.simulation, lambda *_: {}, limit, at_any_batch=True, exact=exact)
-        return planner.plan().steps
+        seen: set[frozenset[Change]] = {frozenset()}
+        for exact in (True, False):
+            # Variables that hold something are no Changes for a program with any batch.
+            options = {"at_any_batch": True, "exact": exact}
+            planner = Planner(analysis.workload, analysis.simulation, lambda *_: {}, limit, **options)  # type: ignore[arg-type]
+            for answer in planner.plan().steps:
+                if frozenset(answer.changes) in seen:
+                    continue
+                seen.add(frozenset(answer.changes))
+                self.chosen += (_Chosen(answer.changes, answer.effect, answer.recompute_share),)
+                yield self.chosen[-1]
 
     def way(self, changes: tuple[Change, ...], effect: Effect, flops_change: float = 0.0) -> Way:
         """The largest batch with these Changes, and the parts in which the batch asked for fits."""
         sizes = Sizes(self.workload, self._changed(changes), self.device)
         batches = [self.workload.batch]
-        sizes.learn(batches)
+        learned = self._before.learned.get(changes) if self._before is not None else None
+        if learned is None or not sizes.follow(learned, batches):
+            sizes.learn(batches)
+            learned = sizes
+        self.learned[changes] = learned
         largest, is_limit = sizes.largest(batches)
         return Way(
             changes=tuple(change.describe(Names(self._trace.modules, {})) for change in changes),
@@ -113,27 +156,29 @@ class _Search:
             flops_change=flops_change,
             largest=None if largest is None else row_of(largest, self.device),
             is_limit=is_limit,
-            parts=self._parts(changes, largest.batch) if largest and self.why_whole() is None else None,
+            parts=self._parts(changes, sizes, largest.batch) if largest and self.why_whole() is None else None,
         )
 
     def _changed(self, changes: tuple[Change, ...]) -> Callable[[Workload], Any]:
         return lambda workload: ChangedProgram(completed_program(workload, self._root), *changes)
 
-    def _parts(self, changes: tuple[Change, ...], largest: int) -> BatchParts | None:
+    def _parts(self, changes: tuple[Change, ...], sizes: Sizes, largest: int) -> BatchParts | None:
         batch = self.workload.batch
         numbers = range(-(-batch // largest), min(batch, AccumulationSteps.most) + 1)
         fitting = [number for number in numbers if batch % number == 0]
         for number in fitting[:_MOST_TRIES]:
-            more = (AccumulationSteps(number),) if number > 1 else ()
             try:
-                program = self._changed((*changes, *more))(self.workload)
-                lives = lives_of(storages_of_workload(program, self.device, self._settings))
+                most = sizes.at((batch,)).peaks if number == 1 else self._accumulated(changes, number)
             except (MemlintError, NotApplicableError):
                 return None
-            most = peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings, lives.streams)
-            if most.device.high <= self.device.total_nbytes:
+            if most is not None and most.device.high <= self.device.total_nbytes:
                 return BatchParts(num_parts=number, batch=batch // number, device=Interval(**most.device._asdict()))
         return None
+
+    def _accumulated(self, changes: tuple[Change, ...], number: int) -> Peaks:
+        program = self._changed((*changes, AccumulationSteps(number)))(self.workload)
+        lives = lives_of(storages_of_workload(program, self.device, self._settings))
+        return peaks(lives.sizes, lives.events, lives.doubts, self.device, self._settings, lives.streams)
 
 
 def _described(workload: Workload, **others: Any) -> Fit:

@@ -4,6 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 
+from memlint.base.grouping import grouped
 from memlint.commands.sweep.command import gpus_of
 from memlint.commands.sweep.gather import Gathered, gather
 from memlint.commands.sweep.tables import Fit, Fits, Spread
@@ -34,7 +35,11 @@ def fit(
 
 
 def _tasks(gpus: Sequence[str], spread: Spread, request: Request) -> Iterator[Task]:
-    for gpu, (strategy, world_size) in itertools.product(gpus or (None,), spread):
-        asked = {"gpu": gpu, "strategy": strategy, "world_size": world_size}
+    """One for each strategy on each GPU: what is known on one number of ranks serves for the next."""
+    world_sizes = grouped(spread)
+    for gpu, strategy in itertools.product(gpus or (None,), world_sizes):
+        sizes = [size for size in world_sizes[strategy] if size is not None]
+        asked = {"gpu": gpu, "strategy": strategy, "world_sizes": sizes or None}
         detail = {key: value for key, value in asked.items() if value is not None}
-        yield Task(request.model_copy(update={"detail": detail}), request.limits(_PATIENCE), _FIT)
+        limits = request.limits(_PATIENCE * max(1, len(sizes)))
+        yield Task(request.model_copy(update={"detail": detail}), limits, _FIT)

@@ -24,6 +24,7 @@ device_contexts._device_constructors()  # remembers the original factories, whic
 real_to: Any = Tensor.to
 _real_type: Callable[..., Any] = Tensor.type
 _real_data: Any = Tensor.data
+_real_grad: Any = Tensor.grad
 _real_default_device = torch.get_default_device
 _NO_DISPATCH = Tensor.__torch_dispatch__
 
@@ -168,7 +169,16 @@ def _type(tensor: Tensor, dtype: Any = None, non_blocking: bool = False, **kwarg
 def _set_data(tensor: Tensor, value: Tensor) -> None:
     if is_virtual(tensor) and real_device_of(value).type == "cpu":
         value = to_host(value)
+    elif is_virtual(value) and not is_virtual(tensor) and _is_hosts(value):
+        known = values.content(value)  # memory of the host may be of either kind, and what is small is real
+        value = real.full(value.shape, 0, dtype=value.dtype, device="cpu") if known is None else known
     _real_data.__set__(tensor, value)
+
+
+def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
+    if isinstance(value, Tensor) and real_device_of(value).type == "cpu" and is_virtual(tensor) and _is_hosts(tensor):
+        value = to_host(value)  # C++ compares devices, and memory of the host may be of either kind
+    _real_grad.__set__(tensor, value)
 
 
 class Generator(torch.Generator):
@@ -239,6 +249,7 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (Tensor, "pin_memory", _pinned),
         (Tensor, "is_pinned", _is_pinned),
         (Tensor, "data", property(_real_data.__get__, _set_data)),
+        (Tensor, "grad", property(_real_grad.__get__, _set_grad, _real_grad.__delete__)),
         (torch.UntypedStorage, "pin_memory", _pin_storage),
         (torch.UntypedStorage, "is_pinned", _is_pinned_storage),
         (device_contexts, "DeviceContext", _Context),
