@@ -1,6 +1,6 @@
-"""apex 25.09: its Adam in one kernel, and layer norms.
+"""apex 25.09: optimizers in one kernel, and layer norms.
 
-apex/optimizers/fused_adam.py, apex/normalization/fused_layer_norm.py, csrc/layer_norm_cuda.cpp and
+apex/optimizers/fused_{adam,sgd,adagrad,lamb}.py, apex/normalization/fused_layer_norm.py, csrc/layer_norm_cuda.cpp and
 csrc/layer_norm_cuda_kernel.cu.
 """
 
@@ -9,30 +9,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
+from memlint.accelerator.device import is_virtual
 from memlint.libraries.library import Library, contiguous, launch, like, temporary
 
 Tensor = torch.Tensor
 library = Library("apex", distribution="apex", version="25.09")
 _PARTS = 16
 """Partial sums of each gradient of weights (`part_size`, layer_norm_cuda_kernel.cu)."""
+_CHUNK, _SUMS = 2048 * 32, 320
+"""Elements that a block of a kernel of many tensors has (optimizers/fused_lamb.py), and sums of a norm."""
 
 
-@library.provides("apex.optimizers")
-class FusedAdam(torch.optim.Optimizer):
-    """Adam with two float32 states of each parameter, and nothing beside them; `capturable` is not known."""
+_optimizers = library.provides("apex.optimizers")
 
-    def __init__(
-        self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8, adam_w_mode: bool = True, weight_decay: float = 0.0, amsgrad: bool = False,
-        set_grad_none: bool = True, capturable: bool = False, master_weights: bool = False,
-    ) -> None:  # fmt: skip
-        if amsgrad:
-            raise RuntimeError("FusedAdam does not support the AMSGrad variant.")
-        if capturable or master_weights:
-            library.unknown("apex.optimizers.FusedAdam(capturable=True)")()
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+class _Fused(torch.optim.Optimizer):
+    """Updates all parameters in place by one kernel, beside a flag of overflow."""
+
+    def __init__(self, params: Any, **defaults: Any) -> None:
+        super().__init__(params, defaults)
         self._dummy_overflow_buf = torch.tensor([0], dtype=torch.int, device="cuda")
+
+    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+        """What is made of a parameter at its first step."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -45,12 +47,90 @@ class FusedAdam(torch.optim.Optimizer):
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
-                state = self.state[parameter]
-                if not state:
-                    state["exp_avg"] = torch.zeros_like(parameter.data).float()
-                    state["exp_avg_sq"] = torch.zeros_like(parameter.data).float()
-                operands = parameter, state["exp_avg"], state["exp_avg_sq"]
+                if not self.state[parameter]:
+                    self.state[parameter].update(self._states(parameter.data))
+                operands = parameter, *self.state[parameter].values()
                 launch((*operands, parameter.grad), operands)
+        return loss
+
+
+@_optimizers
+class FusedAdam(_Fused):
+    """Adam with two float32 states of each parameter, and nothing beside them; `capturable` is not known."""
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8, adam_w_mode: bool = True, weight_decay: float = 0.0, amsgrad: bool = False,
+        set_grad_none: bool = True, capturable: bool = False, master_weights: bool = False,
+    ) -> None:  # fmt: skip
+        if amsgrad:
+            raise RuntimeError("FusedAdam does not support the AMSGrad variant.")
+        if capturable or master_weights:
+            library.unknown("apex.optimizers.FusedAdam(capturable=True)")()
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(parameter).float() for name in ("exp_avg", "exp_avg_sq")}
+
+
+@_optimizers
+class FusedSGD(_Fused):
+    """SGD with a momentum of each parameter, whether it is used or not (fused_sgd.py:132)."""
+
+    def __init__(
+        self, params: Any, lr: float, momentum: float = 0.0, dampening: float = 0.0, weight_decay: float = 0.0,
+        nesterov: bool = False, wd_after_momentum: bool = False, materialize_master_grads: bool = True,
+        set_grad_none: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay)
+        self.set_grad_none = set_grad_none
+
+    def zero_grad(self, set_to_none: bool | None = None) -> None:
+        """Keep gradients unless it was said that they are not to be kept."""
+        super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
+
+    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {"momentum_buffer": torch.zeros_like(parameter)}
+
+
+@_optimizers
+class FusedAdagrad(_Fused):
+    """Adagrad with a sum of each parameter."""
+
+    def __init__(
+        self, params: Any, lr: float = 1e-2, eps: float = 1e-10, weight_decay: float = 0.0, set_grad_none: bool = True,
+        adagrad_w_mode: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(params, lr=lr, eps=eps, weight_decay=weight_decay)
+
+    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {"sum": torch.zeros_like(parameter)}
+
+
+@_optimizers
+class FusedLAMB(_Fused):
+    """LAMB with two states of each parameter, and norms of all gradients and of each parameter and update."""
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6, weight_decay: float = 0.01, amsgrad: bool = False, adam_w_mode: bool = True,
+        grad_averaging: bool = True, set_grad_none: bool = True, max_grad_norm: float = 1.0, use_nvlamb: bool = False,
+    ) -> None:  # fmt: skip
+        if amsgrad:
+            raise RuntimeError("FusedLAMB does not support the AMSGrad variant.")
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+    def _states(self, parameter: Tensor) -> dict[str, Tensor]:
+        return {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take the norms (multi_tensor_l2norm_kernel.cu:296), then update."""
+        sizes = [p.numel() for group in self.param_groups for p in group["params"] if p.grad is not None]
+        chunks = -(-max(sizes, default=0) // _CHUNK)
+        norms = [temporary(4 * number) for number in (_SUMS, 1, *2 * (_SUMS, len(sizes) * chunks, len(sizes)))]
+        loss = super().step(closure)
+        del norms
         return loss
 
 
@@ -114,7 +194,11 @@ class _Module(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(*shape)) if has_bias else None
 
     def forward(self, x: Tensor) -> Any:
-        """The norm, in the dtype of the input, or of the weights where dtypes are mixed."""
+        """The norm, in the dtype of the input, or of the weights where dtypes are mixed; on the host PyTorch's own."""
+        if not is_virtual(x):
+            if self.centered:
+                return functional.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+            return functional.rms_norm(x, self.normalized_shape, self.weight, self.eps)
         kind = math.prod(self.normalized_shape), self.mixed, self.centered, self.memory_efficient
         return _Norm.apply(x, self.weight, self.bias, *kind)  # type: ignore[no-untyped-call]
 

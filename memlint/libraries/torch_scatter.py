@@ -42,7 +42,7 @@ _REDUCTIONS = {"sum": "sum", "mean": "mean", "mul": "prod", "min": "amin", "max"
 
 def _on_host(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> Any:
     """The values of a reduction, and of `min` and `max` the first positions, by PyTorch's ops."""
-    start = source.new_full(_shape(source.shape, dim, size), int(reduce == "mul")) if out is None else out
+    start = source.new_full(_shape(source.shape, dim, size), int(reduce == "mul")) if out is None else out.clone()
     made = start.scatter_reduce(
         dim, index, source, _REDUCTIONS[reduce], include_self=out is not None or reduce == "mul"
     )
@@ -53,7 +53,7 @@ def _on_host(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: 
     places = torch.arange(length).view(-1, *[1] * (source.dim() - 1 - dim)).expand_as(source)
     places = places.masked_fill(source != made.gather(dim, index), length)
     positions = torch.full_like(made, length, dtype=index.dtype)
-    return made, positions.scatter_reduce(dim, index, places, "amin")
+    return made.clone(), positions.scatter_reduce(dim, index, places, "amin")  # nobody keeps what may be changed
 
 
 def _rows(index: Tensor, kind: str, shape: Sequence[int]) -> Tensor:
@@ -194,11 +194,14 @@ def _scattered(reduce: str, *names: str) -> None:
 
 def _segments(reduce: str, *names: str) -> None:
     def csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Any:
+        if not is_virtual(src) and out is not None:
+            results = csr(src, indptr)
+            return (out.copy_(results[0]), results[1]) if isinstance(results, tuple) else out.copy_(results)
         return _apply(src, indptr, out, max(indptr.size(-1) - 1, 0), "csr")
 
     def coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Any:
         dim = index.dim() - 1
-        size = out.size(dim) if out is not None else _size(index.select(dim, -1), dim_size)
+        size = out.size(dim) if out is not None else _size(index[..., -1:], dim_size)
         return _apply(src, index, out, size, "coo")
 
     def _apply(src: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Any:
@@ -248,7 +251,8 @@ def scatter_mean(
     ones = torch.ones(index.size(), dtype=src.dtype, device=src.device)
     count = scatter_sum(ones, index, index_dim, None, out.size(dim))
     count[count < 1] = 1
-    return out.true_divide_(_broadcast(count, out, dim))
+    count = _broadcast(count, out, dim)
+    return out.true_divide_(count) if out.is_floating_point() else out.div_(count, rounding_mode="floor")
 
 
 @_provided
@@ -283,7 +287,8 @@ def _gathered_on_host(source: Tensor, index: Tensor, out: Tensor | None, size: i
 @_provided
 def gather_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Any:
     """A row for each of a segment; how many there are, the library reads from the GPU."""
-    return gathered(src, indptr, int(indptr.flatten()[-1]) if out is None else out.size(indptr.dim() - 1), out)
+    last = int(indptr.flatten()[-1]) if out is None and indptr.numel() else 0
+    return gathered(src, indptr, last if out is None else out.size(indptr.dim() - 1), out)
 
 
 def gathered(source: Tensor, indptr: Tensor, size: int, out: Tensor | None = None) -> Any:
@@ -309,6 +314,59 @@ def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | N
     exponentials = centered.exp_()
     sums = scatter_sum(exponentials, index, dim, None, dim_size)
     return exponentials.div(sums.gather(dim, index))
+
+
+@_provided
+def scatter_log_softmax(
+    src: Tensor, index: Tensor, dim: int = -1, eps: float = 1e-12, dim_size: int | None = None
+) -> Any:
+    """Its logarithm."""
+    index = _broadcast(index, src, dim)
+    centered = src - _module["scatter_max"](src, index, dim, None, dim_size)[0].gather(dim, index)
+    sums = scatter_sum(centered.exp(), index, dim, None, dim_size)
+    return centered.sub_(sums.add_(eps).log_().gather(dim, index))
+
+
+@_provided
+def scatter_logsumexp(
+    src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None,
+    eps: float = 1e-12,
+) -> Any:  # fmt: skip
+    """The logarithm of the sum of exponentials; groups of nothing keep what `out` had, or have zero."""
+    index = _broadcast(index, src, dim)
+    size = _size(index, dim_size) if out is None else out.size(dim)
+    most = src.new_full(_shape(src.shape, dim, size), -torch.inf)
+    _module["scatter_max"](src, index, dim, most, size)
+    centered = src - most.gather(dim, index)
+    centered.masked_fill_(centered.isnan(), -torch.inf)
+    before = None if out is None else out.clone()
+    out = None if out is None else out.sub_(most).exp_()
+    out = scatter_sum(centered.exp_(), index, dim, out, size).add_(eps).log_().add_(most)
+    if before is None:
+        return out.nan_to_num_(neginf=0.0)
+    mask = ~out.isfinite()
+    out[mask] = before[mask]
+    return out
+
+
+@_provided
+def scatter_std(
+    src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None,
+    unbiased: bool = True,
+) -> Any:  # fmt: skip
+    """The standard deviation of each group."""
+    size = dim_size if out is None else out.size(dim)
+    dim = dim + src.dim() if dim < 0 else dim
+    ones = torch.ones(index.size(), dtype=src.dtype, device=src.device)
+    count = scatter_sum(ones, index, min(dim, index.dim() - 1), None, size)
+    index = _broadcast(index, src, dim)
+    total = scatter_sum(src, index, dim, None, size)
+    count = _broadcast(count, total, dim).clamp(1)
+    spread = src - total.div(count).gather(dim, index)
+    spread = spread * spread
+    out = scatter_sum(spread, index, dim, out, size)
+    count = count.sub(1).clamp_(1) if unbiased else count
+    return out.div(count + 1e-6).sqrt()
 
 
 def _first(results: Any) -> Any:

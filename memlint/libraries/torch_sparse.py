@@ -264,6 +264,14 @@ class SparseTensor:
         """`mul`."""
         return mul(self, other)
 
+    def __add__(self, other: Any) -> Any:
+        """What is not known."""
+        return library.unknown("torch_sparse.add")()
+
+    def __getitem__(self, index: Any) -> Any:
+        """What is not known."""
+        return library.unknown("torch_sparse.SparseTensor.__getitem__")()
+
 
 # --- products
 
@@ -359,7 +367,7 @@ _REDUCTIONS = {"sum": "sum", "add": "sum", "mean": "mean", "min": "amin", "max":
 def matmul(src: SparseTensor, other: Any, reduce: str = "sum") -> Any:
     """The product with a dense matrix [..., columns, features], a reduction over each row's entries."""
     if isinstance(other, SparseTensor):
-        return library.unknown("torch_sparse.spspmm")()
+        return _sparse_product(src, other)
     if not is_virtual(other):
         return _on_host(src, other, reduce)
     kept = src.storage
@@ -374,6 +382,14 @@ def matmul(src: SparseTensor, other: Any, reduce: str = "sum") -> Any:
     parts = {"row": row, "rowptr": rowptr, "col": col, **of_mean, "csr2csc": order, "colptr": pointers}
     reduce = "sum" if reduce == "add" else reduce
     return _Summed.apply(value, other, reduce, parts)  # type: ignore[no-untyped-call]
+
+
+def _sparse_product(left: SparseTensor, right: SparseTensor) -> SparseTensor:
+    """PyTorch's own product of both."""
+    product = torch.sparse.mm(left.to_torch_sparse_coo_tensor(), right.to_torch_sparse_coo_tensor())
+    row, col = product._indices()
+    value = product._values() if left.has_value() or right.has_value() else None
+    return SparseTensor(row, None, col, value, (product.shape[0], product.shape[1]), is_sorted=True)
 
 
 @_provides
@@ -391,6 +407,8 @@ def spmm(index: Tensor, value: Tensor, m: int, n: int, matrix: Tensor) -> Tensor
 @_provides
 def mul(src: SparseTensor, other: Tensor) -> SparseTensor:
     """Values times a number of each row [rows, 1] or column [1, columns]."""
+    if isinstance(other, SparseTensor):
+        library.unknown("torch_sparse.mul of two sparse matrices")()
     rowptr, col, value = src.csr()
     if other.shape[0] == src.size(0) and other.shape[1] == 1:
         factors = gathered(other.squeeze(1), rowptr, len(col))
@@ -536,7 +554,8 @@ def t(src: SparseTensor) -> SparseTensor:
 
 _module = library.modules["torch_sparse"]
 _module.update(SparseTensor=SparseTensor, SparseStorage=SparseStorage, sum=sum_, mean=mean)
-_module["add"] = library.unknown("torch_sparse.add")
+library.modules["torch_sparse.tensor"] = {"SparseTensor": SparseTensor}
+library.modules["torch_sparse.storage"] = {"SparseStorage": SparseStorage}
 for _function in (matmul, mul, mean, remove_diag, set_diag, fill_diag):
     setattr(SparseTensor, _function.__name__, _function)
 SparseTensor.sum, SparseTensor.spmm = sum_, matmul  # type: ignore[attr-defined]

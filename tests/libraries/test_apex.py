@@ -28,6 +28,30 @@ def test_adam_has_two_float32_states(dtype):
             apex.FusedAdam([weight], capturable=True)
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "number"), [(apex.FusedSGD, 1), (apex.FusedAdagrad, 1), (apex.FusedLAMB, 2)]
+)
+def test_others_have_states_of_the_parameters_dtype(optimizer, number):
+    with simulated() as seen:
+        weight = torch.nn.Parameter(on_gpu(ROWS, SIZE, grad=False))
+        weight.grad = torch.empty_like(weight)
+        made = optimizer([weight], lr=0.1)
+        seen.begin()
+        made.step()
+        made.step()
+        assert seen.held == number * 2 * ROWS * SIZE
+        norms = 4 * (320 + 1 + 2 * (320 + ROWS * SIZE // 65536 + 1))
+        assert seen.peak == seen.held + (norms if optimizer is apex.FusedLAMB else 0)
+        made.zero_grad()
+        assert (weight.grad is None) == (optimizer is not apex.FusedSGD)
+
+
+def test_on_the_host_a_norm_is_pytorchs():
+    x, norm = torch.randn(4, SIZE), apex.FusedLayerNorm(SIZE)
+    assert norm(x).equal(torch.nn.functional.layer_norm(x, (SIZE,), norm.weight, norm.bias, norm.eps))
+    assert apex.FusedRMSNorm(SIZE)(x).equal(torch.nn.functional.rms_norm(x, (SIZE,), torch.ones(SIZE), 1e-5))
+
+
 @pytest.mark.parametrize("efficient", [True, False])
 def test_layer_norm_saves_its_input_or_its_output(efficient):
     with simulated() as seen:

@@ -1,0 +1,109 @@
+"""A library's own tests on its stand-in: whether the functions that are known take what it is called with there.
+
+    python benchmarks/library_tests.py CHECKOUT/tests/test_flash_attn.py -k "not 0.17"
+    python benchmarks/library_tests.py CHECKOUT/test --most 1000 --device cpu
+
+The tests run in a checkout of the library, on a simulated GPU. What is on it has shapes and no values: comparisons of
+values are taken to hold, and so do functions that TorchScript would compile. Of many tests some are drawn. A test that
+needs a function that is not known counts apart, and so does one that reads a value itself.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import torch
+from tabulate import tabulate
+
+sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+
+from memlint.accelerator.device import is_virtual
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+from memlint.libraries import torch_cluster, torch_scatter, torch_sparse
+from memlint.libraries.installation import install
+
+
+class Drawn:
+    """Draws tests, and keeps how they ended."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.outcomes: Counter[str] = Counter()
+        self.unknown: Counter[str] = Counter()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        """Some of them, the same each time."""
+        if len(items) > self.most:
+            items[:] = random.Random(0).sample(items, self.most)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:  # noqa: ARG002
+        """Count it."""
+        report = yield
+        if report.when == "call" or report.failed or report.skipped:
+            self.outcomes[self._outcome(report, call.excinfo)] += 1
+        return report
+
+    def _outcome(self, report: Any, failure: Any) -> str:
+        if report.passed or report.skipped:
+            return str(report.outcome)
+        if failure.typename == "UnknownFunctionError":
+            self.unknown[str(failure.value).partition(" of ")[0]] += 1
+            return "function not known"
+        return "value read" if failure.typename == "AssertionError" else "failed"
+
+
+def _holding(compare: Any) -> Any:
+    def compared(*tensors: Any, **options: Any) -> Any:
+        return any(map(is_virtual, tensors)) or compare(*tensors, **options)
+
+    return compared
+
+
+def _testing(device: str) -> dict[str, Any]:
+    """What `torch_scatter.testing` and its like have."""
+
+    def tensor(values: Any, dtype: torch.dtype, device: torch.device) -> Any:
+        return None if values is None else torch.tensor(values, device=device).to(dtype)
+
+    floating = [torch.float, torch.double]
+    return {
+        "reductions": ["sum", "add", "mean", "min", "max"],
+        "dtypes": [*floating, torch.int, torch.long],
+        "grad_dtypes": floating,
+        "floating_dtypes": floating,
+        "devices": [torch.device(device)],
+        "tensor": tensor,
+    }
+
+
+@click.command()
+@click.argument("tests", type=click.Path(exists=True, path_type=Path))
+@click.option("-k", "chosen", default="", help="As pytest's.")
+@click.option("--most", default=100, show_default=True, help="Tests that are drawn.")
+@click.option("--gpu", default="h100-80gb", show_default=True)
+@click.option("--device", default="cuda:0", show_default=True, help="Of tests that ask the library for devices.")
+def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
+    """Run the tests of a library, and count how they end."""
+    install()
+    for each in (torch_cluster, torch_scatter, torch_sparse):
+        each.library.modules[f"{each.library.name}.testing"] = _testing(device)
+    torch.jit.script = lambda function, *_, **__: function
+    torch.allclose, torch.equal = _holding(torch.allclose), _holding(torch.equal)
+    drawn = Drawn(most)
+    options = ["-q", "--import-mode=importlib", "-pno:cacheprovider", "-pno:xdist", "--tb=line", "-c/dev/null"]
+    with virtual_device(device_named(gpu)):
+        pytest.main([*options, *(["-k", chosen] if chosen else []), str(tests)], plugins=[drawn])
+    print(tabulate(drawn.outcomes.most_common(), headers=["outcome", "tests"], tablefmt="github"))
+    print(*(f"not known, {number} times: {name}" for name, number in drawn.unknown.most_common()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
