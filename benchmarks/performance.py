@@ -65,6 +65,7 @@ RUN = (
 )
 NAMED = (
     Benchmark("first_answer", "what a newcomer gets in public repositories with nothing declared", ("FOLDER",)),
+    Benchmark("library_tests", "what the stand-in of a library does in that library's tests", ("CHECKOUT/tests",)),
     Benchmark("ops", "how far single ops and chains of them are from real runs on the CPU"),
     Benchmark("precision", "what the source rules say about published code, to be read"),
     Benchmark("published", "how far estimates are from training runs that others published"),
