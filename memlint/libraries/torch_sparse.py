@@ -405,7 +405,7 @@ def spmm(index: Tensor, value: Tensor, m: int, n: int, matrix: Tensor) -> Tensor
 
 
 @_provides
-def mul(src: SparseTensor, other: Tensor) -> SparseTensor:
+def mul(src: SparseTensor, other: Any) -> SparseTensor:
     """Values times a number of each row [rows, 1] or column [1, columns]."""
     if isinstance(other, SparseTensor):
         library.unknown("torch_sparse.mul of two sparse matrices")()
