@@ -8,6 +8,7 @@ import pytest
 from memlint.base.errors import WorkloadError
 from memlint.workloads.build.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.huggingface.documented import documented_shape
 from tests.workloads.tables import read_workloads
 
 pytest.importorskip("transformers")
@@ -335,6 +336,16 @@ SMALL_FLUX = {
             },
         ),
         ("AutoencoderKL", {"block_out_channels": [32], "sample_size": 32}, {"sample": ("batch", 3, 32, 32)}),
+        (
+            "QwenImageTransformer2DModel",  # whose code asks for the sizes of the images
+            {"num_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": [8, 4, 4]},
+            {"hidden_states": ("batch", 64 * 64, 64), "img_shapes.0.0.0": (), "timestep": ("batch",)},
+        ),
+        (
+            "PriorTransformer",  # whose docstring says the shapes
+            {"num_layers": 1, "attention_head_dim": 8, "num_attention_heads": 2, "embedding_dim": 24},
+            {"proj_embedding": ("batch", 24), "encoder_hidden_states": ("batch", 77, 24)},
+        ),
     ],
 )
 def test_a_diffusion_model_gets_the_latents_and_texts_of_its_config(name, arguments, shapes, tmp_path):
@@ -343,3 +354,38 @@ def test_a_diffusion_model_gets_the_latents_and_texts_of_its_config(name, argume
     workload, _ = complete(dataclasses.replace(workload, arguments=arguments))
     inferred = {spec.name: spec.shape for spec in workload.inputs}
     assert inferred | shapes == inferred
+
+
+SIZES = {"batch_size": "batch", "B": "batch", "C": 4, "T": 9, "in_channels": 4, "text_len": 77, "dim": 24, "len_ids": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("hidden_states", ("batch", 4, 9)),
+        ("control", ("batch", 9, 9, 4)),
+        ("texts", ("batch", 6, 77, 24)),
+        ("position_ids", (86, 3)),
+        ("timestep", ("batch",)),
+        ("unsized", None),
+        ("unknown", None),
+        ("absent", None),
+    ],
+)
+def test_the_shape_of_an_input_is_that_of_the_docstring(name, shape):
+    def forward():
+        """Run it.
+
+        Args:
+            hidden_states (`torch.Tensor` of shape `(batch_size, in_channels,
+                T)`): Latents.
+            control: Latents [B, T, 2C + 1, self.config.in_channels] of what is followed.
+            texts (`torch.Tensor`, *optional*):
+                Texts with the following shape `(batch_size, 1 + len(ids), text_len, dim)`.
+            position_ids (`torch.Tensor` of shape `(text_len + T, 3)`): `(t, h, w)` of each.
+            timestep (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, T)`): Times.
+            unsized (`torch.Tensor`): What has no shape.
+            unknown (`torch.Tensor` of shape `(batch_size, height)`): Of a size that no config has.
+        """
+
+    assert documented_shape(forward, name, SIZES) == shape

@@ -131,6 +131,18 @@ class Net(nn.Module):
             ["x [batch, seq=48] int64 below 50"],
         ),
         ("self.l = nn.Linear(4, 2) | return self.l(xs[0])", "self, *xs", ["0 [batch, 4] float32"]),
+        # What the model adds to the channels is none of the input's.
+        (
+            "self.c = nn.Conv1d(9, 4, 1) | return self.c(torch.cat([x[:, :3], x], 1))",
+            "self, x",
+            ["x [batch, 6, 1024] float32"],
+        ),
+        # A number beside what is turned round.
+        (
+            "self.c = nn.Conv1d(4, 8, 3) | return self.c(x.transpose(1, 2)) * steps",
+            "self, steps: int, x",
+            ["steps = 1", "x [batch, 1024, 4] float32"],
+        ),
     ],
 )
 def test_inputs_follow_from_layers_names_and_failures(write, body, signature, expected):

@@ -47,6 +47,8 @@ from memlint.workloads.user_errors import describe, what_to_do
 _SHORTEST = 8
 """What is shorter is no text but the fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
+_MOST_STARTS = 12
+"""Of a diffusion model: guesses from its config, where none works as it is."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
 _ROWS = re.compile(r"index \d+ is out of bounds for dimension 0 with size (\d+)")
 
@@ -104,18 +106,13 @@ def infer_inputs(
             names = {*parameters(model.forward)} - {each.name for each in known}
             guessed = (spec for spec in _first_guess(model, sizes) if spec.name in names)
             first, failure = (*known, *guessed) or error.specs, error
-    elif is_diffusion_model(model):
-        for first in diffusion.candidates(model):
-            asked = _as_diffusion_asks(Stage(model, device), first)
-            first = asked.specs  # noqa: PLW2901
-            if asked.error is None:
-                break
-        else:
-            first = _first_guess(model, sizes)
     else:
         first = _first_guess(model, sizes)
+    others = _of_diffusion(Stage(model, device), first) if is_diffusion_model(model) else []
     with Stage(model, device).watched() as stage:
-        trial = _searched(stage, _completed(stage, first).specs if is_model(model) else first, sizes, failure)
+        trial = _searched(
+            stage, [*others, _completed(stage, first).specs if is_model(model) else first], sizes, failure
+        )
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
@@ -147,12 +144,26 @@ def _completed(
     return trial
 
 
-def _as_diffusion_asks(stage: Stage, specs: Specs) -> Trial:
-    """The last trial of `specs` with what the model of diffusers asks for, for as long as it does."""
-    trial = stage.attempt(specs)
-    while trial.error is not None and (more := diffusion.asked(stage.model, trial.specs, trial.error)) != trial.specs:
-        trial = stage.attempt(more)
-    return trial
+def _of_diffusion(stage: Stage, guess: Specs) -> list[Specs]:
+    """Inputs for a model of diffusers, with a `guess` for what its config says nothing of.
+
+    Where some work those alone.
+    """
+    required = {name for name, each in parameters(stage.model.forward).items() if each.default is each.empty}
+    tried: list[Specs] = []
+    for first in dict.fromkeys(diffusion.candidates(stage.model)):
+        names = {spec.name.partition(".")[0] for spec in first}
+        specs = (*first, *(spec for spec in guess if spec.name in required - names))
+        trial = stage.attempt(specs)
+        while trial.error is not None and len(tried) < MOST_TRIALS:
+            tried.append(trial.specs)
+            asked = diffusion.asked(stage.model, trial.specs, trial.error)
+            if asked in tried:
+                break
+            trial = stage.attempt(asked)
+        if trial.error is None:
+            return [trial.specs]
+    return tried[::-1][:_MOST_STARTS]
 
 
 def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, Mapping[str, int]]:
@@ -229,7 +240,7 @@ def _size_of_its_own(model: nn.Module) -> tuple[int, ...] | None:
     return None
 
 
-def _searched(stage: Stage, first: Specs, sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
+def _searched(stage: Stage, first: Sequence[Specs], sizes: ModelSizes, failure: NoInputsError | None) -> Trial:
     """As `_search`, but that a `failure` before, of inputs that are known, says more than its own."""
     try:
         return _search(stage, first, sizes)
@@ -239,10 +250,10 @@ def _searched(stage: Stage, first: Specs, sizes: ModelSizes, failure: NoInputsEr
         raise
 
 
-def _search(stage: Stage, first: Specs, sizes: ModelSizes) -> Trial:
-    """Try guesses, those of the farthest trial first, until one works."""
-    waiting = [(0, 0, first)]
-    seen: set[Specs] = {first}
+def _search(stage: Stage, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
+    """Try guesses, beginning with `first` and going on with those of the farthest trial, until one works."""
+    waiting = [(0, -len(first) + place, specs) for place, specs in enumerate(first)]
+    seen: set[Specs] = {*first}
     trials: list[Trial] = []
     end = time.monotonic() + MOST_SECONDS
     while waiting and len(trials) < MOST_TRIALS and (time.monotonic() < end or not trials):

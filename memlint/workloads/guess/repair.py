@@ -158,7 +158,7 @@ def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
 def _transposed(trial: Trial) -> Iterator[Specs]:
     """Features last where a convolution got the channels there: the model turns its input round."""
     for index, spec in enumerate(trial.specs):
-        turned = (spec.shape[0], *spec.shape[:0:-1])
+        turned = (*spec.shape[:1], *spec.shape[:0:-1])
         is_turned = isinstance(trial.layer, nn.Conv1d) and len(spec.shape) == 3 and trial.received[1:] == turned[1:]
         if is_turned and spec.dtype == "float32":
             yield _with(trial.specs, index, replace(spec, shape=turned))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
 import sys
 import traceback
@@ -12,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from memlint.base.frames import text_of
+from memlint.base.frames import line_of, text_of
 from memlint.base.signatures import signature_of
 from memlint.workloads.huggingface.documented import documented_shape
 from memlint.workloads.spec import BATCH, CONSTANT, InputSpec
@@ -48,6 +49,9 @@ _CHANNELS = (
     "in_dim",
 )
 _LATENT_NAMES = ("sample", "hidden_states", "x")
+_TIMES = ("timestep", "timesteps", "t", "timestep_r", "r_timestep", "timestep_ratio", "fps")
+_UNPACKED = re.compile(r"\s*((?:\w+, )+\w+) = (\w+)\.(?:shape|size\(\))")
+"""`batch, frames, height, width = x.shape` in a model's code."""
 
 Specs = tuple[InputSpec, ...]
 
@@ -77,25 +81,43 @@ def candidates(model: Any) -> Iterator[Specs]:
             yield (spec, *text)
         documented = [_as_documented(model, each) for each in others]
         known = {each.name for each in documented} | {latent}
-        documented += [each for name in _required(parameters) - known if (each := _input(model, name)) is not None]
+        needed = (_input(model, name, shape) for name in parameters if name in _required(parameters) - known)
+        documented += [each for each in needed if each is not None]
         if documented != others:
             yield (spec, *documented)
 
 
 def asked(model: Any, specs: Specs, error: Exception) -> Specs:
-    """`specs` with those optional inputs that the line of `forward` names which the error went through."""
-    line = next((frame.line or "" for frame in _frames_in(model, error)), "")
-    words = {*re.findall(r"\w+", f"{line} {text_of(error)}")} - {each.name for each in specs}
-    names = (name for name in signature_of(model.forward).parameters if name in words)
-    return (*specs, *(spec for name in names if (spec := _input(model, name, specs[0].shape[1:])) is not None))
+    """`specs` as the line of the model's code asks for that raised `error`.
+
+    With optional inputs that it names, of the rank that it unpacks, and with times of floating point.
+    """
+    parameters, text = signature_of(model.forward).parameters, text_of(error)
+    times = [spec for spec in specs if spec.dtype == "int64" and "time" in spec.name]
+    if times and "Long and Float" in text:
+        return tuple(replace(spec, dtype="float32", low=0.0) if spec in times else spec for spec in specs)
+    if (match := _UNPACKED.match(line_of(error))) is not None and "to unpack" in text:
+        sizes = _sizes(model.config, parameters)
+        shape = tuple(sizes.get(name, 0) for name in re.findall(r"\w+", match[1]))
+        names = (match[2], *(_LATENT_NAMES if match[2] == "x" else ()))
+        spec = next((spec for name in names for spec in specs if spec.name == name), None)
+        if spec is not None and 0 not in shape:
+            alike = times if spec in times else [spec]
+            return tuple(replace(each, shape=shape) if each in alike else each for each in specs)
+    words = {*re.findall(r"\w+", f"{_statement(model, error)} {text}")} - {each.name for each in specs}
+    shape = specs[0].shape[1:] if specs else ()
+    more = (_input(model, name, shape) for name in parameters if name in words)
+    return (*specs, *(spec for spec in more if spec is not None))
 
 
-def _frames_in(model: Any, error: Exception) -> Iterator[traceback.FrameSummary]:
-    """Lines of the model's own `forward`."""
+def _statement(model: Any, error: Exception) -> str:
+    """The statement of the model's own `forward` that the error went through."""
     code = inspect.unwrap(type(model).forward).__code__
     for frame in traceback.extract_tb(error.__traceback__):
-        if frame.filename == code.co_filename and frame.name == code.co_name:
-            yield frame
+        if frame.filename == code.co_filename and frame.name == code.co_name and frame.lineno is not None:
+            lines = range(frame.lineno, (frame.end_lineno or frame.lineno) + 1)
+            return " ".join(linecache.getline(frame.filename, number) for number in lines)
+    return ""
 
 
 def _required(parameters: Mapping[str, Any]) -> set[str]:
@@ -103,10 +125,9 @@ def _required(parameters: Mapping[str, Any]) -> set[str]:
 
 
 def _documented_alone(model: Any, parameters: Mapping[str, Any]) -> Iterator[Specs]:
-    """What `forward` cannot do without, where the docstring says the shape of all of it."""
+    """What `forward` cannot do without and the docstring says the shape of."""
     specs = [_input(model, name) for name in parameters if name in _required(parameters)]
-    if specs and None not in specs:
-        yield tuple(spec for spec in specs if spec is not None)
+    yield tuple(spec for spec in specs if spec is not None)
 
 
 def _as_documented(model: Any, spec: InputSpec) -> InputSpec:
@@ -117,7 +138,7 @@ def _as_documented(model: Any, spec: InputSpec) -> InputSpec:
 def _input(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> InputSpec | None:
     """An input by its name, or of the shape that the docstring says."""
     parameters = signature_of(model.forward).parameters
-    if shape and (spec := _made(model.config, parameters, shape).get(name)) is not None:
+    if (shape or name in _TIMES) and (spec := _made(model.config, parameters, shape).get(name)) is not None:
         return replace(spec, name=name)
     known = documented_shape(model.forward, name, _sizes(model.config, parameters))
     if known is None:
@@ -133,12 +154,15 @@ def _sizes(config: Any, parameters: Mapping[str, Any]) -> dict[str, int | str]:
     """The sizes that docstrings name."""
     height, width = _spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
     frames, channels, text = _frames(config), _first(config, _CHANNELS), _first(config, _TEXT_WIDTHS)
-    side = config.get("patch_size")
-    side = side[-1] if isinstance(side, Sequence) else side if type(side) is int else 1
+    if channels is not None and config.get("visual_cond"):  # beside them what is given, and where
+        channels = 2 * channels + 1
+    if config.get("sampling_rate"):
+        frames = SAMPLES
     known: dict[str, int | str | None] = {
         **dict.fromkeys(("batch_size", "batch", "B"), BATCH),
-        **dict.fromkeys(("num_frames", "frames", "T", "F"), frames),
-        **dict.fromkeys(("num_channels", "channels", "channel", "C"), channels),
+        **dict.fromkeys(("num_frames", "frames", "duration", "T", "F", "num_samples"), frames),
+        **dict.fromkeys(("num_channels", "channels", "channel", "in_channels", "C"), channels),
+        "audio_channels": config.get("dec_out_channels"),
         **dict.fromkeys(("height", "H"), height),
         **dict.fromkeys(("width", "W"), width),
         **dict.fromkeys(("image_sequence_length", "image_seq_len"), height * width),
@@ -161,7 +185,7 @@ def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterat
     image, film = (channels, height, width), (channels, frames, height, width)
     tokens = (frames * height * width if "num_frames" in parameters else height * width, channels)
     by_layer = {
-        nn.Conv3d: (film, (frames, channels, height, width)),
+        nn.Conv3d: (film, (frames, channels, height, width), (channels, 1, height, width)),
         nn.Conv2d: (image, (frames, channels, height, width), film),
         nn.Conv1d: ((channels, SAMPLES), (channels, height)),
         nn.Linear: (tokens, film, image),
@@ -213,20 +237,16 @@ def _made(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ..
     length = config.get("max_text_seq_length") or (77 if "sample" in parameters else TEXT)
     width = _first(config, _TEXT_WIDTHS)
     pooled, labels = (
-        config.get("pooled_projection_dim"),
+        config.get("pooled_projection_dim") or config.get("in_text_dim2"),
         config.get("num_embeds_ada_norm") or config.get("num_class_embeds"),
     )
     grid = shape[-2:] if len(shape) > 2 else (1, 1)
     axes = len(config.get("axes_dims_rope") or (0, 0, 0))
-    times = InputSpec("", (BATCH,), "int64", high=TIMES)
+    control, second = config.get("vace_in_channels"), config.get("text_embed_2_dim")
     return {
-        "timestep": times,
-        "timesteps": times,
-        "t": times,
-        "timestep_r": times,
-        "fps": times,
+        **dict.fromkeys(_TIMES, InputSpec("", (BATCH,), "int64", high=TIMES)),
+        "control_hidden_states": InputSpec("", (BATCH, control, *shape[1:])) if control else None,
         "image_latents": InputSpec("", (BATCH, *shape)),
-        "r_timestep": times,
         "encoder_hidden_states": InputSpec("", (BATCH, length, width)) if width else None,
         "encoder_attention_mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
         "pooled_projections": InputSpec("", (BATCH, pooled)) if pooled else None,
@@ -241,6 +261,8 @@ def _made(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ..
             name: InputSpec("", (BATCH, CLIP_TOKENS, _first(config, _IMAGE_WIDTHS) or CLIP_WIDTH))
             for name in ("image_embeds", "encoder_hidden_states_image")
         },
+        "encoder_hidden_states_2": InputSpec("", (BATCH, length, second)) if second else None,
+        "encoder_attention_mask_2": InputSpec("", (BATCH, length), "int64", low=1, high=2) if second else None,
         "image_embeddings": InputSpec("", (BATCH, 1, width)) if width else None,
         "encoder_hidden_states_mask": InputSpec("", (BATCH, length), "bool", low=1, high=2) if width else None,
         "mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
@@ -266,6 +288,9 @@ def _others(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, 
             yield replace(spec, name=name)
     if "added_cond_kwargs" in parameters:
         yield from _added(config)
+    if "img_shapes" in parameters:  # one image: frames, height and width of its latents
+        sides = (1, *_spatial(config, encoded=True))
+        yield from (InputSpec.constant(f"img_shapes.0.0.{place}", size) for place, size in enumerate(sides))
 
 
 def _added(config: Any) -> Iterator[InputSpec]:

@@ -32,6 +32,7 @@ def documented_shape(function: Callable[..., Any], name: str, sizes: Mapping[str
 
 
 def _size(text: str, sizes: Mapping[str, Size]) -> Size | None:
+    text = text.removeprefix("self.config.")
     if (known := sizes.get(text.replace(" ", "_"))) is not None:
         return known
     try:
