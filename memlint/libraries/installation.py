@@ -19,7 +19,7 @@ from memlint.libraries import (
     torch_scatter,
     torch_sparse,
     torchao,
-    transformer_engine,
+    transformer_engine_layers,
     transformers_attention,
     triton,
     xformers,
@@ -38,7 +38,7 @@ LIBRARIES = (
     torch_cluster.library,
     torch_scatter.library,
     torch_sparse.library,
-    transformer_engine.library,
+    transformer_engine_layers.library,
     *(
         Library(name, distribution=name.replace("_", "-"), version="unknown")
         for name in ("spconv", "MinkowskiEngine")

@@ -343,7 +343,7 @@ _HARMLESS = {
 """Options that change no memory on one GPU."""
 
 
-class _Layer(torch.nn.Module):
+class Layer(torch.nn.Module):
     """A layer whose weights are made on the GPU, and its state for scales: `DelayedScalingRecipeState`."""
 
     def __init__(self, options: dict[str, Any], dtype: torch.dtype | None, device: Any, eps: float = 1e-5) -> None:
@@ -382,7 +382,7 @@ class _Layer(torch.nn.Module):
 
 
 @_provides
-class LayerNorm(_Layer):
+class LayerNorm(Layer):
     """Layer norm."""
 
     centered = True
@@ -408,25 +408,27 @@ class RMSNorm(LayerNorm):
 
 
 @_provides
-class Linear(_Layer):
+class Linear(Layer):
     """A product."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, params_dtype: torch.dtype | None = None,
-        device: Any = "cuda", **options: Any,
+        device: Any = "cuda", return_bias: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features, self.out_features, self.return_bias = in_features, out_features, return_bias
         self._add("weight", out_features, in_features)
         self._add("bias", out_features, used=bias)
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
-        """The product of the last dimension."""
+        """The product of the last dimension; with `return_bias` the bias beside it, which is not added."""
         if is_first_microbatch is not None:
             self._refuse("is_first_microbatch")
+        bias = None if self.return_bias else self.bias
         norm = getattr(self, "layer_norm_weight", None), getattr(self, "layer_norm_bias", None)
         call = self._call(inp, products=1, centered=norm[1] is not None)
-        return _LinearFunction.apply(inp, *norm, self.weight, self.bias, call)  # type: ignore[no-untyped-call]
+        out = _LinearFunction.apply(inp, *norm, self.weight, bias, call)  # type: ignore[no-untyped-call]
+        return (out, self.bias) if self.return_bias else out
 
 
 @_provides
@@ -442,16 +444,16 @@ class LayerNormLinear(Linear):
 
 
 @_provides
-class LayerNormMLP(_Layer):
+class LayerNormMLP(Layer):
     """A norm, a product, an activation and a product."""
 
     def __init__(
         self, hidden_size: int, ffn_hidden_size: int, eps: float = 1e-5, bias: bool = True,
         normalization: str = "LayerNorm", activation: str = "gelu", params_dtype: torch.dtype | None = None,
-        device: Any = "cuda", **options: Any,
+        device: Any = "cuda", return_bias: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device, eps)
-        self.activation = activation
+        self.activation, self.return_bias = activation, return_bias
         self._add_norm(hidden_size, normalization)
         wide = ffn_hidden_size * (2 if activation.endswith("glu") else 1)
         self._add("fc1_weight", wide, hidden_size)
@@ -460,18 +462,19 @@ class LayerNormMLP(_Layer):
         self._add("fc2_bias", hidden_size, used=bias)
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
-        """The block, without the residual."""
+        """The block, without the residual; with `return_bias` the second bias beside it, which is not added."""
         if is_first_microbatch is not None:
             self._refuse("is_first_microbatch")
         call = self._call(inp, products=2, centered=self.layer_norm_bias is not None,
                           gated=self.activation.endswith("glu"))  # fmt: skip
         weights = (self.layer_norm_weight, self.layer_norm_bias, self.fc1_weight, self.fc1_bias, self.fc2_weight,
-                   self.fc2_bias)  # fmt: skip
-        return _MLPFunction.apply(inp, *weights, call)  # type: ignore[no-untyped-call]
+                   None if self.return_bias else self.fc2_bias)  # fmt: skip
+        out = _MLPFunction.apply(inp, *weights, call)  # type: ignore[no-untyped-call]
+        return (out, self.fc2_bias) if self.return_bias else out
 
 
 @_provides
-class DotProductAttention(_Layer):
+class DotProductAttention(Layer):
     """Attention by cuDNN, whose workspace nothing tells: it is taken as FlashAttention's. A mask is causal or none."""
 
     def __init__(

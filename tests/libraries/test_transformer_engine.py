@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from memlint.libraries import transformer_engine as te
+from memlint.libraries import transformer_engine_layers as layers
 from memlint.libraries.library import UnknownFunctionError
 from tests.libraries.events import on_gpu, simulated
 
@@ -136,3 +137,47 @@ def test_attention_keeps_an_output_and_a_number_a_row():
             attention(q, k, v, attn_mask_type="padding")
         with pytest.raises(UnknownFunctionError, match=r"Linear\(fuse_wgrad_accumulation=True\)"):
             te.Linear(8, 8, fuse_wgrad_accumulation=True)
+
+
+def test_a_layer_keeps_what_its_parts_save_and_a_mask_of_each_residual():
+    length, batch, width, heads = 128, 4, 1024, 16
+    with simulated() as seen:
+        layer = layers.TransformerLayer(width, 4 * width, heads, params_dtype=BF16)
+        assert sum(p.numel() for p in layer.parameters()) == 12 * width**2 + 13 * width
+        x = on_gpu(length, batch, width)
+        layer(x)
+        seen.begin()
+        y = layer(x)
+        unit, rows = x.nbytes, length * batch
+        # norm, queries, keys and values, attention, the residual and its mask; norm, what is activated and what comes
+        # of it, the residual and its mask
+        parts = 1 + 3 + 1 + 1 + 0.5 + 1 + 4 + 4 + 1 + 0.5
+        assert seen.held == parts * unit + 4 * rows * heads + 2 * 2 * 4 * rows + 24  # sums, rows of norms, a seed
+        y.sum().backward()
+        assert all(p.grad is not None for p in layer.parameters())
+        del y
+        seen.begin()
+        with torch.no_grad():
+            out = layer.eval()(x)
+        assert seen.held == out.nbytes == unit
+        assert seen.peak > (1 + 1 + 4 + 4) * unit  # what attention gave lives on beside the MLP
+
+
+def test_a_decoder_attends_to_what_was_encoded():
+    with simulated() as seen:
+        layer = layers.TransformerLayer(
+            256, 512, 8, num_gqa_groups=2, layer_type="decoder", bias=False, normalization="RMSNorm",
+            activation="swiglu", attn_input_format="bshd", output_layernorm=True, params_dtype=BF16,
+        )  # fmt: skip
+        angles = layers.RotaryPositionEmbedding(32)(64)
+        assert angles.shape == (64, 1, 1, 32)
+        x, encoded = on_gpu(2, 64, 256), on_gpu(2, 96, 256)
+        y = layer(x, encoder_output=encoded, rotary_pos_emb=(angles, layers.RotaryPositionEmbedding(32)(96)))
+        assert y.shape == x.shape
+        y.sum().backward()
+        assert encoded.grad is not None
+        assert any("mask alone" in text for text in seen.assumptions) is False  # nothing is fused without a bias
+        with pytest.raises(UnknownFunctionError, match="qk_norm_type"):
+            layers.MultiheadAttention(256, 8, qk_norm_type="RMSNorm")
+        with pytest.raises(UnknownFunctionError, match="inference_params"):
+            layer(x, encoder_output=encoded, inference_params=object())
