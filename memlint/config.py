@@ -124,7 +124,7 @@ def find_settings(start: Path) -> tuple[Settings, Path]:
     for directory in (start, *start.parents):
         for name in ("memlint.toml", "pyproject.toml"):
             file = directory / name
-            table = _table_of(file) if file.exists() else None
+            table = _table_of(file) if file.exists() or file.is_symlink() else None
             if table is not None:
                 return _parse(table, file), directory
     marked = (parent for parent in (start, *start.parents) if any((parent / mark).exists() for mark in _PROJECT_MARKS))
@@ -169,7 +169,7 @@ def _without(codes: tuple[str, ...], taken_back: tuple[str, ...]) -> tuple[str, 
 
 def _table_of(file: Path) -> dict[str, Any] | None:
     """The table of memlint in `file`, None if a pyproject.toml has none."""
-    if not file.is_file():  # reading a FIFO would wait
+    if not file.is_file():  # reading a FIFO would wait; a link may lead nowhere
         raise UsageError(f"{file} is not a file", "Remove it, or write a file in its place.")
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))

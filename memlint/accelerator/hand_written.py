@@ -26,7 +26,7 @@ from memlint.accelerator.device import (
 from memlint.accelerator.dispatch import run
 from memlint.accelerator.inference import infer_anew, materialize
 from memlint.accelerator.kernel import kernel_of
-from memlint.accelerator.ranges import largest
+from memlint.accelerator.ranges import largest, largest_index
 from memlint.accelerator.registration import KEY, composite, implement, kernel
 from memlint.accelerator.routing import count_true
 
@@ -119,6 +119,7 @@ def _register_unique(op: Any, *, dimension: int | None = None) -> None:
         state.assume(f"unique() of a tensor of shape {list(x.shape)} is taken to keep {kept}, and at most all")
         of_elements = tuple(x.shape) if dim is None else (count,)
         inverse = contiguous(of_elements if is_made("return_inverse", args, kwargs) else (0,), torch.int64)
+        entry_of(inverse).largest = count - 1
         state.take_as_upper_bound(count, share if most is None else 1.0)
         out = contiguous((count,) if dim is None else tuple(x.shape), x.dtype)
         if len(op._schema.returns) == 2:
@@ -162,10 +163,7 @@ def _padded_to_jagged(x: Tensor, offsets: list[Tensor], total: int | None = None
 
 @kernel("bincount")
 def _bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    known, most = values.content(x), largest(x)
-    choices = entry_of(x).num_choices if values.is_known_kind(x) else None
-    if most is None and choices:
-        most = choices - 1
+    known, most = values.content(x), largest_index(x)
     if most is None and x.numel():
         state.assume("bincount() of unknown values is taken to need only minlength bins")
     elif known is None and x.numel():

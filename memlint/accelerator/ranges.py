@@ -1,7 +1,8 @@
 """How large values can be that are not known: an input's are below its `high`, counts add up to what was counted.
 
 A value that is read may decide a size, so the largest it can be is what a read gives, and counts that add up to a total
-are read as equal shares of it. For masks that compare such values with numbers, these are taken as spread evenly.
+are read as equal shares of it. What a mask adds up to is what it is taken to select. For masks that compare such values
+with numbers, these are taken as spread evenly.
 """
 
 from __future__ import annotations
@@ -24,11 +25,15 @@ Tensor = torch.Tensor
 _NAMES = """
     clone _to_copy copy_ _copy_from index_select gather index repeat flip roll sort topk max min amax amin median mode
     masked_select tril triu _unique _unique2 unique_dim unique_consecutive cat stack maximum where masked_fill
-    masked_fill_ scatter scatter_ repeat_interleave squeeze_copy
+    masked_fill_ scatter scatter_ repeat_interleave squeeze_copy ceil floor round trunc
 """
 _KEEPS = frozenset(_NAMES.split())
+_SUMS = frozenset(("sum", "cumsum", "count_nonzero"))
 """Ops whose results are some of the numbers that their operands hold."""
 _SCATTERS = ("scatter", "scatter_")
+_LIMITS = frozenset(("clamp", "clamp_", "clamp_max", "minimum"))
+_BOUNDED = frozenset(("bincount", "count_nonzero", "bernoulli", "bernoulli_", "bucketize", "searchsorted", *_SCATTERS))
+"""Ops whose results are bounded whatever their operands hold."""
 _POSITIONS = {
     "copy_": (1,),
     "where": (1, 2),
@@ -46,16 +51,37 @@ _COMBINES = frozenset(("bitwise_and", "logical_and", "bitwise_or", "logical_or",
 def largest(value: Any) -> int | None:
     """The largest number that a tensor, or a number itself, can be, where one is known."""
     if isinstance(value, (int, float)):
-        return int(value) if math.isfinite(value) else None
-    if not isinstance(value, Tensor):
+        return math.ceil(value) if math.isfinite(value) else None
+    if not isinstance(value, Tensor) or value.is_complex() or not value.numel():
         return None
     uniform = uniform_value(value)
-    if isinstance(uniform, (int, float)):
-        return int(uniform) if math.isfinite(uniform) else None
-    known = None if value.is_floating_point() or value.is_complex() or not value.numel() else content(value)
+    if uniform is not None:
+        return largest(uniform)
+    known = content(value)
     if known is not None:
-        return int(known.max())
-    return entry_of(value).largest if is_known_kind(value) else None
+        return largest(known.max().item())
+    if not is_known_kind(value):
+        return None
+    return 1 if value.dtype is torch.bool else entry_of(value).largest
+
+
+def largest_index(value: Any) -> int | None:
+    """As `largest`, and of indices picked among so many entries the last one."""
+    picked = entry_of(value).num_choices if isinstance(value, Tensor) and is_known_kind(value) else None
+    return picked - 1 if picked else largest(value)
+
+
+def num_true(mask: Tensor) -> int | None:
+    """How many elements of a mask are not zero, where something is known of them: a bound, or an equal share."""
+    entry = entry_of(mask)
+    total = entry.nbytes // mask.element_size()
+    sample = sample_of(mask)
+    if sample is not None:
+        return int(torch.count_nonzero(sample))
+    count = entry.nonzeros if entry.num_true is None else entry.num_true
+    if count is None or (entry.num_true is None and mask.numel() == total):
+        return None if count is None else min(count, total)
+    return min(-(-count * mask.numel() // max(total, 1)), mask.numel())
 
 
 def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
@@ -72,34 +98,57 @@ def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], m
                 steps = real_arange(target.numel(), device="cpu") * (bounds[-1] - lowest)
                 entry.sample = lowest + steps // max(target.numel(), 1)
         return
-    counts = packet == "bincount" or packet in _SCATTERS
-    if not counts and not any(is_known_kind(t) and entry_of(t).largest is not None for t in inputs):
+    if packet == "randperm":
+        entry.largest = target.numel() - 1
+        return
+    is_bounded = packet in _BOUNDED or (packet in _LIMITS or packet == "remainder") and not target.is_floating_point()
+    if not is_bounded and not any(map(_is_bounded, inputs)):
         entry.largest = entry.total = entry.sample = None
         return
-    entry.largest = _largest_of(packet, args, target)
+    most = None if target.is_complex() else _largest_of(packet, args, target)
+    if (kernel.written or packet == "_copy_from") and not covers_storage(target):  # what lies beside it stays
+        before = largest(entry.uniform) if entry.largest is None else entry.largest
+        most = None if most is None or before is None else max(most, before)
+    entry.largest = most
     entry.sample = _sampled(kernel, args, target)
     if packet == "bincount":
         entry.total = inputs[0].numel() if len(inputs) == 1 else None
-    elif packet == "sum" and is_known_kind(inputs[0]) and not target.is_floating_point():
-        bound, most = entry_of(inputs[0]).nonzeros, largest(inputs[0])
-        entry.total = bound * most if bound is not None and most else None
+    elif packet in ("sum", "count_nonzero") and is_known_kind(inputs[0]):
+        most = 1 if packet == "count_nonzero" else largest(inputs[0])
+        count = num_true(inputs[0]) if most == 1 else entry_of(inputs[0]).nonzeros
+        entry.total = count * most if count is not None and most else None
     else:
         source = inputs[0] if inputs and packet in ("_to_copy", "clone") and is_known_kind(inputs[0]) else None
         entry.total = None if source is None else entry_of(source).total
 
 
-def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | None:
-    if target.dtype is torch.bool:
+def _is_bounded(tensor: Tensor) -> bool:
+    """Whether a bound is known of what a tensor holds, other than from its content; of masks it is 1."""
+    return is_known_kind(tensor) and (entry_of(tensor).largest is not None or _is_index_or_mask(tensor))
+
+
+def _is_index_or_mask(tensor: Tensor) -> bool:
+    return tensor.dtype is torch.bool or entry_of(tensor).num_choices is not None
+
+
+def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | None:  # noqa: PLR0911  (an op after another)
+    if target.dtype is torch.bool or packet in ("bernoulli", "bernoulli_"):
         return 1
     if packet == "bincount":
         return int(args[0].numel())
-    if packet in ("sum", "cumsum"):
-        most = largest(args[0])
+    if packet in ("bucketize", "searchsorted"):
+        return int(args[packet == "bucketize"].shape[-1])
+    if packet in _SUMS:
+        most = 1 if packet == "count_nonzero" else largest(args[0])
         return None if most is None else most * (args[0].numel() // max(1 if packet == "cumsum" else target.numel(), 1))
-    highs = [largest(operand) for operand in _operands(packet, args)]
-    if packet in ("clamp", "clamp_", "clamp_max", "minimum"):
+    of = largest_index if packet in ("max", "amax") else largest
+    highs = [of(operand) for operand in _operands(packet, args)]
+    if packet in _LIMITS:
         return min((h for h in highs if h is not None), default=None)
-    if not highs or None in highs or (target.is_floating_point() and packet not in _SCATTERS):
+    if packet == "remainder":
+        divisor = None if target.is_floating_point() else highs[-1]
+        return divisor - 1 if divisor is not None and divisor > 0 else None
+    if not highs or None in highs:
         return None
     first, *rest = [h for h in highs if h is not None]
     if packet in _KEEPS:
@@ -111,8 +160,13 @@ def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | Non
         return first + second
     if packet in ("mul", "mul_"):
         return first * second if min(first, second) >= 0 else None
-    is_number = not isinstance(args[1], Tensor)
-    return first - second if packet in ("sub", "sub_") and is_number else None
+    number = args[1]
+    if isinstance(number, Tensor):
+        return None
+    if packet in ("div", "div_", "floor_divide"):
+        whole = math.floor if packet == "floor_divide" else math.ceil
+        return whole(first / number) if number > 0 <= first else None
+    return first - math.floor(number) if packet in ("sub", "sub_") else None
 
 
 def _operands(packet: str, args: tuple[Any, ...]) -> Sequence[Any]:

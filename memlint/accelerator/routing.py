@@ -12,12 +12,14 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.device import entry_of
 from memlint.accelerator.kernel import Kernel
-from memlint.accelerator.ranges import sample_of
+from memlint.accelerator.ranges import num_true, sample_of
 from memlint.accelerator.values import content, is_known_kind
 
 Tensor = torch.Tensor
 
-_PICKS = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "kthvalue", "mode"))
+_PICKS = frozenset(("topk", "sort", "argsort", "argmax", "argmin", "max", "min", "kthvalue", "mode", "multinomial"))
+_PICK_ONLY = frozenset(("argsort", "argmax", "argmin", "multinomial"))
+"""Those of them that give nothing but indices; the others give them last."""
 _KEEPS = frozenset(("clone", "_to_copy", "index_select", "gather", "index", "cat", "stack", "repeat"))
 _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
 
@@ -27,7 +29,8 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
     packet = kernel.packet
     target = made[-1]
     entry = entry_of(target)
-    if packet in _PICKS and inputs and target.dtype is torch.int64 and inputs[0].dim():
+    gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(made) > 1)
+    if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
         entry.num_choices = inputs[0].shape[_dimension(packet, args)]
     elif not inputs or not is_known_kind(inputs[0]):
         return
@@ -46,7 +49,7 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
 def _dimension(packet: str, args: tuple[Any, ...]) -> int:
     """The dimension that an op picks along; the last by default."""
     position = 2 if packet in ("topk", "kthvalue") else 1
-    dim = args[position] if len(args) > position else -1
+    dim = args[position] if len(args) > position and packet != "multinomial" else -1
     return dim if isinstance(dim, int) and not isinstance(dim, bool) else -1
 
 
@@ -61,24 +64,17 @@ def count_true(mask: Tensor, what: str) -> int:
     entry = entry_of(mask)
     if entry.uniform is not None:
         return mask.numel() if entry.uniform else 0
-    sample = sample_of(mask)
-    if sample is not None:
-        state.assume(f"{what} of a mask of shape {list(mask.shape)} is taken of values spread evenly over their range")
-        return int(torch.count_nonzero(sample))
-    total = entry.nbytes // mask.element_size()
-    shape = list(mask.shape)
-    if entry.num_true is not None:
-        count = min(-(-entry.num_true * mask.numel() // max(total, 1)), mask.numel())
-        state.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
-        return count
-    if entry.nonzeros is None:
+    count, shape = num_true(mask), list(mask.shape)
+    if count is None:
         state.assume(f"{what} of a mask of shape {shape} is taken to select half of its elements, and at most all")
         state.take_as_upper_bound(mask.numel(), 0.5)
         return mask.numel()
-    if mask.numel() == total:
-        return min(int(entry.nonzeros), total)
-    count = min(-(-int(entry.nonzeros) * mask.numel() // max(total, 1)), mask.numel())
-    state.assume(
-        f"{what} of a part of shape {shape} of a sparse mask is taken to select an equal share, {count} elements"
-    )
+    if sample_of(mask) is not None:
+        state.assume(f"{what} of a mask of shape {shape} is taken of values spread evenly over their range")
+    elif entry.num_true is not None:
+        state.assume(f"{what} of a mask of shape {shape} is taken to select an equal share, {count} elements")
+    elif mask.numel() != entry.nbytes // mask.element_size():
+        state.assume(
+            f"{what} of a part of shape {shape} of a sparse mask is taken to select an equal share, {count} elements"
+        )
     return count

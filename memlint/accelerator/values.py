@@ -124,17 +124,17 @@ def read_scalar(tensor: Tensor) -> Any:
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")
         return value
-    if entry.largest is not None and tensor.dtype is not torch.bool and not tensor.is_floating_point():
+    if entry.largest is not None and tensor.dtype is not torch.bool:
         most = entry.largest if entry.total is None else -(-entry.total // max(_numel(tensor), 1))
         state.assume(f"a value read from the device is taken as the largest that it can be, {most}")
-        return most
+        return float(most) if tensor.is_floating_point() else most
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
     state.assume(f"a value read from the device is taken as {zero}")
     return zero
 
 
 def real_copy(tensor: Tensor) -> Tensor:
-    """A real CPU tensor with the value of a virtual one, zero where it is not known; that takes no memory."""
+    """A real CPU tensor with the value of a virtual one, else the largest that is known, or zero; that takes no memory."""
     known = content(tensor)
     if known is not None:
         return known.clone()
@@ -142,7 +142,10 @@ def real_copy(tensor: Tensor) -> Tensor:
     if entry.total is not None and tensor.numel() == _numel(tensor):  # the first take what cannot be shared out
         share, rest = divmod(entry.total, max(tensor.numel(), 1))
         return share + (real_arange(tensor.numel(), device="cpu") < rest).to(tensor.dtype).reshape(tensor.shape)
-    return real.full((), _shared(tensor, entry) or 0, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
+    shared = _shared(tensor, entry)
+    if shared is None:
+        shared = 0 if entry.largest is None or tensor.dtype is torch.bool else entry.largest
+    return real.full((), shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 
 def _numel(tensor: Tensor) -> int:

@@ -31,7 +31,7 @@ def text_of(error: BaseException) -> str:
     """What an exception says, also where that raises another."""
     try:
         return str(error)
-    except Exception as raised:
+    except BaseException as raised:
         return f"its message raises {type(raised).__name__}"
 
 

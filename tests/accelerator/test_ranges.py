@@ -37,6 +37,12 @@ def indices(high: int = 5000) -> torch.Tensor:
         (4999, lambda x: x.view(-1)[3:9].clone().max()),
         (9998, lambda x: torch.cat([x, x * 2]).max()),
         (99, lambda x: x.clamp(max=99).max()),
+        (4999, lambda x: x.float().max()),
+        (2500, lambda x: torch.ceil(x.float() / 2).max()),
+        (2500, lambda x: (x.float() - 2499.5).max()),
+        (1666, lambda x: (x // 3).max()),
+        (16, lambda x: (x % 17).max()),
+        (9, lambda x: (torch.randn(64, device="cuda") * 10).long().clamp(0, 9).max()),
         (64 * 128, lambda x: torch.bincount(x.view(-1)).max()),
     ],
 )
@@ -65,6 +71,53 @@ def test_what_is_written_over_a_range_is_not_within_it():
     x = indices()
     x.copy_(torch.empty_like(x))
     assert x.max().item() == 0
+
+
+@pytest.mark.usefixtures("gpu")
+def test_what_a_part_is_written_over_with_leaves_the_rest_as_it_was():
+    x = indices()
+    x[:10].copy_(indices(50)[:10])
+    assert x.max().item() == 4999
+    y = torch.zeros(1 << 20, dtype=torch.int64, device="cuda")
+    y[:64].copy_(indices(50)[:, 0])
+    assert y.max().item() == 49
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_list_of_unknown_values_holds_the_largest_of_each():
+    lengths = torch.randint(1, 50, (6,), device="cuda")
+    assert lengths.tolist() == lengths.cpu().numpy().tolist() == [int(n) for n in lengths] == [49] * 6
+    parts = torch.randn(400, 8, device="cuda")[: int(lengths.sum())].split(lengths.tolist())
+    assert [part.shape for part in parts] == [(49, 8)] * 6
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_mask_adds_up_to_what_it_selects():
+    x = torch.randn(1000, 8, device="cuda")
+    mask = x[:, 0] > 0
+    for count in (mask.sum(), mask.float().sum(), mask.long().sum(), mask.count_nonzero(), mask.cumsum(0)[-1]):
+        assert count.item() == 1000
+    assert x[mask].view(int(mask.sum()), -1).shape == (1000, 8)
+    assert len(x[mask].split(mask.view(10, 100).sum(1).tolist())) == 10
+    picked = torch.randn(64, 8, device="cuda").argmax(1) == 3
+    assert int(picked.sum()) == len(torch.randn(64, device="cuda")[picked]) == 8
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize(
+    ("num_classes", "pick"),
+    [
+        (11, lambda x: x.argmax(1)),
+        (11, lambda x: x.topk(2, 1).indices),
+        (11, lambda x: x.softmax(1).multinomial(2)),
+        (12, lambda x: torch.bucketize(x, torch.linspace(-1, 1, 11, device="cuda"))),
+        (11, lambda x: torch.searchsorted(torch.linspace(-1, 1, 10, device="cuda"), x)),
+        (7, lambda x: torch.randperm(x.shape[0], device="cuda")),
+        (4, lambda x: torch.unique(torch.randint(0, 4, (50,), device="cuda"), return_inverse=True)[1]),
+    ],
+)
+def test_one_hot_has_a_class_for_each_index_there_can_be(num_classes, pick):
+    assert F.one_hot(pick(torch.randn(7, 11, device="cuda"))).shape[-1] == num_classes
 
 
 @pytest.mark.usefixtures("gpu")

@@ -225,3 +225,18 @@ def test_backward_of_a_pointwise_layer_on_tensor_cores_takes_as_much_as_the_grad
         assert workspace(layer, "data").estimate == 4 * 64 * 56 * 56 * dtype.itemsize
         assert workspace(layer, "weight").estimate == 0
         assert workspace(layer, "weight").high >= sum(layer.nbytes())
+
+
+@pytest.mark.parametrize(("groups", "channels_last"), [(1, False), (1, True), (3, False)])
+def test_cudnn_fills_channels_of_half_precision_for_tensor_cores(groups, channels_last):
+    layer = Problem(
+        (4, 3, 20, 20), (30, 3 // groups, 3, 3), (4, 30, 10, 10), (2, 2), (1, 1), groups, torch.float16, channels_last
+    )
+    filled = 2 * (4 * 8 * 20 * 20 + 32 * 8 * 3 * 3 + 4 * 32 * 10 * 10)
+    with virtual_device(device_named("t4")):
+        for direction in ("forward", "data", "weight"):
+            taken = workspace(layer, direction)
+            assert taken.estimate == (filled if groups == 1 and not channels_last else 0)
+            assert taken.high >= taken.estimate
+        unfilled = layer._replace(dtype=torch.float32)
+        assert unfilled.filled_nbytes() == unfilled.nbytes()

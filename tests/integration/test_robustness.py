@@ -121,7 +121,9 @@ def test_a_configuration_that_is_no_file_is_an_error(tmp_path: Path, name: str) 
     (tmp_path / "folder" / name).mkdir(parents=True)
     (tmp_path / "pipe").mkdir()
     os.mkfifo(tmp_path / "pipe" / name)
-    for place in ("folder", "pipe"):
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / name).symlink_to("nowhere")
+    for place in ("folder", "pipe", "link"):
         with pytest.raises(UsageError, match=f"{name} is not a file"):
             find_settings(tmp_path / place)
 
@@ -137,6 +139,15 @@ def test_an_argument_that_names_nothing_is_an_error(project: Path, argument: str
     done = memlint(project, "check", argument)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"error: {argument!r} names no file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"), [("run", "error: '' is not a file"), ("diff", "error: '' names nothing")]
+)
+def test_an_empty_argument_stands_for_nothing(project: Path, command: str, message: str) -> None:
+    done = memlint(project, command, "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("batch", [2**31, 10**23])
@@ -194,6 +205,12 @@ def test_an_exception_that_cannot_be_shown_is_the_users(project: Path) -> None:
     done = memlint(project, "check", "model.py::Net", "--no-cache")
     assert done.returncode == 2
     assert "UnprintableError: its message raises ValueError" in done.stdout
+    at_import = UNPRINTABLE.replace("(Exception)", "(BaseException)").replace("raise ValueError", "raise KeyboardInterrupt")
+    (project / "model.py").write_text(f"{at_import}\nraise UnprintableError\n")
+    done = memlint(project, "check", "model.py::Net", "--no-cache")
+    assert done.returncode == 2
+    assert "UnprintableError: " in done.stdout
+    assert "os._exit" not in done.stdout
 
 
 def test_modules_that_are_nested_too_deep_are_the_users(project: Path) -> None:

@@ -75,7 +75,7 @@ def diff(base: TypedSide, head: TypedSide, arguments: CheckArguments) -> Compari
     analysed at all.
     """
     for side in (base, head):
-        if side.text is not None and not Path(side.text).exists():
+        if side.text is not None and not (side.text.strip() and Path(side.text).exists()):
             commit_of(side.text)  # a mistake is told before anything is analysed
     sides = (base, head)
     with terminations_raise(), ExitStack() as checkouts, ThreadPoolExecutor(2) as pool, _Processes() as processes:

@@ -79,22 +79,35 @@ class Problem(NamedTuple):
         """Of input, weight and output."""
         return tuple(math.prod(s) * self.dtype.itemsize for s in (self.x, self.weight, self.out))  # type: ignore[return-value]
 
+    def filled_nbytes(self) -> tuple[int, int, int]:
+        """The same with channels as tensor cores read them: multiples of 8 in half precision, unless there are groups.
+
+        cuDNN's Developer Guide, "Tensor Transformations": packed NCHW data is padded as needed.
+        """
+        if self.dtype not in HALF or self.groups != 1:
+            return self.nbytes()
+        (made, read), size = self.weight[:2], self.dtype.itemsize
+        made_filled, read_filled = _filled(made, 8), _filled(read, 8)
+        x, weight, out = self.nbytes()
+        return x // read * read_filled, math.prod(self.weight[2:]) * made_filled * read_filled * size, out // made * made_filled
+
 
 def workspace(problem: Problem, direction: str) -> Workspace:
     """What cuDNN takes for the `forward`, the gradient of the input (`data`) or that of the weight (`weight`)."""
     if len(problem.weight) != 4 or not problem.weight[0]:
         return Workspace(0, 0, sum(problem.nbytes()))
-    transposed = 0 if problem.channels_last else sum(problem.nbytes())
+    transposed = 0 if problem.channels_last else sum(problem.filled_nbytes())
     if problem.dtype is torch.float32 and problem.is_product and direction == "forward":
         return Workspace(0, 0, max(transposed, problem.nbytes()[1]))
     tf32 = simulated().device.capability >= (8, 0) and torch.backends.cudnn.allow_tf32
     if problem.dtype in HALF or (problem.dtype is torch.float32 and tf32):
         if problem.is_product and direction != "forward":
             return Workspace(0, problem.nbytes()[0] if direction == "data" else 0, transposed)
-        # Tensor cores read channels_last: cuDNN transposes operands that are not. Without channels to fill them they
-        # are not used.
-        aligned = problem.groups == 1 and problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0
-        return Workspace(0, transposed if aligned else 0, max(transposed, _largest_winograd(problem)))
+        # Tensor cores read channels_last: cuDNN transposes operands that are not. Float32 whose channels do not fill
+        # them is taken to be left to other kernels.
+        fills = problem.dtype in HALF or (problem.x[1] % 8 == 0 and problem.weight[0] % 8 == 0)
+        estimate = transposed if fills and problem.groups == 1 else 0
+        return Workspace(0, estimate, max(transposed, _largest_winograd(problem)))
     if problem.channels_last:
         return Workspace(0, 0, _largest_winograd(problem))
     if problem.is_plain_3x3:
