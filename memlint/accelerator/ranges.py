@@ -33,7 +33,8 @@ _SUMS = frozenset(("sum", "cumsum", "count_nonzero"))
 _SCATTERS = ("scatter", "scatter_")
 _LIMITS = frozenset(("clamp", "clamp_", "clamp_max", "minimum"))
 _BOUNDED = frozenset(("bincount", "count_nonzero", "bernoulli", "bernoulli_", "bucketize", "searchsorted", *_SCATTERS))
-"""Ops whose results are bounded whatever their operands hold."""
+_BOUNDED_INTEGERS = _LIMITS | {"remainder"}
+"""Ops whose results are bounded whatever their operands hold, and those where results are whole numbers."""
 _POSITIONS = {
     "copy_": (1,),
     "where": (1, 2),
@@ -101,7 +102,7 @@ def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], m
     if packet == "randperm":
         entry.largest = target.numel() - 1
         return
-    is_bounded = packet in _BOUNDED or (packet in _LIMITS or packet == "remainder") and not target.is_floating_point()
+    is_bounded = packet in _BOUNDED or (packet in _BOUNDED_INTEGERS and not target.is_floating_point())
     if not is_bounded and not any(map(_is_bounded, inputs)):
         entry.largest = entry.total = entry.sample = None
         return
@@ -123,15 +124,14 @@ def follow_ranges(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], m
 
 
 def _is_bounded(tensor: Tensor) -> bool:
-    """Whether a bound is known of what a tensor holds, other than from its content; of masks it is 1."""
-    return is_known_kind(tensor) and (entry_of(tensor).largest is not None or _is_index_or_mask(tensor))
+    """Whether something other than its content bounds what a tensor holds; of masks it is 1."""
+    if not is_known_kind(tensor):
+        return False
+    entry = entry_of(tensor)
+    return tensor.dtype is torch.bool or entry.largest is not None or entry.num_choices is not None
 
 
-def _is_index_or_mask(tensor: Tensor) -> bool:
-    return tensor.dtype is torch.bool or entry_of(tensor).num_choices is not None
-
-
-def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | None:  # noqa: PLR0911  (an op after another)
+def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | None:
     if target.dtype is torch.bool or packet in ("bernoulli", "bernoulli_"):
         return 1
     if packet == "bincount":
@@ -148,14 +148,16 @@ def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | Non
     if packet == "remainder":
         divisor = None if target.is_floating_point() else highs[-1]
         return divisor - 1 if divisor is not None and divisor > 0 else None
-    if not highs or None in highs:
-        return None
-    first, *rest = [h for h in highs if h is not None]
+    return _combined(packet, args, [h for h in highs if h is not None]) if highs and None not in highs else None
+
+
+def _combined(packet: str, args: tuple[Any, ...], highs: list[int]) -> int | None:
+    """The largest result of an op on operands that are at most `highs`."""
     if packet in _KEEPS:
-        return max(first, *rest, first)
-    if len(rest) != 1:
+        return max(highs)
+    if len(highs) != 2:
         return None
-    (second,) = rest
+    first, second = highs
     if packet in ("add", "add_"):
         return first + second
     if packet in ("mul", "mul_"):

@@ -134,7 +134,7 @@ def read_scalar(tensor: Tensor) -> Any:
 
 
 def real_copy(tensor: Tensor) -> Tensor:
-    """A real CPU tensor with the value of a virtual one, else the largest that is known, or zero; that takes no memory."""
+    """A real CPU tensor of a virtual one's value, or where it is not known of its bound or zero; that takes no memory."""
     known = content(tensor)
     if known is not None:
         return known.clone()

@@ -205,7 +205,9 @@ def test_an_exception_that_cannot_be_shown_is_the_users(project: Path) -> None:
     done = memlint(project, "check", "model.py::Net", "--no-cache")
     assert done.returncode == 2
     assert "UnprintableError: its message raises ValueError" in done.stdout
-    at_import = UNPRINTABLE.replace("(Exception)", "(BaseException)").replace("raise ValueError", "raise KeyboardInterrupt")
+    at_import = UNPRINTABLE.replace("(Exception)", "(BaseException)").replace(
+        "raise ValueError", "raise KeyboardInterrupt"
+    )
     (project / "model.py").write_text(f"{at_import}\nraise UnprintableError\n")
     done = memlint(project, "check", "model.py::Net", "--no-cache")
     assert done.returncode == 2

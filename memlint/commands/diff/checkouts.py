@@ -58,7 +58,9 @@ class Checkout:
 def commit_of(revision: str) -> str:
     """The commit that a git revision stands for. Raises UsageError where there is none, and says why."""
     if not revision.strip():
-        raise UsageError(f"{revision!r} names nothing", "Give a directory, a report or a git revision, or leave it out.")
+        raise UsageError(
+            f"{revision!r} names nothing", "Give a directory, a report or a git revision, or leave it out."
+        )
     if revision.startswith("-"):
         raise UsageError(f"{revision} is not a revision", "Options go before `--`: see `memlint diff --help`.")
     commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")

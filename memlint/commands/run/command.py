@@ -32,7 +32,9 @@ def run(
             raise TargetError(f"there is no module {script.module}", "Run memlint where `python -m` finds it.")
     elif not file.is_file():
         problem = "is not a file" if file.exists() else "does not exist"
-        raise TargetError(f"{script.path or repr('')} {problem}", "Give the file that Python would run: memlint run train.py.")
+        raise TargetError(
+            f"{script.path or repr('')} {problem}", "Give the file that Python would run: memlint run train.py."
+        )
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
     start = Path.cwd() if script.module else file.resolve().parent

@@ -86,10 +86,10 @@ class Problem(NamedTuple):
         """
         if self.dtype not in HALF or self.groups != 1:
             return self.nbytes()
-        (made, read), size = self.weight[:2], self.dtype.itemsize
-        made_filled, read_filled = _filled(made, 8), _filled(read, 8)
+        made, read = self.weight[:2]
+        more_made, more_read = _filled(made, 8) / made, _filled(read, 8) / read
         x, weight, out = self.nbytes()
-        return x // read * read_filled, math.prod(self.weight[2:]) * made_filled * read_filled * size, out // made * made_filled
+        return round(x * more_read), round(weight * more_made * more_read), round(out * more_made)
 
 
 def workspace(problem: Problem, direction: str) -> Workspace:
