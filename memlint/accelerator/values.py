@@ -134,7 +134,7 @@ def read_scalar(tensor: Tensor) -> Any:
 
 
 def real_copy(tensor: Tensor) -> Tensor:
-    """A real CPU tensor of what a virtual one holds: its bound or zero where that is not known, in no memory of its own."""
+    """A real CPU tensor of what a virtual one holds, or else of its bound or zero; that takes no memory of its own."""
     known = content(tensor)
     if known is not None:
         return known.clone()
