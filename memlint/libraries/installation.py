@@ -10,8 +10,8 @@ from memlint.libraries import (
     custom_ops,
     deepspeed,
     fbgemm,
-    flash_attn,
     flash_attn_3,
+    flash_attn_norms,
     mamba,
     own_ops,
     pyg_lib,
@@ -29,9 +29,10 @@ from memlint.libraries.library import Library
 
 LIBRARIES = (
     fbgemm.library,
-    flash_attn.library,
+    flash_attn_norms.library,
     flash_attn_3.library,
     apex.library,
+    apex.extension,
     mamba.library,
     mamba.convolution,
     pyg_lib.library,

@@ -40,10 +40,26 @@ def test_others_have_states_of_the_parameters_dtype(optimizer, number):
         made.step()
         made.step()
         assert seen.held == number * 2 * ROWS * SIZE
-        norms = 4 * (320 + 1 + 2 * (320 + ROWS * SIZE // 65536 + 1))
+        one = 4 * (1 + 1)  # the norms that stay meanwhile: of all, and of each
+        norms = 4 + one + 4 * (320 + ROWS * SIZE // 65536) + one
         assert seen.peak == seen.held + (norms if optimizer is apex.FusedLAMB else 0)
         made.zero_grad()
         assert (weight.grad is None) == (optimizer is not apex.FusedSGD)
+
+
+def test_norms_and_scales_of_many_tensors():
+    with simulated() as seen:
+        tensors = [on_gpu(ROWS, SIZE, grad=False) for _ in range(3)]
+        flag = torch.zeros(1, dtype=torch.int, device="cuda")
+        applier, kernels = apex.library.modules["apex.multi_tensor_apply"]["multi_tensor_applier"], apex.extension.modules
+        seen.begin()
+        norm, each = applier(kernels["amp_C"]["multi_tensor_l2norm"], flag, [tensors], True)
+        assert seen.held == 4 * (1 + 3)
+        assert seen.peak == seen.held + 4 * (320 + 3 * ROWS * SIZE // 65536)
+        assert (norm.shape, each.shape) == ((1,), (3,))
+        seen.begin()
+        applier(kernels["amp_C"]["multi_tensor_scale"], flag, [tensors, tensors], 0.5)
+        assert seen.peak == 0
 
 
 def test_on_the_host_a_norm_is_pytorchs():

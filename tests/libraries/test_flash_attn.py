@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from memlint.libraries import flash_attn, flash_attn_3
+from memlint.libraries import flash_attn, flash_attn_3, flash_attn_norms
+from memlint.libraries.library import UnknownFunctionError
 from tests.libraries.events import on_gpu, simulated
 
 B, S, H, D = 2, 512, 64, 64  # enough heads that keys are not split
@@ -190,3 +191,32 @@ def test_attention_on_hopper():
         out.backward(grad)
         rows = B * S + 2 * 128
         assert seen.peak == 3 * OPERAND + 2 * 4 * H * rows + 4 * H * rows * 64 + 4 * -(-724 // 128) * B * H
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_norm_with_a_residual_makes_and_saves_their_sum(dropout):
+    rows, width = 512, 1024
+    with simulated() as seen:
+        norm = flash_attn_norms.RMSNorm(width, dropout_p=dropout, device="cuda", dtype=torch.bfloat16)
+        x, residual = on_gpu(rows, width), on_gpu(rows, width, dtype=torch.float32)
+        seen.begin()
+        out, total = norm(x, residual, prenorm=True)
+        seeds = 8 * rows if dropout else 0
+        assert seen.held == out.nbytes + total.nbytes + 4 * rows + seeds
+        assert (out.dtype, total.dtype) == (torch.bfloat16, torch.float32)
+        grads = torch.empty_like(out), torch.empty_like(total)
+        seen.begin()
+        torch.autograd.backward((out, total), grads)
+        sums = 4 * 8 * 108 * width  # an A100 has 108 multiprocessors
+        assert seen.peak == x.nbytes + residual.nbytes + sums + (4 + 2) * width  # and their sum in both dtypes
+        assert residual.grad.dtype is torch.float32
+
+
+def test_a_norm_alone_saves_its_input():
+    with simulated() as seen:
+        weight, bias, x = (on_gpu(*shape) for shape in ((1024,), (1024,), (512, 1024)))
+        seen.begin()
+        out = flash_attn_norms.layer_norm_fn(x, weight, bias)
+        assert seen.held == out.nbytes + 2 * 4 * 512
+        with pytest.raises(UnknownFunctionError, match="rowscale"):
+            flash_attn_norms.layer_norm_fn(x, weight, bias, rowscale=x)
