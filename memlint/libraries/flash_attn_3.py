@@ -11,7 +11,7 @@ import torch
 
 from memlint.cuda.kernels.attention import round_up
 from memlint.cuda.simulated import simulated
-from memlint.libraries.library import Library, contiguous, like, temporary
+from memlint.libraries.library import Library, assume_once, contiguous, launch, like, temporary
 
 Tensor = torch.Tensor
 library = Library("flash_attn_interface", distribution="flash_attn_3", version="3.0.0", extensions=("flash_attn_3._C",))
@@ -183,3 +183,26 @@ def flash_attn_varlen_func(
     return _attend(q, k, v, causal=causal, window_size=window_size, softcap=softcap, deterministic=deterministic,
                    return_attn_probs=return_attn_probs, num_splits=num_splits, lengths=(cu_seqlens_q, cu_seqlens_k),
                    max_lengths=(max_seqlen_q, max_seqlen_k))  # fmt: skip
+
+
+@_provides
+def flash_attn_with_kvcache(
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
+    qv: Tensor | None = None, rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None, cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None, page_table: Tensor | None = None, cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None, max_seqlen_q: int | None = None, rotary_seqlens: Tensor | None = None,
+    q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
+    softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True, scheduler_metadata: Any = None,
+    num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0, return_softmax_lse: bool = False,
+) -> Any:  # fmt: skip
+    """Attention to a cache, to which new keys and values are written in place; it has no backward."""
+    if isinstance(cache_seqlens, int):
+        cache_seqlens = torch.full((k_cache.shape[0],), cache_seqlens, dtype=torch.int32, device=k_cache.device)
+    if not num_splits:
+        assume_once("FlashAttention 3 is taken to split no keys of a cache where it is left to choose")
+    launch((k, v, cache_seqlens, page_table), (k_cache, v_cache) if k is not None else ())
+    with torch.no_grad():
+        out, lse = _forward(q, k_cache, v_cache, cu_seqlens_q, max_seqlen_q or q.shape[1], True, num_splits or 1)
+    return (out, lse) if return_softmax_lse else out

@@ -220,3 +220,16 @@ def test_a_norm_alone_saves_its_input():
         assert seen.held == out.nbytes + 2 * 4 * 512
         with pytest.raises(UnknownFunctionError, match="rowscale"):
             flash_attn_norms.layer_norm_fn(x, weight, bias, rowscale=x)
+
+
+def test_of_a_cache_version_3_gives_an_output_and_splits_where_it_is_told():
+    with simulated("h100-80gb") as seen:
+        q, cache = on_gpu(B, 1, H, D, grad=False), [on_gpu(B, 4096, H, D, grad=False) for _ in range(2)]
+        new = [on_gpu(B, 1, H, D, grad=False) for _ in range(2)]
+        seen.begin()
+        out = flash_attn_3.flash_attn_with_kvcache(q, *cache, *new, cache_seqlens=7, causal=True, num_splits=4)
+        output, row = 2 * B * H * D, 4 * B * H
+        assert seen.held == out.nbytes == output
+        assert seen.peak == output + row + 4 + 4 * B + 4 * (2 * output + row)  # a counter, lengths, and float32 parts
+        flash_attn_3.flash_attn_with_kvcache(q, *cache)
+        assert any("split no keys" in text for text in seen.assumptions)

@@ -48,6 +48,18 @@ for config in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", 
         assert quantized("cuda", config) == real, config
         nbytes = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in real)
         assert nbytes <= seen.held <= nbytes + 1024, (config, nbytes, seen.held)
+
+from torchao.quantization.quantize_.workflows.nf4.nf4_tensor import linear_nf4, to_nf4
+with simulated() as seen:
+    weight = torch.empty(1024, 1024, dtype=torch.bfloat16, device="cuda")
+    seen.begin()
+    quantized_weight = to_nf4(weight, 64, 256)
+    scales = weight.numel() // 64
+    # two weights a byte; scales of a byte, with a bfloat16 of each 256, and their mean; 16 bfloat16 values
+    assert seen.held == weight.numel() // 2 + scales + 2 * scales // 256 + 2 + 2 * 16, seen.held
+    x = torch.empty(8, 1024, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+    linear_nf4(x, quantized_weight).sum().backward()
+    assert x.grad is not None
 """
 
 
