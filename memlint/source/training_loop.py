@@ -154,7 +154,8 @@ def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, Lo
                     settings[key] = LoopSetting(key, value, short, source.path, call.lineno)
     if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
         settings.pop("loss", None)
-    for each in (*_options(source, project), *_of_data(source, project)):
+    of_data = _of_data(source, project) if source.path.endswith(".py") else ()  # a document has many blocks
+    for each in (*_options(source, project), *of_data):
         if each.key:
             settings.setdefault(each.key, each)
     return settings

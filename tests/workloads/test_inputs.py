@@ -156,6 +156,12 @@ def test_assumptions_name_the_layer_an_input_goes_into():
     assert texts[0] == "input tokens [batch, seq=1024] int64 below 50257 (it goes into token_embedding, an Embedding)"
 
 
+def test_a_model_that_takes_one_item_alone_says_so(write):
+    body = "self.l = nn.Linear(3, 7) | return self.l(x).view(1, x.shape[1] + 4)"
+    with pytest.raises(WorkloadError, match=r"^Net takes a batch of 1 alone; with 2 it raises RuntimeError: shape "):
+        inputs(write(module(body)))
+
+
 def test_a_forward_that_always_raises_is_reported_with_what_was_tried_and_its_line(write):
     path = write(module("self.l = nn.Linear(3, 7) | raise KeyError('never')"))
     with pytest.raises(WorkloadError, match=r"x \[batch, 3\] float32 it raises KeyError: 'never'") as caught:

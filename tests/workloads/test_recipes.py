@@ -349,6 +349,14 @@ def test_an_optimizer_that_an_option_names_is_the_steps(write):
     assert the_only(path).optimizer == "sgd"
 
 
+def test_what_a_document_imports_for_its_example_is_no_data_of_a_training(write):
+    path = write(NET)
+    write("def crop(x): return RandomCrop(96)(x)\n", "transforms.py")
+    block = "```python\nfrom model import UNet\nfrom transforms import crop\nnet = UNet(3, 7)\n```\n"
+    (path.parent / "README.md").write_text(block)
+    assert complete(the_only(path), path.parent)[0].inputs[0].shape == ("batch", 3, 224, 224)
+
+
 def test_a_config_that_the_model_is_given_has_the_batch(write):
     path = write(NET.replace("n_channels, n_classes,", "path, n_channels=3, n_classes=2,"))
     (path.parent / "net.cfg").write_text(

@@ -32,7 +32,7 @@ from memlint.workloads.guess.forward_names import (
     unpacked,
 )
 from memlint.workloads.guess.repair import Specs, repairs
-from memlint.workloads.guess.trial import Stage, Trial
+from memlint.workloads.guess.trial import TRIAL_BATCH, Stage, Trial
 from memlint.workloads.huggingface import diffusion
 from memlint.workloads.huggingface.by_name import by_name, mentioned
 from memlint.workloads.huggingface.configs import is_model
@@ -47,9 +47,10 @@ from memlint.workloads.user_errors import describe, what_to_do
 _SHORTEST = 8
 """What is shorter is no text but the fields of a table."""
 MOST_TRIALS, MOST_SECONDS = 48, 15
-_MOST_STARTS = 12
-"""Of a diffusion model: guesses from its config, where none works as it is."""
+_MOST_STARTS, _MOST_ALONE = 12, 3
+"""Guesses from a diffusion model's config, where none works as it is, and trials repeated with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
+_PLACES = re.compile(r"^index (\d+) is out of range$")
 _ROWS = re.compile(r"index \d+ is out of bounds for dimension 0 with size (\d+)")
 
 DECLARE = (
@@ -180,14 +181,24 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
         return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions
     if missing is not None:
         return (*specs, missing), trial.dimensions
+    if "Invalid channel dimensions" in text and any(_is_sound(spec) for spec in specs):
+        heard = (replace(spec, shape=(BATCH, 1, spec.shape[1])) if _is_sound(spec) else spec for spec in specs)
+        return tuple(heard), trial.dimensions
     if (rows := _ROWS.search(text)) is not None:
         return tuple(_below(spec, int(rows[1])) for spec in specs), trial.dimensions
+    if (places := _PLACES.search(text)) is not None and int(places[1]) < trial.dimensions.get(SEQUENCE, 0) - 1:
+        return specs, {**trial.dimensions, SEQUENCE: int(places[1]) + 1}
     if (sizes := _OTHER_SIZE.search(text)) is not None:
         own, other = int(sizes[1]), int(sizes[2])
         if trial.dimensions.get(SEQUENCE) == own:
             return specs, {**trial.dimensions, SEQUENCE: other}
         return tuple(_with_sides(spec, own, other) for spec in specs), trial.dimensions
     return specs, trial.dimensions
+
+
+def _is_sound(spec: InputSpec) -> bool:
+    """Whether it is a recording without a channel."""
+    return spec.name == "input_values" and len(spec.shape) == 2
 
 
 def _below(spec: InputSpec, rows: int) -> InputSpec:
@@ -268,19 +279,28 @@ def _search(stage: Stage, first: Sequence[Specs], sizes: ModelSizes) -> Trial:
             if better not in seen and all(is_size(n) for spec in better for n in spec.shape if type(n) is int):
                 seen.add(better)
                 heapq.heappush(waiting, (-trial.progress, len(trials) * -1000 + rank, better))
-    raise _failure(stage.model, trials)
+    raise _failure(stage, trials)
 
 
-def _failure(model: nn.Module, trials: Sequence[Trial]) -> WorkloadError:
+def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
+    model = stage.model
     if not trials:
         raise NoInputsError(f"nothing says what {type(model).__name__} takes", ())
     best = max(trials, key=lambda trial: trial.progress)
     assert best.error is not None
     tried = "; ".join(spec.described(best.dimensions) for spec in best.specs) or "no inputs"
+    alone = any(
+        stage.attempt(trial.specs, trial.dimensions, batch=1).error is None
+        for trial in sorted(trials, key=lambda trial: -trial.progress)[:_MOST_ALONE]
+    )
     message = (
         f"no inputs were found that {type(model).__name__} takes, in {len(trials)} trials; "
         f"with {tried} it raises {describe(best.error)}"
     )
+    if alone:
+        message = (
+            f"{type(model).__name__} takes a batch of 1 alone; with {TRIAL_BATCH} it raises {describe(best.error)}"
+        )
     specs = tuple(spec.with_sizes(best.dimensions) for spec in best.specs)
     failure = NoInputsError(message, specs, what_to_do(best.error))
     failure.__cause__ = best.error
@@ -355,7 +375,7 @@ def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: b
                 )
             return Inferred(specs, tuple(assumptions), dimensions)
         trials.append(trial)
-    raise _failure(stage.model, trials)
+    raise _failure(stage, trials)
 
 
 def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:

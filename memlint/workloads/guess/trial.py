@@ -68,14 +68,19 @@ class Stage:
                 hook.remove()
 
     def attempt(
-        self, specs: Sequence[InputSpec], dimensions: Mapping[str, int] | None = None, *, grad: bool = False
+        self,
+        specs: Sequence[InputSpec],
+        dimensions: Mapping[str, int] | None = None,
+        *,
+        grad: bool = False,
+        batch: int = TRIAL_BATCH,
     ) -> Trial:
         """Call the model once with inputs of `specs`; what it raises is in the Trial."""
         trial = self._trial = Trial(tuple(specs), dimensions or {})
         inputs = tree_map_only(
             torch.Tensor,
             lambda tensor: tensor.to(self.device),
-            make_inputs(specs, TRIAL_BATCH, trial.dimensions),
+            make_inputs(specs, batch, trial.dimensions),
         )
         self._storages = {
             leaf.untyped_storage()._cdata: name

@@ -23,6 +23,8 @@ SAMPLES = 160_000
 FRAMES = 3000
 """Spectrograms: thirty seconds at 100 frames a second."""
 
+_DETECTED, _DETECTED_AT_ONCE = 800, 640
+"""Sides of images for detection: the shorter side as DETR has it, and what real-time detectors are trained with."""
 _MELS = ("num_mel_bins", "input_feat_per_channel", "input_dim", "feature_size")
 
 _MAKERS: Mapping[str, tuple[str, Callable[..., Prepared | None]]] = {
@@ -119,6 +121,8 @@ def _media(model: Any, names: frozenset[str]) -> Iterator[_Media]:
     size = image_size(model.config) if configured and len(configured[0].shape) == 4 else None
     if size is not None and configured[0].shape[2:] != size:
         yield _Media((replace(configured[0], shape=(*configured[0].shape[:2], *size)),))
+    if configured and configured[0].shape[2:] == (_DETECTED, _DETECTED):
+        yield _Media((replace(configured[0], shape=(*configured[0].shape[:2], _DETECTED_AT_ONCE, _DETECTED_AT_ONCE)),))
     if "image" in kinds and (own := _prepared(model, names, "image", sized=False)) is not None:
         yield own
     if "input_ids" in names and kinds:
@@ -146,8 +150,10 @@ def _prepared(model: Any, names: frozenset[str], kind: str, **options: bool) -> 
     if made is None:
         return None
     specs = []
+    lacks_features = "input_features" in names and all(spec.name != "input_features" for spec in made.specs)
     for spec in made.specs:
         own = (spec.name, *_RENAMED.get(spec.name, ()))
+        own = tuple(name for name in own if not (lacks_features and name == "input_features_mask"))
         if spec.name.endswith("mask") and main_input(model) == "input_ids" and spec.name == "attention_mask":
             own = own[1:]
         name = next((each for each in own if each in names), None)
@@ -199,6 +205,9 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
     if "MultipleChoice" in type(model).__name__:
         tokens = replace(tokens, shape=(BATCH, CHOICES, SEQUENCE))
     yield tokens
+    if media.specs and "image_embeds_position_mask" in names and (count := number(model.config, "latent_query_num")):
+        begin = ((0, 1), (1, count))
+        yield InputSpec("image_embeds_position_mask", (BATCH, SEQUENCE), "int64", high=1, runs=begin)
     if media.runs:
         tokens_of_kinds = (_stands(model, kind) for kind in features.KINDS)
         standing = frozenset(each for each in tokens_of_kinds if each is not None)
@@ -235,5 +244,5 @@ def _pixels(model: Any) -> InputSpec:
     if "num_frames" in vars(config):
         return InputSpec("pixel_values", (BATCH, config.num_frames, channels, height, width))
     if "Detection" in type(model).__name__ and not hasattr(config, "image_size"):
-        height, width = 800, 800
+        height, width = _DETECTED, _DETECTED
     return InputSpec("pixel_values", (BATCH, channels, height, width))
