@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
 _FEW_TOKENS = 10
+_MODELS = {"tokenizer": "text_encoder"}
+"""By folder of a tokenizer that of its model."""
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 
@@ -31,7 +33,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
         except (OSError, ValueError) as error:
             if hasattr(error, "__notes__"):
                 raise  # AutoTokenizer asked another
-            tokenizer = _tokenizer(str(name)) if fake else None
+            tokenizer = _tokenizer(str(name), kwargs.get("subfolder") or "") if fake else None
             if tokenizer is None:
                 able = "add --fake-data to let it be made up" if not fake else "name a well-known model"
                 text = f"wants the tokenizer {str(name)!r}, which is not on this machine"
@@ -44,12 +46,12 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
-def _tokenizer(name: str) -> Any:
+def _tokenizer(name: str, folder: str) -> Any:
     """A tokenizer with as many tokens as that of the model `name` has; None for a model that nobody knows."""
     transformers: Any = importlib.import_module("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
 
-    known = known_config(name)
+    known = known_config(name, _MODELS.get(folder, folder))
     if known is None:
         return None
     config = getattr(transformers, known[0])(**known[1])
@@ -58,7 +60,7 @@ def _tokenizer(name: str) -> Any:
         special["mask_token"] = "[MASK]"
     else:
         special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-        if known[0] in ("RobertaConfig", "T5Config", "Qwen2Config", "OPTConfig"):
+        if known[0] in ("RobertaConfig", "T5Config", "Qwen2Config", "OPTConfig", "CLIPTextConfig", "WhisperConfig"):
             special["pad_token"] = "<pad>"
         if known[0] == "RobertaConfig":
             special["mask_token"] = "<mask>"

@@ -51,6 +51,27 @@ def _whisper(model: int, layers: int, heads: int) -> tuple[str, dict[str, Any]]:
     return "WhisperConfig", {"d_model": model, **each}
 
 
+_IMAGE_LAYERS = {"block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4}
+STABLE_DIFFUSION: dict[str, tuple[str, dict[str, Any]]] = {
+    "scheduler": ("PNDMScheduler", {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}),
+    "text_encoder": (
+        "CLIPTextConfig",
+        {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12},
+    ),
+    "unet": ("UNet2DConditionModel", {"cross_attention_dim": 768, "sample_size": 64}),
+    "vae": (
+        "AutoencoderKL",
+        {
+            **_IMAGE_LAYERS,
+            "down_block_types": ("DownEncoderBlock2D",) * 4,
+            "up_block_types": ("UpDecoderBlock2D",) * 4,
+            "sample_size": 512,
+        },
+    ),
+}
+"""Of versions 1.4 and 1.5 by folder of the repository. With diffusers the class is that of the model."""
+
+
 KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "bert-base-cased": ("BertConfig", {"vocab_size": 28996}),
     "bert-base-uncased": ("BertConfig", {}),
@@ -89,7 +110,12 @@ KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 """By the last part of the name, in lower case: class of the config, and what differs from its defaults."""
 
 
-def known_config(name: str) -> tuple[str, dict[str, Any]] | None:
-    """Class and arguments of the config of the model `name`, with or without its owner; None if it is not known."""
+def known_config(name: str, folder: str = "") -> tuple[str, dict[str, Any]] | None:
+    """Class and arguments of the config of the model `name`, with or without its owner, in `folder` of its repository.
+
+    None if it is not known.
+    """
     last = name.rsplit("/", 1)[-1].lower()
+    if last in ("stable-diffusion-v1-4", "stable-diffusion-v1-5"):
+        return STABLE_DIFFUSION.get(folder)
     return KNOWN_CONFIGS.get(last) or KNOWN_CONFIGS.get(last.removesuffix("-instruct").replace("-chat-hf", "-hf"))

@@ -28,6 +28,8 @@ _OF_CONFIGS = (
     *("force_download", "proxies", "gguf_file", "_configuration_file", "_commit_hash", "_from_auto", "_from_pipeline"),
 )
 """Arguments of `from_pretrained` that say where a config is."""
+_OF_PLACE = ("subfolder", "variant", "revision", "use_safetensors")
+"""Those that say where weights are, or of which kind."""
 
 
 @contextlib.contextmanager
@@ -43,6 +45,10 @@ def random_weights() -> Iterator[None]:
         after_import(
             "transformers.configuration_utils", lambda module: _replace_configs(module.PreTrainedConfig, replacing)
         )
+        after_import(
+            "diffusers.configuration_utils", lambda module: _replace_diffusers_configs(module.ConfigMixin, replacing)
+        )
+        after_import("diffusers.models.modeling_utils", lambda module: _replace_diffusers(module, replacing))
         after_import("timm.models._builder", lambda module: _replace_timm(module, replacing))
         after_import("torchvision.models._api", lambda module: _replace_download(module, replacing))
         _replace_download(torch.hub, replacing)
@@ -77,7 +83,7 @@ def _replacing_loads(
                 _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
                 dtype = str(getattr(config, "dtype", None) or torch.float32).removeprefix("torch.")
                 state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
-                return load(cls, folder, *args, **kwargs)
+                return load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
 
         replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
@@ -95,7 +101,7 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
         try:
             fields: tuple[dict[str, Any], dict[str, Any]] = load(cls, source, **kwargs)
         except OSError as error:
-            known = known_config(str(source))
+            known = known_config(str(source), kwargs.get("subfolder") or "")
             if known is None:
                 hint = "give the path of a folder with its config.json instead"
                 note(error, f"wants the config {source!r}, which is not on this machine", hint)
@@ -150,6 +156,47 @@ def _save(model: Any, folder: str) -> None:
         dtype = getattr(torch, dtype)
     weights = {name: weight.to(dtype) if weight.is_floating_point() else weight for name, weight in weights.items()}
     model.save_pretrained(folder, state_dict=weights)
+
+
+# --- diffusers
+
+
+def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
+    load = vars(owner)["load_config"].__func__
+
+    def load_config(cls: Any, /, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        source = pretrained_model_name_or_path
+        try:
+            return load(cls, source, *args, **kwargs)
+        except OSError as error:
+            folder = kwargs.get("subfolder") or ""
+            known = known_config(str(source), folder)
+            if known is None:
+                what = f"the config of {str(source)!r}{f', {folder}' if folder else ''}, which is not on this machine"
+                note(error, f"wants {what}", "give the path of a folder that has it; no weights are needed")
+                raise
+            state.assume(f"the config of {source}, {folder} is not on this machine: it is the one known by this name")
+            config = {"_class_name": known[0], **known[1]}
+            answers = {"return_unused_kwargs": {}, "return_commit_hash": None}
+            asked = [answer for name, answer in answers.items() if kwargs.get(name)]
+            return (config, *asked) if asked else config
+
+    replacing.put(owner, "load_config", classmethod(load_config))
+
+
+def _replace_diffusers(module: ModuleType, replacing: Replacing) -> None:
+    load = vars(module.ModelMixin)["from_pretrained"].__func__
+
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+        source = pretrained_model_name_or_path
+        try:
+            return load(cls, source, **kwargs)
+        except OSError:
+            model = cls.from_config(cls.load_config(source, subfolder=kwargs.get("subfolder")))
+            state.assume(f"the weights of {source} are not on this machine: they are random")
+            return model.eval().to(kwargs.get("torch_dtype") or torch.float32)
+
+    replacing.put(module.ModelMixin, "from_pretrained", classmethod(from_pretrained))
 
 
 # --- timm, torchvision and whatever else loads weights from an address

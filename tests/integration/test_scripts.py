@@ -47,17 +47,23 @@ def run(tmp_path: Path, name: str, *arguments: str, **fields: Any) -> Workload:
         ("memmap_loop", "torch", "bf16-amp", "AdamW"),
         ("sft_lora", "trl", "bf16-amp", "AdamW"),
         ("hydra_app", "hydra", "float32", "AdamW"),
+        ("mnist --save-model", "torchvision", "float32", "Adadelta"),
+        ("dcgan --accel", "torchvision", "float32", "Adam"),
+        ("vae", "torchvision", "float32", "Adam"),
+        ("siamese", "torchvision", "float32", "Adadelta"),
+        ("word_language_model --accel", "torch", "float32", None),
+        ("imagenet", "torchvision", "float32", "SGD"),
     ],
 )
 def test_a_script_declares_itself_and_reaches_evaluation_and_saving(
-    tmp_path: Path, name: str, package: str, dtype: str, optimizer: str
+    tmp_path: Path, name: str, package: str, dtype: str, optimizer: str | None
 ) -> None:
     if find_spec(package) is None:  # importing it here may fail where it does not in a run
         pytest.skip(f"{package} is not installed")
-    short = run(tmp_path / "short", name, fake_data=True)
+    short = run(tmp_path / "short", *name.split(), fake_data=True)
     assert short.script is not None
     assert (short.script.steps, short.dtype, short.optimizer) == (2, dtype, optimizer)
-    whole = run(tmp_path / "whole", name, whole=True, fake_data=True)
+    whole = run(tmp_path / "whole", *name.split(), whole=True, fake_data=True)
     assert whole.script is not None
     assert whole.estimate is not None
     assert whole.script.ending == "the script ran to its end"

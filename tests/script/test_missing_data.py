@@ -180,8 +180,13 @@ def test_images_and_recordings_of_hugging_face(tmp_path):
         f"b'RIFF' {44 + 2 * 16_000 * 10} 64",
         "80",
     ]
-    assert ran.assumptions["the processor of openai/whisper-tiny is not on this machine: it has the settings of its class"]
-    for line, processor in ((2, "ViTImageProcessor.from_pretrained('x/y')"), (2, "AutoImageProcessor.from_pretrained('x/y')")):
+    assert ran.assumptions[
+        "the processor of openai/whisper-tiny is not on this machine: it has the settings of its class"
+    ]
+    for line, processor in (
+        (2, "ViTImageProcessor.from_pretrained('x/y')"),
+        (2, "AutoImageProcessor.from_pretrained('x/y')"),
+    ):
         ran = run(tmp_path / "p", f"from transformers import {processor.partition('.')[0]}\n{processor}")
         text = f"{tmp_path}/p/train.py:{line} wants the processor 'x/y', which is not on this machine: give the path"
         assert text in ran.error
@@ -191,9 +196,15 @@ def test_images_and_recordings_of_hugging_face(tmp_path):
 @pytest.mark.parametrize(
     ("call", "wants"),
     [
-        ("huggingface_hub.snapshot_download('x/y')", "the files of 'x/y', which are not on this machine: download them"),
+        (
+            "huggingface_hub.snapshot_download('x/y')",
+            "the files of 'x/y', which are not on this machine: download them",
+        ),
         ("huggingface_hub.hf_hub_download('x/y', 'a.json')", "the file a.json of 'x/y', which"),
-        ("datasets.load_from_disk('nowhere')", "the data set that was saved in nowhere, which is not there: put it there"),
+        (
+            "datasets.load_from_disk('nowhere')",
+            "the data set that was saved in nowhere, which is not there: put it there",
+        ),
     ],
 )
 def test_what_is_downloaded_or_loaded_is_named_with_its_line(tmp_path, call, wants):

@@ -202,3 +202,25 @@ def test_weights_of_timm(tmp_path):
     assert ran.error is None, ran.stderr
     assert ran.stdout == "torch.Size([7, 512])\n"
     assert "the weights of ResNet are not on this machine: they are random" in ran.assumptions
+
+
+@needs("diffusers", "transformers")
+def test_the_parts_of_stable_diffusion_are_made(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """\
+        import torch
+        from diffusers import AutoencoderKL, DDPMScheduler, UNet2DConditionModel
+        from transformers import CLIPTextModel, CLIPTokenizer
+        name = "CompVis/stable-diffusion-v1-4"
+        print(DDPMScheduler.from_pretrained(name, subfolder="scheduler").config.beta_end)
+        print(len(CLIPTokenizer.from_pretrained(name, subfolder="tokenizer")))
+        for cls, folder in ((CLIPTextModel, "text_encoder"), (AutoencoderKL, "vae"), (UNet2DConditionModel, "unet")):
+            model = cls.from_pretrained(name, subfolder=folder, variant=None)
+            print(sum(p.numel() for p in model.parameters()))
+        print(UNet2DConditionModel.from_pretrained("me/other", subfolder="unet"))
+        """,
+        fake=True,
+    )
+    assert ran.stdout.split() == ["0.012", "49408", "123060480", "83653863", "859520964"]
+    assert f"{tmp_path}/p/train.py:10 wants the config of 'me/other', unet, which is not on this machine" in ran.error
