@@ -10,7 +10,6 @@ import random
 import sys
 import wave
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
+_TIMES_STREAMED = 400
+"""How often a stream gives its rows: scripts skip tens of thousands, or take them for evaluation."""
 _SPLITS = ("train", "validation", "test")
 _VOCABULARY = 1000
 _SECONDS, _NUM_RECORDINGS = 10, 64
@@ -85,8 +86,6 @@ _TEXTS: tuple[str, ...] = (
 _TEXTS += ("question", "rejected", "response", "sentence", "sentence1", "sentence2", "summary", "text", "transcription")
 _BY_NAME = {column.split()[0]: column for column in (*_USUAL, *_TEXTS)}
 """Of data sets that nobody knows, the columns that a script names."""
-_DECODERS = ("torchcodec", "soundfile")
-"""Without one of which no recording can be read."""
 Make = Callable[[int], Any]
 
 
@@ -110,7 +109,7 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
             f" texts of {_NUM_WORDS} random words"
         )
         if kwargs.get("streaming"):
-            splits = {split: rows.to_iterable_dataset() for split, rows in splits.items()}
+            splits = {split: rows.to_iterable_dataset().repeat(_TIMES_STREAMED) for split, rows in splits.items()}
         split = kwargs.get("split")
         if split is None:
             datasets: Any = importlib.import_module("datasets")
@@ -143,8 +142,8 @@ def _columns(path: str, name: str | None) -> tuple[str, ...]:
 def _named_by_script() -> tuple[str, ...]:
     """Columns that go by the strings in files of the script's that are imported so far."""
     strings = {string: None for path in _files() for string in _strings(path)}
-    if not any(map(find_spec, _DECODERS)):
-        strings.pop("audio", None)
+    if not getattr(importlib.import_module("datasets").config, "TORCHCODEC_AVAILABLE", True):
+        strings.pop("audio", None)  # which nothing could decode
     return tuple(_BY_NAME[string] for string in strings if string in _BY_NAME)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from memlint.script.replacing import Replacing
 
 _FEW_TOKENS = 10
+_OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side", "truncation_side")
+"""Further arguments of `from_pretrained` that a tokenizer is made with."""
 _MODELS = {"tokenizer": "text_encoder"}
 """By folder of a tokenizer that of its model."""
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
@@ -33,7 +35,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
         except (OSError, ValueError) as error:
             if hasattr(error, "__notes__"):
                 raise  # AutoTokenizer asked another
-            tokenizer = _tokenizer(str(name), kwargs.get("subfolder") or "") if fake else None
+            tokenizer = _tokenizer(str(name), kwargs) if fake else None
             if tokenizer is None:
                 able = "add --fake-data to let it be made up" if not fake else "name a well-known model"
                 text = f"wants the tokenizer {str(name)!r}, which is not on this machine"
@@ -46,11 +48,12 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
-def _tokenizer(name: str, folder: str) -> Any:
+def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     """A tokenizer with as many tokens as that of the model `name` has; None for a model that nobody knows."""
     transformers: Any = importlib.import_module("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
 
+    folder = options.get("subfolder") or ""
     known = known_config(name, _MODELS.get(folder, folder))
     if known is None:
         return None
@@ -69,9 +72,9 @@ def _tokenizer(name: str, folder: str) -> Any:
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     length = getattr(config, "max_position_embeddings", None) or 512
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=made, model_max_length=length, **special)
-    tokenizer.chat_template = _CHAT
-    return tokenizer
+    fields = {"model_max_length": length, "chat_template": _CHAT, **special}
+    fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)
 
 
 _RANKS = {"vocab.bpe": 50_256, "r50k_base": 50_256, "p50k_base": 50_280, "cl100k_base": 100_256, "o200k_base": 199_998}

@@ -177,7 +177,7 @@ def _replace_diffusers_configs(owner: Any, replacing: Replacing) -> None:
                 raise
             state.assume(f"the config of {source}, {folder} is not on this machine: it is the one known by this name")
             config = {"_class_name": known[0], **known[1]}
-            answers = {"return_unused_kwargs": {}, "return_commit_hash": None}
+            answers: dict[str, Any] = {"return_unused_kwargs": {}, "return_commit_hash": None}
             asked = [answer for name, answer in answers.items() if kwargs.get(name)]
             return (config, *asked) if asked else config
 

@@ -6,6 +6,7 @@ through the sequence number that autograd gives every node when the forward make
 """
 
 import sys
+import threading
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -36,8 +37,7 @@ class Attribution:
     """Follows a running program: `place` says where the kernel that runs now belongs."""
 
     def __init__(self) -> None:
-        self.modules: list[tuple[int, str]] = []
-        """Id and type of the modules being called, outermost first."""
+        self._calls = threading.local()
         self.optimizing = False
         self.section = Phase.FORWARD
         """The phase of what runs outside of a backward and an optimizer."""
@@ -45,6 +45,24 @@ class Attribution:
         self._last: tuple[int, Place] = 0, NOWHERE
         """Number and place that were noted last."""
         self._kinds: dict[CodeType, int] = {}
+
+    @property
+    def modules(self) -> list[tuple[int, str]]:
+        """Id and type of the modules being called in this thread, outermost first: others may prepare data in theirs."""
+        try:
+            modules: list[tuple[int, str]] = self._calls.modules
+        except AttributeError:
+            modules = self._calls.modules = []
+        return modules
+
+    @property
+    def modules(self) -> list[tuple[int, str]]:
+        """Id and type of the modules being called in this thread, outermost first: others may prepare data in theirs."""
+        try:
+            modules: list[tuple[int, str]] = self._calls.modules
+        except AttributeError:
+            modules = self._calls.modules = []
+        return modules
 
     def place(self, *, writes: bool = False) -> tuple[Phase, Place]:
         """Phase and place of the kernel that runs now, which `writes` where something was or not."""
@@ -55,7 +73,8 @@ class Attribution:
                 return (Phase.OPTIMIZER if self.optimizing else Phase.BACKWARD), self._place_of_forward()
             if self._kinds[code] == _PACKAGE:
                 caller = self._place_of_forward()[2]
-        place = (code, line, caller, self.modules[-1] if self.modules else None)
+        modules = self.modules
+        place = (code, line, caller, modules[-1] if modules else None)
         if self.optimizing and not in_backward:
             return Phase.OPTIMIZER, place
         # Kernels that make no node come later, with the same number. In the backward these are the kernels of a

@@ -253,10 +253,11 @@ def _class_name(kind: type) -> str:
 @contextlib.contextmanager
 def observed(recorder: Recorder) -> Iterator[None]:
     """Let `recorder` see kernels, module calls, optimizer steps and assumptions."""
-    modules = recorder.attribution.modules
+    attribution = recorder.attribution
     call = torch.nn.Module.__call__
 
     def module_call(self: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        modules = attribution.modules
         if not modules:
             return recorder.outermost_call(call, self, args, kwargs)
         modules.append(_identity(self))

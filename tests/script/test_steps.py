@@ -344,3 +344,32 @@ def test_modules_that_prepare_data_on_the_host_are_no_models(tmp_path: Path) -> 
     assert workload.batch == 8
     assert workload.script is not None
     assert workload.script.evaluations == 0
+
+
+def test_modules_that_another_thread_calls_meanwhile_are_no_part_of_a_step(tmp_path: Path) -> None:
+    text = """
+        import threading, torch
+        from torch import nn
+
+        began, may_end = threading.Event(), threading.Event()
+
+        class Crop(nn.Module):
+            def forward(self, image):
+                began.set()
+                may_end.wait()
+                return image[:8]
+
+        threading.Thread(target=lambda: Crop()(torch.zeros(16)), daemon=True).start()
+        began.wait()
+        model = nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            model(torch.zeros(4, 8, device="cuda")).sum().backward()
+            optimizer.step()
+        may_end.set()
+    """
+    (workload,) = run_text(tmp_path, text).report.workloads
+    assert workload.error is None
+    assert (workload.mode, workload.batch) == ("train", 4)
+    assert workload.estimate is not None
+    assert workload.estimate.phase_peaks.keys() >= {"forward", "backward"}
