@@ -48,16 +48,7 @@ class Attribution:
 
     @property
     def modules(self) -> list[tuple[int, str]]:
-        """Id and type of the modules being called in this thread, outermost first: others may prepare data in theirs."""
-        try:
-            modules: list[tuple[int, str]] = self._calls.modules
-        except AttributeError:
-            modules = self._calls.modules = []
-        return modules
-
-    @property
-    def modules(self) -> list[tuple[int, str]]:
-        """Id and type of the modules being called in this thread, outermost first: others may prepare data in theirs."""
+        """Id and type of the modules that this thread calls, outermost first: others may prepare data in theirs."""
         try:
             modules: list[tuple[int, str]] = self._calls.modules
         except AttributeError:
