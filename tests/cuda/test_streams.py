@@ -154,6 +154,51 @@ def test_a_value_that_is_read_waits_for_the_current_stream():
     assert 3 * 30 * MIB <= most.high < 4 * 30 * MIB  # of one step
 
 
+@pytest.mark.parametrize("to_gpu", [True, False])
+@pytest.mark.parametrize("pinned", [True, False])
+def test_a_copy_between_host_and_gpu_waits_for_the_current_stream_unless_it_need_not(to_gpu, pinned):
+    class Copies(OnTwoStreams):
+        non_blocking = False
+
+        def step(self) -> None:
+            super().step()
+            source = torch.zeros(MIB) if to_gpu else torch.zeros(MIB, device="cuda")
+            source = source.pin_memory() if to_gpu and pinned else source
+            copied = source.to("cuda" if to_gpu else "cpu", non_blocking=self.non_blocking)
+            assert copied.is_cuda == to_gpu
+
+    class Goes(Copies):
+        non_blocking = True
+
+    one, two = reserved(Copies(uses=True)).high, reserved(Goes(uses=True)).high
+    assert 3 * 30 * MIB <= one < 4 * 30 * MIB  # what is dropped in one step
+    assert 6 * 30 * MIB <= two <= 6 * 40 * MIB  # or in two
+
+
+def test_foreach_takes_from_the_pool_of_the_current_stream(gpu):
+    tensors = [torch.zeros(5 * MIB, device="cuda") for _ in range(3)]
+    dropped = [torch.empty_like(each) for each in tensors]
+    del dropped
+    before = torch.cuda.memory_reserved()
+    torch._foreach_mul(tensors, 2.0)
+    assert torch.cuda.memory_reserved() == before
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        made = torch._foreach_mul(tensors, 2.0)
+        torch._foreach_add_(tensors, made)
+    assert {stream_of(each) for each in made} == {side.stream_id}
+    assert {stream_of(each) for each in tensors} == {0}
+    assert torch.cuda.memory_reserved() - before == 3 * 20 * MIB
+    parameters = [torch.nn.Parameter(each) for each in tensors]
+    for each in parameters:
+        each.grad = torch.zeros_like(each)
+    optimizer = torch.optim.AdamW(parameters, foreach=True)
+    with torch.cuda.stream(side):
+        optimizer.step()
+    states = [optimizer.state[each][name] for each in parameters for name in ("exp_avg", "exp_avg_sq")]
+    assert {stream_of(each) for each in states} == {side.stream_id}
+
+
 def test_an_edited_timeline_keeps_what_is_held():
     recorded = trace_program(OnTwoStreams(uses=True), A100)
     timeline = Timeline.of(recorded.trace)
