@@ -41,6 +41,7 @@ def run_rank(rank: int, world: int, port: int, names: list[str], results: Any) -
 
     torch.set_num_threads(1)
     dist.Work.wait = settled(dist.Work.wait)
+    dist.all_reduce = settled(dist.all_reduce)
     functional_collectives._maybe_wrap_tensor = settled(functional_collectives._maybe_wrap_tensor)
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1")
     for number, name in enumerate(names):

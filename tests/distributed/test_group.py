@@ -218,6 +218,14 @@ def test_buckets_are_communication_unless_they_are_the_gradients():
     assert at_peak("ddp-bucket-view")[Category.GRADIENT] == gradients
 
 
+def test_a_hook_that_compresses_takes_the_same_in_either_half_precision():
+    def requested(name):
+        trace = traced(name)
+        return estimate(Timeline.of(trace), H100, trace.nodes).requested.estimate
+
+    assert requested("ddp-bf16-hook") == requested("ddp-fp16-hook") > requested("ddp")
+
+
 def test_shards_of_more_ranks_are_smaller():
     def parameters(world):
         return sum(b.nbytes for b in traced("fsdp2", world).buffers if b.category is Category.PARAMETER)

@@ -71,7 +71,7 @@ def test_every_rank_takes_what_real_processes_took(world: int, name: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [1, 2, 4])
 def test_real_processes_take_what_is_simulated(world: int) -> None:
     names = list(MEASURED[str(world)])
     ranks = [(name, rank, real) for name, peaks in least(world, names).items() for rank, real in enumerate(peaks)]
