@@ -93,8 +93,6 @@ def move(
     if kind == NAME and tensor.layout is torch.strided:
         _adopt(_unwrapped(tensor))
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
-    if now.cuda and not rest.get("non_blocking") and (crosses or (kind == "cpu" and not on_host)):
-        now.ledger.synchronize(now.ledger.stream)
     if crosses:
         rest["copy"] = True
     elif kind == "cpu" and not on_host and now.cuda:
@@ -112,7 +110,10 @@ def _adopt(tensor: Tensor) -> None:
 
 
 def _copied(tensor: Tensor, on_host: bool, rest: dict[str, Any]) -> Any:
-    with state.current.placed(on_host=on_host):
+    now = state.current
+    if now.cuda and not rest.get("non_blocking") and is_cpu(device_of(tensor)) != on_host:
+        now.ledger.synchronize(now.ledger.stream)
+    with now.placed(on_host=on_host):
         return real_to(tensor, **rest)
 
 
