@@ -105,8 +105,8 @@ class MultiheadAttention(Layer):
         normed = {"eps": layernorm_epsilon, "normalization": normalization, **made}
         first = of_queries + 2 * of_keys if attention_type == "self" else of_queries
         names = ("layernorm_qkv", "qkv") if attention_type == "self" else ("layernorm_query", "query_layer")
-        projection = LayerNormLinear(hidden_size, first, **normed) if input_layernorm else Linear(
-            hidden_size, first, **made
+        projection = (
+            LayerNormLinear(hidden_size, first, **normed) if input_layernorm else Linear(hidden_size, first, **made)
         )
         self._first = names[0] if input_layernorm else names[1]
         self.add_module(self._first, projection)

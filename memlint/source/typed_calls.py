@@ -2,10 +2,12 @@
 
 import ast
 
+from memlint.source.arithmetic import CONVERSIONS
+from memlint.source.calls import called
 from memlint.source.expressions import Values
 from memlint.source.scopes import Scope
 from memlint.source.text import Source, dotted_name
-from memlint.source.values import Name, Unknown
+from memlint.source.values import Call, Name, Unknown
 
 
 def literal_call(text: str) -> tuple[str, dict[str, object]] | None:
@@ -29,7 +31,18 @@ class _Typed(Values):
     def _name(self, node: ast.Name, _scope: Scope | None) -> object:
         return Name(node.id, "")
 
+    def _call(self, node: ast.Call, scope: Scope | None) -> object:
+        if called(node) in (*CONVERSIONS, "dict"):
+            return super()._call(node, scope)
+        known, unseen = self.arguments(node, scope)
+        if unseen:
+            raise Unknown(unseen[0])
+        return Call(Name(self._dotted(node.func), ""), known)
+
     def _attribute(self, node: ast.Attribute, _scope: Scope | None) -> object:
+        return Name(self._dotted(node), "")
+
+    def _dotted(self, node: ast.expr) -> str:
         if not dotted_name(node):
             raise Unknown
-        return Name(dotted_name(node), "")
+        return dotted_name(node)

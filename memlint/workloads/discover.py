@@ -90,10 +90,10 @@ def find_workloads(
             discovery = _discovered(module, target.path, root, text, defaults)
             here = str(target.path)
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
-            if missing and not discovery.workloads:
+            if missing and not discovery.workloads and not discovery.left_out:
                 reasons = "; ".join(each.text for each in missing)
                 raise TargetError(
-                    f"{text}: {NO_MODULE_FOUND}: {reasons}",
+                    f"{NO_MODULE_FOUND}: {reasons}",
                     "Install what is missing, or build it where the project has its source.",
                 )
             return discovery

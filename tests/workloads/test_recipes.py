@@ -171,6 +171,22 @@ def test_sizes_are_made_up_where_nothing_says_them_and_every_one_is_a_number(wri
     assert workload.guessed == {"n_channels": 3, "n_classes": 10}
 
 
+def test_sizes_of_a_config_are_made_up_where_it_has_no_defaults_for_them(write):
+    path = write(
+        "@dataclass\nclass ModelArgs:\n    d_model: int\n    n_layer: int\n    bias: bool = False\n"
+        "class Net(nn.Module):\n    def __init__(self, args: ModelArgs):\n        super().__init__()\n"
+        "        layers = [nn.Linear(args.d_model, args.d_model, args.bias) for _ in range(args.n_layer)]\n"
+        "        self.layers = nn.Sequential(*layers)\n    def forward(self, x): return self.layers(x)\n"
+    )
+    workload = the_only(path)
+    assert {name: str(value) for name, value in workload.guessed.items()} == {
+        "args": "ModelArgs(d_model=512, n_layer=6)"
+    }
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 512)
+    (workload,) = find_workloads(f"{path}::Net(args=ModelArgs(d_model=4, n_layer=2))", path.parent).workloads
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 4)
+
+
 def test_models_that_no_script_builds_are_left_out_beside_one_that_is_built(write):
     path = write(NET + "class Other(UNet):\n    def __init__(self): super().__init__(3, 3)\n")
     (path.parent / "train.py").write_text(TRAIN)

@@ -196,6 +196,13 @@ def test_the_command_that_builds_a_compiled_module_puts_it_where_it_is_imported_
     assert f"; type: mkdir -p {place / 'align'} && (cd {place} && {build}); " in caught.value.hint
 
 
+def test_a_model_that_needs_arguments_is_offered_beside_a_stand_in(write):
+    path = write("import absent_cv2\n" + NET.format("").replace("(self)", "(self, strange)"))
+    found = find_workloads(str(path), path.parent)
+    assert [(each.name, each.reason) for each in found.left_out] == [("Net", "Net needs strange")]
+    assert found.left_out[0].call == "Net(strange=64)"
+
+
 def test_what_a_file_does_without_and_then_uses_is_to_be_installed(write):
     path = write(
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,10 @@ from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
-from memlint.source.values import shown_arguments
+from memlint.source.values import Call, Name, shown_arguments
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.constructor_values import by_name, parameters, plain_value
+from memlint.workloads.model_sizes import annotation_class
 from memlint.workloads.spec import Workload
 
 _MOST = 4
@@ -193,11 +195,25 @@ def sized(maker: str, function: Callable[..., Any], *, guess: bool = False) -> R
     With `guess` also where nothing says what it takes.
     """
     values = {
-        name: _GUESS if guess and _is_open(parameter) else plain_value(parameter)
+        name: _GUESS if guess and _is_open(parameter) else _likely(function, name, parameter)
         for name, parameter in parameters(function).items()
         if parameter.default is parameter.empty
     }
     return None if not values or None in values.values() else Recipe(maker, values, assumed=values)
+
+
+def _likely(function: Callable[..., Any], name: str, parameter: inspect.Parameter) -> object:
+    value = plain_value(parameter)
+    return _sized_config(function, name) if value is None else value
+
+
+def _sized_config(function: Callable[..., Any], name: str) -> Call | None:
+    """A dataclass that the parameter is annotated with, with a number for each field that it needs."""
+    kind = annotation_class(function, name) if isinstance(function, type) else None
+    if kind is None or not dataclasses.is_dataclass(kind):
+        return None
+    needed = {key: plain_value(each) for key, each in parameters(kind).items() if each.default is each.empty}
+    return None if not needed or None in needed.values() else Call(Name(kind.__name__, ""), needed)
 
 
 def _is_open(parameter: inspect.Parameter) -> bool:
