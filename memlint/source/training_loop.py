@@ -228,8 +228,9 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         yield "optimizer", kind
     elif (loss := _loss(values.source.qualified_name(call.func) or "")) is not None:
         yield "loss", loss
-    elif name == "DataLoader" and not _is_evaluation(call, scope):
-        size = _value(argument(call, "batch_size", 1), scope, values)
+    elif (name == "DataLoader" or name.endswith("Sampler")) and not _is_evaluation(call, scope):
+        place = 1 if name in ("DataLoader", "BatchSampler") else None
+        size = _value(argument(call, "batch_size", place), scope, values)
         if type(size) is int and size > 0:
             yield "batch", size
     elif name == "autocast" and _is_enabled(call, scope, values):

@@ -337,6 +337,14 @@ PARSER = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argume
             },
             {"n_channels": 3, "n_classes": 7},
         ),
+        (  # the sampler that makes the batches, not that of the evaluation
+            {
+                "train.py": "from model import UNet\nval_sampler = AspectSampler(data, batch_size=1)\n"
+                "sampler = AspectSampler(data, batch_size=24)\nloader = DataLoader(data, batch_sampler=sampler)\n"
+                "net = UNet(3, 7)\nloss.backward()\n",
+            },
+            {"n_channels": 3, "n_classes": 7},
+        ),
         (  # an option that the script hands on as it is
             {
                 "train.py": PARSER.format(name="batch_size", default=24)
