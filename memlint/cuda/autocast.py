@@ -50,16 +50,21 @@ FLOAT32_SINCE_2_12 = ("rms_norm",)
 FLOAT32_SINCE_2_15 = ("linalg_matrix_sqrth",)
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
+_casts: list[torch.Tensor] = []
+"""All cast weights in order: PyTorch keeps those of weights that are gone as well, whatever else is at their address."""
 
 
 def clear_cache() -> None:
     """Forget the cast weights, as leaving the outermost autocast does."""
     _cache.clear()
+    _casts.reverse()
+    while _casts:
+        _casts.pop()
 
 
 def cast_weights() -> list[torch.Tensor]:
     """The cast weights that are kept until autocast ends."""
-    return [cast for _weight, cast in _cache.values()]
+    return list(_casts)
 
 
 def _eligible(value: Any) -> bool:
@@ -102,6 +107,7 @@ def lower(value: Any) -> Any:
     kept = _cache.get(id(value))
     if kept is None or kept[0]() is not value:
         kept = _cache[id(value)] = (weakref.ref(value), value.to(dtype))
+        _casts.append(kept[1])
     return kept[1]
 
 

@@ -168,6 +168,20 @@ def test_weights_are_cast_once_and_kept_until_autocast_ends(gpu: Ledger) -> None
     assert _alive(gpu, 2 * 256 * 256) == 0
 
 
+def test_casts_of_leaves_that_are_gone_are_kept_until_autocast_ends(gpu: Ledger) -> None:
+    model = nn.Linear(256, 2, bias=False).cuda()
+    with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):  # else the cast's graph keeps the leaf
+        addresses: list[int] = []
+        while len(addresses) == len(set(addresses)):  # until one is at the address of another
+            x = torch.rand(64, 256, device="cuda", requires_grad=True)
+            addresses.append(id(x))
+            model(x)
+            del x
+            assert len(addresses) < 10_000
+        assert _alive(gpu, 2 * 64 * 256) == len(addresses)
+    assert _alive(gpu, 2 * 64 * 256) == 0
+
+
 def _alive(ledger: Ledger, nbytes: int) -> int:
     numbers = [e for e in ledger.events if e >= 0]
     return sum(ledger.births[n].nbytes == nbytes and ~n not in ledger.events for n in numbers)
