@@ -51,7 +51,7 @@ FLOAT32_SINCE_2_15 = ("linalg_matrix_sqrth",)
 
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 _casts: list[torch.Tensor] = []
-"""All cast weights in order: PyTorch keeps those of weights that are gone as well, whatever else is at their address."""
+"""All cast weights in order; PyTorch keeps those of weights that are gone as well, whatever is at their address now."""
 
 
 def clear_cache() -> None:
