@@ -33,6 +33,7 @@ _RESIZES = frozenset(
 _SHORTEST_SIDES = frozenset({"RandomResize", "RandomShortestSize", "ResizeShortestEdge"})
 """Transforms of detection that choose the length of the shortest side among several: the largest counts."""
 _SHORTEST_SIDE = re.compile(r"(min|short|shorter|shortest)_?(side|size|edge)")
+_LONGEST_SIDE = re.compile(r"(max|long|longer|longest)_?(side|size|edge)")
 _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 """In the path of a module that prepares images."""
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
@@ -148,17 +149,24 @@ def _in_source(source: Source, project: Project, built: int = 0) -> dict[str, Lo
                 if not values.runs(call, scope) or (key == "loss" and not _trains(scope, built)):
                     continue
                 losses |= {value} if key == "loss" else set()
-                if key not in settings:
-                    text = " ".join(ast.unparse(call).split())
-                    short = text if len(text) <= 60 else f"{text[:57]}..."
-                    settings[key] = LoopSetting(key, value, short, source.path, call.lineno)
+                text = " ".join(ast.unparse(call).split())
+                short = text if len(text) <= 60 else f"{text[:57]}..."
+                _put(settings, LoopSetting(key, value, short, source.path, call.lineno))
     if len(losses) > 1:  # their sum, or one of them: the text alone does not say it
         settings.pop("loss", None)
     of_data = _of_data(source, project) if source.path.endswith(".py") else ()  # a document has many blocks
     for each in (*_options(source, project), *of_data):
         if each.key:
-            settings.setdefault(each.key, each)
+            _put(settings, each)
     return settings
+
+
+def _put(settings: dict[str, LoopSetting], each: LoopSetting) -> None:
+    """Add a setting where neither it nor, of sizes of images, another is there."""
+    sides = {"image_height", "image_width"}
+    others = {"image_size"} if each.key in sides else sides if each.key == "image_size" else set()
+    if others.isdisjoint(settings):
+        settings.setdefault(each.key, each)
 
 
 def _trains(scope: Scope, built: int) -> bool:
@@ -188,16 +196,19 @@ def _sizes_of_data(source: Source, project: Project) -> Iterator[LoopSetting]:
             continue
         names = [each.arg for each in scope.node.args.args]
         owner = scope.owner.name if scope.owner is not None else scope.name
-        for name, default in zip(reversed(names), reversed(scope.node.args.defaults), strict=False):
+        defaults = dict(zip(reversed(names), reversed(scope.node.args.defaults), strict=False))
+        longest = next((default for name, default in defaults.items() if _LONGEST_SIDE.fullmatch(name)), None)
+        for name, default in defaults.items():
             size = _value(default, scope, values)
             if "resiz" in owner.lower() and _SHORTEST_SIDE.fullmatch(name) and type(size) is int and size in _SIZES:
-                yield LoopSetting("image_size", size, f"{owner} with {name}={size}", source.path, default.lineno)
+                for key, side in _sides(size, _value(longest, scope, values)):
+                    yield LoopSetting(key, side, f"{owner} with {name}={size}", source.path, default.lineno)
             if _NUM_POINTS.fullmatch(name) and type(size) is int and size in _MANY:
                 yield LoopSetting("num_points", size, f"{owner} with {name}={size}", source.path, default.lineno)
         for call in scope.calls if not scope.evaluates else ():
-            for size in _image_sizes(call, scope, values):
+            for key, size in _image_sizes(call, scope, values):
                 if values.runs(call, scope):
-                    yield LoopSetting("image_size", size, " ".join(ast.unparse(call).split()), source.path, call.lineno)
+                    yield LoopSetting(key, size, " ".join(ast.unparse(call).split()), source.path, call.lineno)
 
 
 def _files_imported(source: Source, root: Path) -> Iterator[Path]:
@@ -237,21 +248,29 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
         dtype = argument(call, "dtype", 1)
         yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
     else:
-        yield from (("image_size", size) for size in _image_sizes(call, scope, values))
+        yield from _image_sizes(call, scope, values)
 
 
-def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[int]:
-    """Height and width that a transform or a data set of torchvision gives images."""
+def _sides(shortest: int, longest: object) -> Iterator[tuple[str, int]]:
+    """Images of a shortest side, lying, with the longest side that they may have where that is said."""
+    if type(longest) is int and longest in _SIZES:
+        yield from (("image_height", shortest), ("image_width", longest))
+    else:
+        yield "image_size", shortest
+
+
+def _image_sizes(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[str, int]]:
+    """Height and width that a transform or a data set of torchvision gives images, the largest that they may be."""
     name = called(call)
     if name in _RESIZES and call.args:
         if (size := _square(_value(call.args[0], scope, values))) is not None:
-            yield size
+            yield "image_size", size
     elif name in _SHORTEST_SIDES and call.args:
         sizes = _value(call.args[0], scope, values)
         if isinstance(sizes, list | tuple) and all(type(size) is int and size in _SIZES for size in sizes):
-            yield max(sizes)
+            yield from _sides(max(sizes), _value(argument(call, "max_size", 1), scope, values))
     elif name in _DATASETS and "datasets" in (values.source.qualified_name(call.func) or dotted_name(call.func)):
-        yield _DATASETS[name]
+        yield "image_size", _DATASETS[name]
 
 
 def _loss(name: str) -> str | None:
