@@ -145,10 +145,10 @@ def exits(end: End, exchange: Path, postponing: Callable[[Handler], Handler]) ->
         stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
         lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
         try:
-            reason = (exchange / END_REASON).read_text(encoding="utf-8")
+            reason, _, hint = (exchange / END_REASON).read_text(encoding="utf-8").partition("\n")
         except OSError:
-            reason = "it was stopped"
-        end(Ending(reason, goes_on=True, is_failure=True, traceback=lines))
+            reason, hint = "it was stopped", ""
+        end(Ending(reason, goes_on=True, is_failure=True, traceback=lines, hint=hint))
 
     handle(END_SIGNAL, asked_to_end)
     replaced: list[Patch] = [(signal, "signal", handling)]

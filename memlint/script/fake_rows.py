@@ -64,27 +64,11 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "yelp_review_full": ("label class 5", "text"),
 }
 """Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text."""
-_USUAL: tuple[str, ...] = (
-    "audio audio 16000",
-    "image image 512x512",
-    f"images {_PHOTO}",
-    "img image 32x32",
-    "label class 2",
-)
-_USUAL += ("labels class 2", "messages", "texts")
-_TEXTS: tuple[str, ...] = (
-    "answer",
-    "caption",
-    "chosen",
-    "completion",
-    "content",
-    "instruction",
-    "input",
-    "output",
-    "prompt",
-)
-_TEXTS += ("question", "rejected", "response", "sentence", "sentence1", "sentence2", "summary", "text", "transcription")
-_BY_NAME = {column.split()[0]: column for column in (*_USUAL, *_TEXTS)}
+_USUAL = ["audio audio 16000", "image image 512x512", f"images {_PHOTO}", "img image 32x32", "label class 2"]
+_USUAL += ["labels class 2", "messages", "texts", "answer", "caption", "chosen", "completion", "content", "instruction"]
+_USUAL += ["input", "output", "prompt", "question", "rejected", "response", "sentence", "sentence1", "sentence2"]
+_USUAL += ["summary", "text", "transcription"]
+_BY_NAME = {column.split()[0]: column for column in _USUAL}
 """Of data sets that nobody knows, the columns that a script names."""
 Make = Callable[[int], Any]
 

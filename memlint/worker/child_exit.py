@@ -63,12 +63,14 @@ def stopped(broken: Limit, exchange: Path, limits: Limits, *, is_script: bool = 
 
 
 def stop_reason(broken: Limit, limits: Limits) -> str:
-    """Why a script was asked to end, as the reason of its Ending."""
+    """Why a script was asked to end, as the reason of its Ending, and on a line of its own what to do, if anything."""
     match broken:
         case "seconds":
-            return f"it was stopped after {limits.seconds:g} s, which is the time limit"
+            reason = f"it was stopped after {limits.seconds:g} s, which is the time limit"
+            return f"{reason}\nAllow more with --time-limit SECONDS."
         case "nbytes":
-            return f"it was stopped because it took more than {format_nbytes(limits.nbytes)} of host memory"
+            reason = f"it was stopped because it took more than {format_nbytes(limits.nbytes)} of host memory"
+            return f"{reason}\nLet it load less, or allow more with --memory-limit SIZE."
         case "processes":
             return f"it was stopped because it started more than {limits.processes} processes"
         case "output_nbytes":

@@ -16,7 +16,7 @@ from memlint.base.errors import TargetError
 from memlint.commands.exit_status import exit_status
 from memlint.script.guard import is_own
 from tests.script.isolated import tree
-from tests.script.running import run_script, stdout_of, write
+from tests.script.running import run_script, run_text, stdout_of, write
 
 if TYPE_CHECKING:
     from memlint.commands.check.command import Checked
@@ -110,6 +110,19 @@ KEPT = {
         "the code crashed with a segmentation fault",
     ),
 }
+
+
+@pytest.mark.slow
+def test_a_script_that_loads_too_much_says_how_to_allow_more(tmp_path: Path) -> None:
+    text = """
+        import time
+        held = [bytearray(b"x") * 2**20 for _ in range(1100)]
+        time.sleep(100)
+    """
+    (workload,) = run_text(tmp_path, text, settings={"memory_limit": 2**30}).report.workloads
+    assert workload.error is not None
+    assert workload.error.message.startswith("it was stopped because it took more than 1.00 GiB of host memory")
+    assert workload.error.hint == "Let it load less, or allow more with --memory-limit SIZE."
 
 
 @pytest.mark.slow  # waits for a time limit
