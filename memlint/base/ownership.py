@@ -24,8 +24,10 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
+_asked, _TEMPORARY = tempfile.tempdir, tempfile.gettempdir()
+tempfile.tempdir = _asked  # a program that asks as well depends on the environment
 _GENERATED = re.compile(
-    rf"(?:{re.escape(tempfile.gettempdir())}|.*[/\\]{re.escape(SCRATCH_TEMPORARY)})[/\\][^/\\.]+\.[^/\\]+\.py$"
+    rf"(?:{re.escape(_TEMPORARY)}|.*[/\\]{re.escape(SCRATCH_TEMPORARY)})[/\\][^/\\.]+\.[^/\\]+\.py$"
 )
 """A file that a package writes and imports, as PyTorch Geometric does for each of its layers: its name has dots inside,
 so that nobody else can import it."""
