@@ -152,11 +152,14 @@ def _of_diffusion(stage: Stage, guess: Specs) -> list[Specs]:
     """
     required = {name for name, each in parameters(stage.model.forward).items() if each.default is each.empty}
     tried: list[Specs] = []
+    end = time.monotonic() + MOST_SECONDS
     for first in dict.fromkeys(diffusion.candidates(stage.model)):
+        if tried and time.monotonic() > end:
+            break
         names = {spec.name.partition(".")[0] for spec in first}
         specs = (*first, *(spec for spec in guess if spec.name in required - names))
         trial = stage.attempt(specs)
-        while trial.error is not None and len(tried) < MOST_TRIALS:
+        while trial.error is not None and len(tried) < MOST_TRIALS and time.monotonic() < end:
             tried.append(trial.specs)
             asked = diffusion.asked(stage.model, trial.specs, trial.error)
             if asked in tried:
