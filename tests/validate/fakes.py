@@ -114,6 +114,9 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)  # optimizers ask CUDA builds
         monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+        monkeypatch.setattr(torch.backends.cudnn, "version", lambda: None)  # CUDA builds ask the GPU for it
+        check = "_accelerator_graph_capture_health_check"  # the same, since PyTorch 2.13
+        monkeypatch.setattr(torch.optim.Optimizer, check, lambda _self: None, raising=False)
         monkeypatch.setattr(torch.cuda, "_get_nvml_device_index", lambda _device: 0)
         monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", self.record_memory_history)
         monkeypatch.setattr(torch.cuda.memory, "_snapshot", self.snapshot)
