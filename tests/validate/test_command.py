@@ -83,10 +83,9 @@ def test_another_size_of_a_dimension_is_measured(project: Path) -> None:
     (project / "wide.py").write_text(
         "from netfile import net\n\ndef memlint_workload(batch, width=32):\n    return net(batch, width)\n"
     )
-    for width, parameters in ((32, "2.64 KiB"), (64, "5.27 KiB")):
-        result = CliRunner().invoke(main, ["validate", "wide.py", "--device", "cpu", "--dim", f"width={width}"])
-        assert result.exit_code == 0, result.output
-        assert f"parameter {parameters} {parameters} exact" in " ".join(result.stdout.split())
+    result = CliRunner().invoke(main, ["validate", "wide.py", "--device", "cpu", "--dim", "width=64"])
+    assert result.exit_code == 0, result.output
+    assert "parameter 5.27 KiB 5.27 KiB exact" in " ".join(result.stdout.split())  # of 32: 2.64
 
 
 def test_a_killed_suite_keeps_what_it_measured_and_goes_on_from_there(project: Path) -> None:
