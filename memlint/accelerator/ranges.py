@@ -28,11 +28,14 @@ _NAMES = """
     masked_fill_ scatter scatter_ repeat_interleave squeeze_copy ceil floor round trunc
 """
 _KEEPS = frozenset(_NAMES.split())
-_SUMS = frozenset(("sum", "cumsum", "count_nonzero"))
 """Ops whose results are some of the numbers that their operands hold."""
+_SUMS = frozenset(("sum", "cumsum", "count_nonzero"))
 _SCATTERS = ("scatter", "scatter_")
 _LIMITS = frozenset(("clamp", "clamp_", "clamp_max", "minimum"))
-_BOUNDED = frozenset(("bincount", "count_nonzero", "bernoulli", "bernoulli_", "bucketize", "searchsorted", *_SCATTERS))
+_COUNTS = frozenset(("bincount", "histc"))
+_BOUNDED = _COUNTS | frozenset(
+    ("nonzero", "count_nonzero", "bernoulli", "bernoulli_", "bucketize", "searchsorted", *_SCATTERS)
+)
 _BOUNDED_INTEGERS = _LIMITS | {"remainder"}
 """Ops whose results are bounded whatever their operands hold, and those where results are whole numbers."""
 _POSITIONS = {
@@ -134,8 +137,10 @@ def _is_bounded(tensor: Tensor) -> bool:
 def _largest_of(packet: str, args: tuple[Any, ...], target: Tensor) -> int | None:
     if target.dtype is torch.bool or packet in ("bernoulli", "bernoulli_"):
         return 1
-    if packet == "bincount":
+    if packet in _COUNTS:
         return int(args[0].numel())
+    if packet == "nonzero":
+        return max(args[0].shape, default=1) - 1
     if packet in ("bucketize", "searchsorted"):
         return int(args[packet == "bucketize"].shape[-1])
     if packet in _SUMS:

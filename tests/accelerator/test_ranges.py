@@ -44,6 +44,8 @@ def indices(high: int = 5000) -> torch.Tensor:
         (16, lambda x: (x % 17).max()),
         (9, lambda x: (torch.randn(64, device="cuda") * 10).long().clamp(0, 9).max()),
         (64 * 128, lambda x: torch.bincount(x.view(-1)).max()),
+        (64 * 128, lambda x: torch.histc(x.float(), 10).max()),
+        (127, lambda x: (x.float() > torch.rand((), device="cuda")).nonzero().max()),
     ],
 )
 def test_a_value_that_is_read_is_the_largest_that_it_can_be(largest, read):
