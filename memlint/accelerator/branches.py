@@ -1,4 +1,4 @@
-"""Which way a program goes on where a condition is not known and the other way only raises an error."""
+"""Which way a program goes on where a condition is not known and the other way only raises an error, and who asks."""
 
 import dis
 import functools
@@ -14,6 +14,14 @@ def value_that_raises_nothing() -> bool | None:
     while frame is not None and (is_memlint(frame.f_code.co_filename) or frame.f_code.co_name == "__torch_function__"):
         frame = frame.f_back  # a mode of PyTorch's, as `torch.set_default_device` sets one, decides nothing
     return None if frame is None else _value_at(frame.f_code, frame.f_lasti)
+
+
+def asks_in_backward() -> bool:
+    """Whether PyTorch's own backward asks for a value: there it decides between two ways, and no size."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and is_memlint(frame.f_code.co_filename) and frame.f_code.co_name != "run_backward":
+        frame = frame.f_back
+    return frame is None or is_memlint(frame.f_code.co_filename)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator import state
-from memlint.accelerator.branches import value_that_raises_nothing
+from memlint.accelerator.branches import asks_in_backward, value_that_raises_nothing
 from memlint.accelerator.device import NAME, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
 
@@ -124,7 +124,7 @@ def read_scalar(tensor: Tensor) -> Any:
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")
         return value
-    if entry.largest is not None and tensor.dtype is not torch.bool:
+    if entry.largest is not None and tensor.dtype is not torch.bool and not asks_in_backward():
         most = entry.largest if entry.total is None else -(-entry.total // max(_numel(tensor), 1))
         state.assume(f"a value read from the device is taken as the largest that it can be, {most}")
         return float(most) if tensor.is_floating_point() else most

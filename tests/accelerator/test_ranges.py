@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from tests.libraries.events import simulated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,3 +167,13 @@ def test_formulas_of_derivatives_add_out_of_place_where_autograd_adds_in_place()
     assert (
         torch.cuda.max_memory_allocated() >= before + 3 * nbytes
     )  # x - mean times a number, the mean's part, their sum
+
+
+def test_a_backward_of_pytorchs_own_that_counts_zeros_finds_none():
+    with simulated() as seen:
+        x = torch.randn(64, 128, device="cuda", requires_grad=True)
+        products = x.prod(1)
+        gradient = torch.ones_like(products)
+        seen.begin()
+        products.backward(gradient)
+        assert seen.peak < 2.5 * x.nbytes  # a quotient and the gradient; with zeros there would be products of the rest
