@@ -17,6 +17,8 @@ from memlint.whatif.changes import AutocastTraining, ChunkedCrossEntropy, Optimi
 class Saves(TraceRule):
     """Says what each change would make of the peak.
 
+    One finding a change, with what tracing it gave.
+
     ## Why it costs memory
 
     It does not.
@@ -28,6 +30,8 @@ class Saves(TraceRule):
     ## Known limits
 
     None.
+
+    - https://docs.pytorch.org/docs/stable/checkpoint.html
     """
 
     code, name, severity = "ACM001", "saves", Severity.WARNING
@@ -42,8 +46,9 @@ class Saves(TraceRule):
         for name, change in changes.items():
             after = context.retrace(change)
             if after is not None:
+                peak = after.requested.estimate
                 yield self.finding(
-                    context, None, name, peak_change=after.requested.estimate, confidence=Confidence.EXACT_RETRACE
+                    context, None, name, nbytes=peak, peak_change=-1, fix="", confidence=Confidence.EXACT_RETRACE
                 )
 '''
 MODEL = """
@@ -115,7 +120,7 @@ def saved(folder: Path, text: str) -> dict[str, int]:
     settings = {"rule_paths": ("own",), "select": ("ACM001",), "timeout": 300.0}
     report = run_text(folder, text, settings=settings).report
     assert report.workloads[0].error is None, report.workloads[0].error
-    return {finding.message: finding.peak_change or 0 for finding in report.findings}
+    return {finding.message: finding.nbytes or 0 for finding in report.findings}
 
 
 @pytest.mark.slow  # five runs
