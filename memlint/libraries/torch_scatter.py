@@ -306,11 +306,16 @@ def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Any:
     return _Gathered.apply(src, index, out, index.size(-1), "coo")  # type: ignore[no-untyped-call]
 
 
+def _centered(src: Tensor, index: Tensor, dim: int, dim_size: int | None) -> Any:
+    """Less the largest of each group."""
+    return src - _module["scatter_max"](src, index, dim, None, dim_size)[0].gather(dim, index)
+
+
 @_provided
 def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | None = None) -> Any:
     """The softmax of each group, of the functions above."""
     index = _broadcast(index, src, dim)
-    centered = src - _module["scatter_max"](src, index, dim, None, dim_size)[0].gather(dim, index)
+    centered = _centered(src, index, dim, dim_size)
     exponentials = centered.exp_()
     sums = scatter_sum(exponentials, index, dim, None, dim_size)
     return exponentials.div(sums.gather(dim, index))
@@ -322,7 +327,7 @@ def scatter_log_softmax(
 ) -> Any:
     """Its logarithm."""
     index = _broadcast(index, src, dim)
-    centered = src - _module["scatter_max"](src, index, dim, None, dim_size)[0].gather(dim, index)
+    centered = _centered(src, index, dim, dim_size)
     sums = scatter_sum(centered.exp(), index, dim, None, dim_size)
     return centered.sub_(sums.add_(eps).log_().gather(dim, index))
 

@@ -483,8 +483,7 @@ def set_diag(src: SparseTensor, values: Tensor | None = None, k: int = 0) -> Spa
     src = remove_diag(src, k)
     row, col, value = src.coo()
     rows, columns = src.storage.sizes
-    number = min(rows + k, columns) if k < 0 else min(rows, columns - k)
-    first = -k if k < 0 else 0
+    number, first = _length_of_diagonal(src, k), max(-k, 0)
     mask = _beside_diagonal(row, col, columns, number, k)
     is_diagonal = holding(~mask, number)
     diagonal = torch.arange(first, first + number, device=row.device)
@@ -508,7 +507,7 @@ def _beside_diagonal(row: Tensor, col: Tensor, columns: int, number: int, k: int
         mask = torch.zeros(len(row) + number, dtype=torch.bool, device=row.device)
         launch((row, col), (mask,))
         return holding(mask, len(row))
-    first = -k if k < 0 else 0
+    first = max(-k, 0)
     diagonal = torch.arange(first, first + number)
     places = torch.cat((row * columns + col, diagonal * columns + diagonal + k))
     return places.argsort() < len(row)
@@ -520,9 +519,12 @@ def fill_diag(src: SparseTensor, fill_value: Any, k: int = 0) -> SparseTensor:
     value = src.storage.value()
     if value is None:
         return set_diag(src, None, k)
+    return set_diag(src, value.new_full((_length_of_diagonal(src, k), *src.sizes()[2:]), fill_value), k)
+
+
+def _length_of_diagonal(src: SparseTensor, k: int) -> int:
     rows, columns = src.storage.sizes
-    number = min(rows + k, columns) if k < 0 else min(rows, columns - k)
-    return set_diag(src, value.new_full((number, *src.sizes()[2:]), fill_value), k)
+    return min(rows + k, columns) if k < 0 else min(rows, columns - k)
 
 
 # --- functions of entries [2, entries]

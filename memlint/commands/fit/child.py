@@ -131,8 +131,8 @@ class _Search:
         seen: set[frozenset[Change]] = {frozenset()}
         for exact in (True, False):
             # Variables that hold something are no Changes for a program with any batch.
-            options = {"at_any_batch": True, "exact": exact}
-            planner = Planner(analysis.workload, analysis.simulation, lambda *_: {}, limit, **options)  # type: ignore[arg-type]
+            workload, simulation = analysis.workload, analysis.simulation
+            planner = Planner(workload, simulation, lambda *_: {}, limit, at_any_batch=True, exact=exact)
             for answer in planner.plan().steps:
                 if frozenset(answer.changes) in seen:
                     continue
