@@ -36,6 +36,10 @@ class Ledger:
         """Those of storages that do not belong to the default stream."""
         self.held: dict[int, int] = {}
         """Of storages that other streams used, the position in the events by which their bytes are surely free."""
+        self.has_indexed = False
+        """Whether a kernel that reads at an index has run."""
+        self.first_after_index: int | None = None
+        """The first storage of the device that was born since."""
         self._uses: dict[int, set[int]] = {}
         """Other streams that use a storage, as `record_stream` said."""
         self._pending: dict[int, tuple[int, set[int]]] = {}
@@ -56,6 +60,8 @@ class Ledger:
             self.event_nodes.append(self.node)
             if self.stream:
                 self.streams[number] = self.stream
+            if self.has_indexed and self.first_after_index is None:
+                self.first_after_index = number
         return Entry(self, number, nbytes, host, counted)
 
     def size(self, number: int) -> tuple[int, int, int]:

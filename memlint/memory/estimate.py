@@ -127,7 +127,7 @@ def peaks(
     """Fold Buffers of these `sizes` over `device`; `events`, `doubts` and `streams` as in Trace.
 
     The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
-    segments at descending in place of ascending addresses; those of `reserved` are CACHE_SPREAD of the cache further
+    segments at descending addresses in place of those that Windows's driver gives them; those of `reserved` are CACHE_SPREAD of the cache further
     apart. What may be as large as the device takes no more than is free there. What other streams use is free as soon
     as it dies, or, for the upper bound of `reserved`, not before the program has waited for them. On a full device
     PyTorch gives cached segments back, so that `reserved` is at least what is allocated; where that does not do, the
@@ -246,10 +246,11 @@ class _Taken(NamedTuple):
         return upwards
 
     def folded(self, *, descending: bool = False) -> _Folded:
-        """Its peaks, with addresses of segments that ascend or descend, where the device has no end."""
+        """Its peaks with addresses of segments as Driver gives them, where the device has no end."""
         device, settings = self.device, self.settings or AllocatorSettings()
         if device.is_cuda and settings == AllocatorSettings():
-            most = replayed_peaks(self.sizes, self.events, self.streams.own, descending=descending)
+            streams = self.streams.own, self.streams.first_after_index
+            most = replayed_peaks(self.sizes, self.events, *streams, descending=descending)
             return _Folded(self, descending, most)
         sizes, events = list(map(int, self.sizes)), list(map(int, self.events))
         signed = [*sizes, *(-nbytes for nbytes in reversed(sizes))]  # what event ~n takes away stands at index ~n
@@ -312,6 +313,8 @@ def _replay(
     blocks: dict[int, Block] = {}
     for event in events:
         if event >= 0:
+            if event == streams.first_after_index:
+                driver.open_below(stream_of(event, 0))
             if sizes[event]:
                 blocks[event] = malloc(sizes[event], stream_of(event, 0))
         elif sizes[~event]:

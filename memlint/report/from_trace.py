@@ -64,12 +64,13 @@ def timeline_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Timeline:
     sites: dict[report.Site, int] = {}
     buffer_sites = [sites.setdefault(_site(buffer), len(sites)) for buffer in opened]
     parts = [_phase_and_step(node, nodes) for node in timeline.event_nodes]
-    own = timeline.streams.own
+    own, after_index = timeline.streams.own, timeline.streams.first_after_index
     return report.Timeline(
         sites=list(sites),
         buffer_sites=buffer_sites,
         nbytes=[buffer.nbytes for buffer in opened],
         streams=[own.get(number, 0) for number in numbers] if own else [],
+        first_after_index=None if after_index is None else numbers.get(after_index),
         events=[numbers[event] if event >= 0 else ~numbers[~event] for event in timeline.events],
         stretches=[
             report.Stretch(first=position, phase=part[0].value, step=part[1])

@@ -269,6 +269,9 @@ class Timeline(Buffers):
     """All events, in order."""
     streams: Several[NonNegativeInt] = Field(default=[], exclude_if=lambda streams: not streams)
     """For each Buffer the CUDA stream it belongs to; not there where all belong to the default stream, 0."""
+    first_after_index: NonNegativeInt | None = Field(default=None, exclude_if=lambda buffer: buffer is None)
+    """The first Buffer born after a kernel that reads at an index: from then on Windows's driver gives addresses below
+    the first segment as well."""
     peak: int
     """Position of the event after which most requested bytes are live; -1 if there are no events."""
 

@@ -165,7 +165,12 @@ class Scaled:
         doubtful = np.flatnonzero((sizes[:, 1] != sizes[:, 0]) | (sizes[:, 2] != sizes[:, 0])).tolist()
         bounds = sizes[doubtful, 1:].tolist()
         doubts = [Doubt(buffer, low, high) for buffer, (low, high) in zip(doubtful, bounds, strict=True)]
-        return Lives(sizes[:, 0], template.events, doubts, Streams(template.own, {}))
+        streams = Streams(template.own, {}, self._first_after_index)
+        return Lives(sizes[:, 0], template.events, doubts, streams)
+
+    @functools.cached_property
+    def _first_after_index(self) -> int | None:
+        return _first_after_index(self.samples[0].storages)
 
     def resharded(self, point: Point, own: Lives) -> Self | None:
         """The same program on another number of ranks, where it takes `own` at `point`: shards are of other sizes.
@@ -268,7 +273,14 @@ def lives_of(storages: Storages) -> Lives:
     known = [Doubt(n, doubt.low, doubt.high) for n, doubt in doubtful if not doubt.low == sizes[n] == doubt.high]
     own = {n: stream for n, buffer in enumerate(writer.rows) if (stream := storages.streams.own.get(buffer))}
     held = {n: storages.streams.held[buffer] for n, buffer in enumerate(writer.rows) if buffer in storages.streams.held}
-    return Lives(integers(sizes), np.array(writer.events), known, Streams(own, held))
+    streams = Streams(own, held, _first_after_index(storages))
+    return Lives(integers(sizes), np.array(writer.events), known, streams)
+
+
+def _first_after_index(storages: Storages) -> int | None:
+    """As in Streams, with storages numbered in order of birth."""
+    first = storages.streams.first_after_index
+    return None if first is None else sum(0 <= event < first for event in storages.events)
 
 
 class _Writer:

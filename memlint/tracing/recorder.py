@@ -174,7 +174,7 @@ class Recorder:
             torch=torch.__version__.split("+")[0],
             device=device.name,
             doubts=tuple(Doubt(number, low, high) for number, (low, high) in self.ledger.doubts.items()),
-            streams=Streams(self.ledger.streams, self.ledger.held),
+            streams=Streams(self.ledger.streams, self.ledger.held, self.ledger.first_after_index),
             collectives=tuple(simulated().collectives),
             world=simulated().world,
         )

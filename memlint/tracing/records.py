@@ -182,7 +182,7 @@ class World(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """The CUDA streams that use Buffers, where that is not the default stream alone."""
+    """What decides beside their sizes where Buffers lie: the CUDA streams that use them, and the driver."""
 
     own: Mapping[int, int]
     """By Buffer the stream that was current at its birth, whose pool it is taken from; those of stream 0 are left
@@ -190,6 +190,8 @@ class Streams(NamedTuple):
     held: Mapping[int, int]
     """By Buffer that another stream used as well (`Tensor.record_stream`), the position in the events at which its
     bytes can be taken again at the latest."""
+    first_after_index: int | None = None
+    """The first Buffer born after a kernel that reads at an index; see `memlint.cuda.allocator.driver`."""
 
 
 ONE_STREAM = Streams({}, {})

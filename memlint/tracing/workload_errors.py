@@ -39,7 +39,7 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
                 events=tuple(ledger.events),
                 doubts=tuple(Doubt(number, low, high) for number, (low, high) in ledger.doubts.items()),
                 workspaces=simulated().workspaces.numbers,
-                streams=Streams(ledger.streams, ledger.held),
+                streams=Streams(ledger.streams, ledger.held, ledger.first_after_index),
             )
 
     with workload_errors():

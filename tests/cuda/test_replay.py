@@ -23,11 +23,19 @@ SIZES = st.one_of(
 
 
 def through_allocator(
-    sizes: list[int], events: list[int], streams: dict[int, int] | None = None, *, descending: bool = False
+    sizes: list[int],
+    events: list[int],
+    streams: dict[int, int] | None = None,
+    first_after_index: int | None = None,
+    *,
+    descending: bool = False,
 ) -> tuple[int, int, int]:
-    allocator = Allocator(driver=Driver(descending=descending))
+    driver = Driver(descending=descending)
+    allocator = Allocator(driver=driver)
     blocks = {}
     for event in events:
+        if event == first_after_index:
+            driver.open_below((streams or {}).get(event, 0))
         if event >= 0 and sizes[event]:
             blocks[event] = allocator.malloc(sizes[event], (streams or {}).get(event, 0))
         elif event < 0 and sizes[~event]:
@@ -39,9 +47,10 @@ def through_allocator(
 @given(
     st.lists(st.tuples(SIZES, st.integers(0, 5), st.integers(0, 2**16)), max_size=120),
     st.dictionaries(st.integers(0, 130), st.integers(1, 3), max_size=60),
+    st.none() | st.integers(0, 20),
 )
 def test_any_sequence_has_the_peaks_of_the_allocator(
-    requests: list[tuple[int, int, int]], streams: dict[int, int]
+    requests: list[tuple[int, int, int]], streams: dict[int, int], first_after_index: int | None
 ) -> None:
     sizes: list[int] = []
     events: list[int] = []
@@ -52,8 +61,8 @@ def test_any_sequence_has_the_peaks_of_the_allocator(
         sizes.append(nbytes)
         events.extend(~alive.pop(which % len(alive)) for _ in range(min(num_frees // 2, len(alive))))
     for descending in (False, True):
-        replayed = peaks(sizes, events, streams, descending=descending)
-        assert replayed == through_allocator(sizes, events, streams, descending=descending)
+        replayed = peaks(sizes, events, streams, first_after_index, descending=descending)
+        assert replayed == through_allocator(sizes, events, streams, first_after_index, descending=descending)
 
 
 def test_no_events_take_nothing() -> None:

@@ -50,7 +50,7 @@ def sampler(file: Path, **options: object):
 
 def lives_in(trace: Trace) -> Lives:
     sizes = tuple(buffer.nbytes for buffer in trace.buffers)
-    return lives_of(Storages(sizes, trace.events, trace.doubts, frozenset()))
+    return lives_of(Storages(sizes, trace.events, trace.doubts, frozenset(), trace.streams))
 
 
 def assert_follows(sampler, sizes: tuple[int, ...]) -> Scaled:
@@ -64,8 +64,8 @@ def assert_follows(sampler, sizes: tuple[int, ...]) -> Scaled:
             lives = scaled.lives((size,))
         trace = trace_at(size)
         assert lives == lives_in(trace), size
-        assert peaks(lives.sizes, lives.events, lives.doubts, device) == peaks(
-            [buffer.nbytes for buffer in trace.buffers], trace.events, trace.doubts, device
+        assert peaks(lives.sizes, lives.events, lives.doubts, device, streams=lives.streams) == peaks(
+            [buffer.nbytes for buffer in trace.buffers], trace.events, trace.doubts, device, streams=trace.streams
         )
     return scaled
 

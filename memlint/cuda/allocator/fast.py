@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.garbage import uncollected
+from memlint.cuda.allocator.driver import BELOW_THE_FIRST
 from memlint.cuda.allocator.reference import MIN_BLOCK, SMALL_SIZE, Allocator
 
 if TYPE_CHECKING:
@@ -29,13 +30,14 @@ def peaks(
     sizes: Sequence[int] | np.ndarray,
     events: Sequence[int] | np.ndarray,
     streams: Mapping[int, int] | None = None,
+    first_after_index: int | None = None,
     *,
     descending: bool = False,
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
 
-    `streams` are those of storages that do not belong to the default stream 0. As in PyTorch, no bytes take no block.
-    Addresses of segments ascend, or are `descending`.
+    `streams` are those of storages that do not belong to the default stream 0, and before `first_after_index` opens addresses
+    below the first segment become free. As in PyTorch, no bytes take no block. Addresses of segments are those of Driver.
     """
     import numpy as np  # noqa: PLC0415 -- who only wants to know of an Estimate does without
 
@@ -56,12 +58,17 @@ def peaks(
     is_small = blocks <= SMALL_SIZE
     smalls, sizes_of_blocks = np.where(is_small, blocks, 0).astype(np.int64).tobytes(), blocks.tolist()
     reserved = 0
+    opening = order == first_after_index if first_after_index is not None and not descending else None
     for own in _by_stream(order, storages, streams):  # no segment is given back, and none serves two streams
         of_storage = storages[own]
         small = _marked(order[own][is_small[of_storage] & (blocks[of_storage] > 0)], len(blocks))
-        large = _marked(order[own][~is_small[of_storage]], len(blocks))
+        is_large = ~is_small[of_storage]
+        large = _marked(order[own][is_large], len(blocks)).tolist()
+        if opening is not None and (at := np.flatnonzero(opening[own])).size:
+            before = _marked(order[own][: at[0]][is_large[: at[0]]], len(blocks))
+            large.insert(len(before), 2 * len(blocks))
         reserved += _reserved_for_small(small.tobytes(), smalls)
-        more, tails = _reserved(large.tolist(), sizes_of_blocks, least=SMALL_SIZE + 1, descending=descending)
+        more, tails = _reserved(large, sizes_of_blocks, least=SMALL_SIZE + 1, descending=descending)
         reserved += more
         for storage, tail in tails:
             blocks[storage] += tail
@@ -120,7 +127,8 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
     """Bytes of all segments after events as `_marked` gives them, and which blocks were given with tails.
 
     `sizes` are those of blocks in bytes, and `least` of them can be split off: a tail is a storage and the fewer bytes
-    that its block has more than it takes.
+    that its block has more than it takes. At the event that is twice the number of storages, addresses below the first segment
+    become free.
     """
     # A block is a list: bytes, address, its neighbours in the segment, and whether it is free. The pool holds those
     # that are free, in order, as (bytes, address, block).
@@ -131,14 +139,27 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
     block: list[Any]
     tails: list[tuple[int, int]] = []
     reserved, num_storages = 0, len(sizes)
+    opening, below = 2 * num_storages, 0
+
+    def extended(size: int) -> list[Any]:
+        nonlocal reserved, below
+        segment = _segment_size(size)
+        reserved += segment
+        if segment <= below:
+            address, below = -below, below - segment
+        else:
+            address = -reserved if descending else reserved - segment
+        return [segment, address, None, None, True]
+
     for event in events:
         if event >= num_storages:  # its block is joined again with what it is cut from
+            if event == opening:
+                below = BELOW_THE_FIRST
+                continue
             size = sizes[event - num_storages]
             index = place(pool, (size,))
             if index == len(pool):
-                segment = _segment_size(size)
-                reserved += segment
-                block = [segment, -reserved if descending else reserved - segment, None, None, True]
+                block = extended(size)
                 pool.append((block[SIZE], block[ADDRESS], block))
             rest = pool[index][0] - size
             if 0 < rest < least:
@@ -148,11 +169,9 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
             index = place(pool, (size,))
             if index < len(pool):
                 block = pool.pop(index)[2]
-                block[IS_FREE] = False
             else:
-                segment = _segment_size(size)
-                reserved += segment
-                block = [segment, -reserved if descending else reserved - segment, None, None, False]
+                block = extended(size)
+            block[IS_FREE] = False
             rest = block[SIZE] - size
             if rest >= least:
                 address = block[ADDRESS] + size

@@ -136,6 +136,8 @@ class Statistics:
                     allocator.close(~event, [])
             elif births[event].nbytes:  # as in PyTorch, no bytes take no block
                 stream = self._ledger.streams.get(event, 0)
+                if event == self._ledger.first_after_index:
+                    allocator.open_below(stream)
                 allocator.open(event, births[event].nbytes, self._stacks.get(event, []), stream)
         self._position = len(events)
 

@@ -65,6 +65,8 @@ def _run(
         facts = {"category": lifetimes.site(buffer).category}
         made = metadata.setdefault(part, {"made in": part})
         stream = timeline.streams[buffer] if timeline.streams else 0
+        if buffer == timeline.first_after_index:
+            recording.open_below(stream)
         recording.open(buffer, timeline.nbytes[buffer], frames[site], stream, **facts, user_metadata=made)
     return recording
 
