@@ -74,8 +74,7 @@ def _run(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: 
             if kernel.is_foreign:
                 assume_kernel_takes_nothing(f"{kernel.op.namespace}::{kernel.packet}", "it has none that runs here")
         result = _take(kernel, args, kwargs, tensors, key if cacheable else None)
-        if kernel.reads_at_index:
-            now.ledger.has_indexed = True
+        now.ledger.has_indexed |= kernel.reads_at_index
     except BaseException:
         for observer in now.observers:
             observer.failed()

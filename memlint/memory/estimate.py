@@ -127,11 +127,11 @@ def peaks(
     """Fold Buffers of these `sizes` over `device`; `events`, `doubts` and `streams` as in Trace.
 
     The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
-    segments at descending addresses in place of those that Windows's driver gives them; those of `reserved` are CACHE_SPREAD of the cache further
-    apart. What may be as large as the device takes no more than is free there. What other streams use is free as soon
-    as it dies, or, for the upper bound of `reserved`, not before the program has waited for them. On a full device
-    PyTorch gives cached segments back, so that `reserved` is at least what is allocated; where that does not do, the
-    bytes are those of a larger one.
+    segments at descending addresses in place of those that Windows's driver gives; those of `reserved` are CACHE_SPREAD
+    of the cache further apart. What may be as large as the device takes no more than is free there. What other streams
+    use is free as soon as it dies, or, for the upper bound of `reserved`, not before the program has waited for them.
+    On a full device PyTorch gives cached segments back, so that `reserved` is at least what is allocated; where that
+    does not do, the bytes are those of a larger one.
     """
     taken = _Taken(sizes, events, device, settings, streams)
     upwards = taken.upwards(doubts)

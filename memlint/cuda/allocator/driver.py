@@ -4,9 +4,9 @@ _FIRST_ADDRESS = 0x7F0000000000
 _ALIGNMENT = 2 * 2**20
 BELOW_THE_FIRST = 148 * 2**20
 """Bytes of addresses below the first segment that become free when the first kernel reads at an index: as many at
-least are taken after the first embedding in all eight recordings made in WSL 2 (results/ of Wedsonlin/assignment2-systems
-at 8630bcf, two of them in fixtures/histories; 186 to 198 MiB) and in one made on Windows (memory_snapshot.pickle of
-MAGMA27/assignment2-systems at 15883f2; 148 MiB). Between 32 and 256 MiB nothing that was recorded depends on it."""
+least are taken after the first embedding in all eight recordings made in WSL 2 (186 to 198 MiB; results/ of
+Wedsonlin/assignment2-systems at 8630bcf, two of them in fixtures/histories) and in one made on Windows (148 MiB;
+memory_snapshot.pickle of MAGMA27/assignment2-systems at 15883f2). From 32 to 256 MiB nothing recorded depends on it."""
 
 
 class Driver:

@@ -36,8 +36,9 @@ def peaks(
 ) -> tuple[int, int, int]:
     """Requested, allocated and reserved bytes at their peaks; `sizes` of storages in bytes, `events` as in Trace.
 
-    `streams` are those of storages that do not belong to the default stream 0, and before `first_after_index` opens addresses
-    below the first segment become free. As in PyTorch, no bytes take no block. Addresses of segments are those of Driver.
+    `streams` are those of storages that do not belong to the default stream 0. Before `first_after_index` opens,
+    addresses below the first segment become free. As in PyTorch, no bytes take no block. Addresses of segments are
+    those of Driver.
     """
     import numpy as np  # noqa: PLC0415 -- who only wants to know of an Estimate does without
 
@@ -127,8 +128,8 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
     """Bytes of all segments after events as `_marked` gives them, and which blocks were given with tails.
 
     `sizes` are those of blocks in bytes, and `least` of them can be split off: a tail is a storage and the fewer bytes
-    that its block has more than it takes. At the event that is twice the number of storages, addresses below the first segment
-    become free.
+    that its block has more than it takes. At the event that is twice the number of storages, addresses below the first
+    segment become free.
     """
     # A block is a list: bytes, address, its neighbours in the segment, and whether it is free. The pool holds those
     # that are free, in order, as (bytes, address, block).
@@ -167,10 +168,7 @@ def _reserved(  # noqa: C901, PLR0912, PLR0915 (calls cost)
         elif event >= 0:
             size = sizes[event]
             index = place(pool, (size,))
-            if index < len(pool):
-                block = pool.pop(index)[2]
-            else:
-                block = extended(size)
+            block = pool.pop(index)[2] if index < len(pool) else extended(size)
             block[IS_FREE] = False
             rest = block[SIZE] - size
             if rest >= least:
