@@ -142,6 +142,8 @@ class Entry:
     """A CPU tensor that stands for values that are not known, in the order of the storage."""
     num_true: int | None = None
     """How many elements of a mask are taken to be true."""
+    negation: int | None = None
+    """The number of the storage that was made as what this mask is not, or of which this one was made so."""
 
     @property
     def nonzeros(self) -> int | None:

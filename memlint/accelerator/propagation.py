@@ -35,10 +35,11 @@ _OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
 _SCATTER = "aten.scatter_.src"
 _KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_",))
 """Ops that write a flag which stays as it is in a healthy run."""
+_RESIZES = tuple(f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3))
 _MOVES_VALUES = frozenset(
-    ("clone", "_to_copy", "copy_", "_copy_from", "cat", "stack", "index_select", "gather", "index", "repeat")
+    ("clone", "_to_copy", "copy_", "_copy_from", "cat", "stack", "index_select", "gather", "index", "repeat", *_RESIZES)
 )
-_READ_FIRST_ONLY = frozenset(("_copy_from", "index_select", "gather", "index"))
+_READ_FIRST_ONLY = frozenset(("_copy_from", "index_select", "gather", "index", *_RESIZES))
 _DECIDING = {
     **dict.fromkeys(("bitwise_and", "bitwise_and_", "__and__", "logical_and", "logical_and_", "mul", "mul_"), False),
     **dict.fromkeys(("bitwise_or", "bitwise_or_", "__or__", "logical_or", "logical_or_"), True),

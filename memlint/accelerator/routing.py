@@ -2,7 +2,8 @@
 
 Indices that `topk`, `argmax` and their kin pick among E entries have E values. Which value is picked how often depends
 on data; the program as a whole picks each index once. So a mask of the indices that equal one value is taken to hold an
-equal share of them, 1/E, which makes the sum over all values right whatever the data.
+equal share of them, 1/E, which makes the sum over all values right whatever the data. A mask beside what it is not is
+true as often as either has elements.
 """
 
 from typing import Any
@@ -13,7 +14,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ranges import num_true, sample_of
-from memlint.accelerator.values import content, is_known_kind
+from memlint.accelerator.values import content, covers_storage, is_known_kind
 
 Tensor = torch.Tensor
 
@@ -22,6 +23,7 @@ _PICK_ONLY = frozenset(("argsort", "argmax", "argmin", "multinomial"))
 """Those of them that give nothing but indices; the others give them last."""
 _KEEPS = frozenset(("clone", "_to_copy", "index_select", "gather", "index", "cat", "stack", "repeat"))
 _KEEPS_MASK = frozenset(("clone", "_to_copy", "ne", "gt", "any"))
+_NEGATES = frozenset(("bitwise_not", "logical_not"))
 
 
 def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], made: list[Tensor]) -> None:
@@ -29,6 +31,7 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
     packet = kernel.packet
     target = made[-1]
     entry = entry_of(target)
+    entry.negation = None
     gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(made) > 1)
     if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
         entry.num_choices = inputs[0].shape[_dimension(packet, args)]
@@ -38,12 +41,27 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
         choices = entry_of(inputs[0]).num_choices
         if choices:
             entry.num_true = -(-target.numel() // choices)
+    elif packet in _NEGATES and _is_whole_mask(inputs[0]):
+        entry.negation, entry_of(inputs[0]).negation = entry_of(inputs[0]).number, entry.number
+    elif packet == "cat" and len(inputs) == 2 and _negate_each_other(*inputs):
+        entry.num_true = inputs[0].numel()
     else:
         source = entry_of(inputs[0])
         if packet in _KEEPS and not target.is_floating_point():
             entry.num_choices = source.num_choices
         if packet in _KEEPS_MASK and source.num_true is not None:
             entry.num_true = min(source.num_true, target.numel())
+
+
+def _is_whole_mask(mask: Tensor) -> bool:
+    return mask.dtype is torch.bool and is_known_kind(mask) and covers_storage(mask)
+
+
+def _negate_each_other(first: Tensor, second: Tensor) -> bool:
+    """Whether one mask was made as what the other is not, and neither was written to since."""
+    if not (_is_whole_mask(first) and _is_whole_mask(second)):
+        return False
+    return entry_of(first).negation == entry_of(second).number and entry_of(second).negation == entry_of(first).number
 
 
 def _dimension(packet: str, args: tuple[Any, ...]) -> int:

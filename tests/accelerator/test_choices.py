@@ -55,6 +55,17 @@ def test_a_mask_of_unknown_origin_selects_everything():
         assert len((torch.randn(50, device="cuda") > 0).nonzero()) == 50
 
 
+def test_a_mask_beside_its_negation_is_true_half_of_the_time():
+    with virtual_device(GPU):
+        mask = torch.randn(2, 50, device="cuda") > 0
+        both = torch.cat([mask, ~mask], dim=1)
+        assert torch.arange(100, device="cuda").expand(2, 100)[both].reshape(2, 50).shape == (2, 50)
+        negated = mask.logical_not()
+        mask.fill_(True)
+        mask[0] = negated[1]
+        assert len(torch.cat([mask, negated]).nonzero()) == 200
+
+
 def test_known_indices_are_counted():
     with virtual_device(GPU):
         chosen = torch.tensor([0, 1, 1, 3], device="cuda")

@@ -437,6 +437,13 @@ def test_a_part_written_with_the_unknown_makes_the_whole_unknown(gpu: Ledger) ->
     assert entry_of(x).nonzeros in (None, 1, 2, 3, 4)
 
 
+def test_a_mask_of_ones_is_still_one_when_it_is_resized(gpu: Ledger) -> None:
+    mask = torch.ones(2, 1, 600, 600, device="cuda")
+    small = torch.nn.functional.interpolate(mask, size=(20, 30)).long()
+    assert small[:, 0].sum(dim=1)[:, 0].tolist() == [20, 20]
+    assert len(small.nonzero()) == 1200
+
+
 def test_uniform_values_are_known_at_any_size(gpu: Ledger) -> None:
     big = torch.zeros(1 << 20, 64, device="cuda")
     assert big.sum().item() == 0

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
 from memlint.base.errors import WorkloadError
 from memlint.workloads.build.construct import build
 from memlint.workloads.discover import build_program, complete, find_workloads
+from memlint.workloads.huggingface import processors
 from memlint.workloads.huggingface.documented import documented_shape
 from tests.workloads.tables import read_workloads
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
 TEXT = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "vocab_size": 99}
 CONFIGS = {
@@ -253,6 +255,14 @@ def test_a_recording_goes_through_the_feature_extractor(tmp_path):
             {"d_model": 32, "decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 32},
             ["inputs_embeds [batch, 512, 32] float32"],
         ),
+        (
+            "MoshiDepthConfig",  # what the model's own line names, as wide as the layer that raises has it
+            {
+                **{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 64, "vocab_size": 99},
+                **{"input_size": 48, "audio_vocab_size": 64, "num_codebooks": 3, "max_position_embeddings": 4},
+            },
+            ["input_ids [batch, seq] int64 below 65", "last_hidden_state [batch, seq, 48] float32"],
+        ),
         ("Qwen2VLVisionConfig", PATCHES, ["hidden_states [1024*batch, 1176] float32", "grid_thw [batch, 3] int64"]),
     ],
 )
@@ -278,6 +288,30 @@ def test_a_text_is_as_long_as_what_an_error_says_it_is_added_to(tmp_path):
     frames = inputs["input_features"].shape[2]
     assert inputs["input_ids"].shape == (2, frames // 8)
     assert str(workload.inputs[-1]) == "labels [batch, seq] int64 below 99"
+
+
+def test_a_part_gets_what_its_whole_gives_it(tmp_path):
+    (workload,) = find_workloads("transformers::BltLocalDecoderConfig", tmp_path, [], {"mode": "inference"}).workloads
+    workload, assumptions = complete(workload)
+    specs = {spec.name: spec for spec in workload.inputs}
+    length = specs["inputs_embeds"].shape[1]
+    assert specs["inputs_embeds"].shape == ("batch", length, 1024)
+    assert specs["patch_embeds"].shape == ("batch", length + 1, 2048)  # no patch is taken to be longer than a byte
+    assert assumptions[0].text.endswith("(as BltForCausalLM gives them)")
+
+
+def test_patches_without_time_are_of_one_image():
+    pytest.importorskip("PIL")
+    config = transformers.GlmImageVisionConfig(image_size=64, patch_size=16)
+    prepared = processors.images(config)
+    assert prepared.specs[0].shape[1] == 3 * 16 * 16  # Qwen2-VL's, with time, have two images each
+
+
+def test_a_text_part_that_cannot_run_is_the_reason(tmp_path):
+    pytest.importorskip("PIL")
+    (workload,) = find_workloads("transformers::GlmImageConfig", tmp_path).workloads
+    with pytest.raises(WorkloadError, match=re.escape("got split_sizes=[8, 12, 12]")):
+        complete(workload)
 
 
 def test_a_part_without_a_model_names_the_whole(tmp_path):

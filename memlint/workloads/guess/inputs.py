@@ -11,8 +11,11 @@ import heapq
 import inspect
 import re
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -38,6 +41,7 @@ from memlint.workloads.huggingface.by_name import by_name, mentioned
 from memlint.workloads.huggingface.configs import is_model
 from memlint.workloads.huggingface.diffusion import is_diffusion_model
 from memlint.workloads.huggingface.inputs import Candidate, candidates, is_multimodal
+from memlint.workloads.huggingface.wholes import inputs_of_part, wholes
 from memlint.workloads.loss import own_loss
 from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.pyproject import inputs_as_toml
@@ -50,6 +54,7 @@ MOST_TRIALS, MOST_SECONDS = 48, 15
 _MOST_STARTS, _MOST_ALONE = 12, 3
 """Guesses from a diffusion model's config, where none works as it is, and trials repeated with a batch of 1."""
 _OTHER_SIZE = re.compile(r"\((\d+)\) (?:must match the size of tensor b|doesn't match model) \((\d+)\)")
+_OTHER_WIDTH = re.compile(r"batch2 tensor to be: \[\d+, (\d+)\] but got: \[\d+, (\d+)\]")
 _PLACES = re.compile(r"^index (\d+) is out of range$")
 _ROWS = re.compile(r"index \d+ is out of bounds for dimension 0 with size (\d+)")
 
@@ -101,6 +106,8 @@ def infer_inputs(
         try:
             return _first_that_works(Stage(model, device), proposals, named=named, is_fixed=length is not None)
         except NoInputsError as error:
+            if length is None and (inferred := _as_part(model, train=train, device=device)) is not None:
+                return inferred
             if is_multimodal(model):
                 raise
             known = by_name(model)
@@ -125,6 +132,19 @@ def infer_inputs(
     ):
         raise failure
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
+
+
+def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
+    """Inputs as a whole Hugging Face model gives them to such a part; None where none of them makes it run."""
+    for whole in wholes(model):
+        with suppress(WorkloadError):
+            taken = infer_inputs(whole.to(device).train(train), train=train, device=device)
+            call = partial(Stage(whole, device).attempt, taken.inputs, taken.dimensions)
+            specs = inputs_of_part(whole, model, lambda batch, call=call: call(batch=batch))
+            if specs and Stage(model, device).attempt(specs).error is None:
+                inputs = "; ".join(map(str, specs))
+                return Inferred(specs, (Assumption(f"inputs {inputs} (as {type(whole).__name__} gives them)", None),))
+    return None
 
 
 def _completed(
@@ -176,9 +196,9 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
     Those are optional inputs that it names, one in the place of another, ids that a table has, and a size for another.
     """
     text, specs = text_of(error), trial.specs
-    missing = mentioned(model, f"{text} {line_of(error)}", specs) or (
-        mentioned(model, "encoder_hidden_states", specs) if "NoneType" in text else None
-    )
+    missing = mentioned(model, f"{text} {line_of(error)}", specs)
+    if missing is None and "NoneType" in text:
+        missing = mentioned(model, f"encoder_hidden_states {_own_line(model, error)}", specs, instead=("inputs_embeds",))
     refused = [spec for spec in specs if re.search(rf"\W{re.escape(spec.name)}\W.*expected to be `?None", text)]
     if refused and (embedded := mentioned(model, "inputs_embeds", specs)) is not None:
         return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions
@@ -196,7 +216,19 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
         if trial.dimensions.get(SEQUENCE) == own:
             return specs, {**trial.dimensions, SEQUENCE: other}
         return tuple(_with_sides(spec, own, other) for spec in specs), trial.dimensions
+    if (widths := _OTHER_WIDTH.search(text)) is not None:
+        own, other = int(widths[1]), int(widths[2])
+        return tuple(
+            replace(spec, shape=(*spec.shape[:-1], other)) if spec.shape[-1:] == (own,) else spec for spec in specs
+        ), trial.dimensions
     return specs, trial.dimensions
+
+
+def _own_line(model: nn.Module, error: Exception) -> str:
+    """The line of the model's own code that an exception went through last."""
+    steps = zip(traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__), strict=True)
+    lines = [summary.line or "" for (frame, _), summary in steps if frame.f_locals.get("self") is model]
+    return lines[-1] if lines else ""
 
 
 def _is_sound(spec: InputSpec) -> bool:
@@ -378,7 +410,15 @@ def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: b
                 )
             return Inferred(specs, tuple(assumptions), dimensions)
         trials.append(trial)
-    raise _failure(stage, trials)
+    raise _failure(stage, _of_text_that_is_taken(stage, trials) or trials)
+
+
+def _of_text_that_is_taken(stage: Stage, trials: Sequence[Trial]) -> list[Trial]:
+    """Trials with a text alone that went through a layer: where the text's own layers raise no image would help."""
+    texts = [trial for trial in trials if [spec.name for spec in trial.specs] == ["input_ids"]]
+    with stage.watched():
+        again = [stage.attempt(trial.specs, trial.dimensions) for trial in texts]
+    return [trial for trial in again if trial.progress]
 
 
 def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:

@@ -31,13 +31,8 @@ _CLASSES = 2
 """Names of classes, of each image in which they are to be found."""
 _OF_TEXT = ("input_ids", "labels", "attention_mask", "decoder_input_ids", "position_ids", "inputs_embeds")
 _DOCUMENTED = r"^\s*{} \(`?torch\.(\w*?)Tensor`? of shape `?\(([^`\n]*)\)`?"
-_DIMENSIONS: Mapping[str, int | str] = {
-    **dict.fromkeys(("batch_size", "batch"), BATCH),
-    **dict.fromkeys(
-        ("sequence_length", "seq_len", "seq_length", "num_tokens", "encoder_sequence_length"), DEFAULT_LENGTH
-    ),
-}
-"""What docstrings call the sizes that no config says."""
+_LENGTHS = ("sequence_length", "seq_len", "seq_length", "num_tokens", "encoder_sequence_length")
+"""What docstrings call a size that no config says."""
 
 
 def by_name(model: Any) -> tuple[InputSpec, ...]:
@@ -62,22 +57,25 @@ def required_besides(model: Any, names: Iterable[str]) -> tuple[InputSpec, ...]:
     return tuple(_specs(model, dict.fromkeys(required)))
 
 
-def mentioned(model: Any, message: str, specs: tuple[InputSpec, ...]) -> InputSpec | None:
-    """An optional input of `forward` that an error's message names and `specs` lack."""
-    lacking = signature_of(model.forward).parameters.keys() - {spec.name for spec in specs}
+def mentioned(
+    model: Any, message: str, specs: tuple[InputSpec, ...], instead: tuple[str, ...] = ()
+) -> InputSpec | None:
+    """An optional input of `forward` that an error's message names and `specs` lack, and have nothing `instead` of."""
+    lacking = signature_of(model.forward).parameters.keys() - {spec.name for spec in specs} - {*instead}
     words = re.findall(r"\w+", message)
-    return next(_specs(model, dict.fromkeys(word for word in words if word in lacking)), None)
+    length = SEQUENCE if any(SEQUENCE in spec.shape for spec in specs) else DEFAULT_LENGTH
+    return next(_specs(model, dict.fromkeys(word for word in words if word in lacking), length), None)
 
 
-def _specs(model: Any, names: Mapping[str, None]) -> Iterator[InputSpec]:
+def _specs(model: Any, names: Mapping[str, None], length: int | str = DEFAULT_LENGTH) -> Iterator[InputSpec]:
     for name in names:
         if name in _MAKERS:
             yield InputSpec(name, *_MAKERS[name](model.config))
-        elif (spec := _documented(model, name)) is not None:
+        elif (spec := _documented(model, name, length)) is not None:
             yield spec
 
 
-def _documented(model: Any, name: str) -> InputSpec | None:
+def _documented(model: Any, name: str, length: int | str) -> InputSpec | None:
     """An input of the shape that the docstring of `forward` says, where the config says how large that is.
 
     None for texts and their labels, which are made elsewhere.
@@ -86,7 +84,8 @@ def _documented(model: Any, name: str) -> InputSpec | None:
         return None
     match = re.search(_DOCUMENTED.format(name), model.forward.__doc__ or "", re.MULTILINE)
     sizes = re.split(r",\s*", re.sub(r"\s*\(.*?\)", "", match[2]).rstrip(" ,")) if match is not None else []
-    shape = [int(each) if each.isdigit() else _DIMENSIONS.get(each) or number(model.config, each) for each in sizes]
+    known = {"batch_size": BATCH, "batch": BATCH, **dict.fromkeys(_LENGTHS, length)}
+    shape = [int(each) if each.isdigit() else known.get(each) or number(model.config, each) for each in sizes]
     if match is None or None in shape:
         return None
     is_mask, dtype = name.endswith("mask"), "int64" if match[1] in ("Long", "Int", "Bool") else "float32"

@@ -68,24 +68,34 @@ def model_class(config: Any, transformers: Any) -> Any:
     for config_class in type(config).__mro__:
         for kind in _own_classes(config_class, transformers.PreTrainedModel):
             return kind
-    raise _no_model(type(config), transformers.PreTrainedConfig)
+    raise _no_model(type(config))
 
 
-def _no_model(config_class: type, base: Any) -> WorkloadError:
+def classes_of(config: Any) -> Iterator[Any]:
+    """The class for a config, then others beside it that are built from such a config."""
+    import transformers  # noqa: PLC0415 - slow, and only needed here
+
+    first = model_class(config, transformers)
+    yield first
+    yield from (kind for kind in _own_classes(type(config), transformers.PreTrainedModel) if kind is not first)
+
+
+def configs_with(config_class: type) -> Iterator[tuple[str, Any]]:
+    """Config classes of the same file that have one of this class within them, each behind its name there."""
+    for kind in vars(importlib.import_module(config_class.__module__)).values():
+        parts = getattr(kind, "sub_configs", None) if isinstance(kind, type) else None
+        if isinstance(parts, Mapping):
+            yield from ((name, kind) for name, part in parts.items() if part is config_class)
+
+
+def _no_model(config_class: type) -> WorkloadError:
     """An error that names the configs which have one of this class within them."""
-    module = importlib.import_module(config_class.__module__)
-    wholes = [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, type)
-        and issubclass(value, base)
-        and isinstance(parts := getattr(value, "sub_configs", None), Mapping)
-        and config_class in parts.values()
-    ]
     message = f"transformers has no model for {config_class.__name__}"
-    if wholes:
-        kind = module.__name__ if not hasattr(importlib.import_module("transformers"), wholes[0]) else "transformers"
-        return WorkloadError(f"{message}: it is a part of {wholes[0]}", f"Type memlint check {kind}::{wholes[0]}")
+    whole = next((kind.__name__ for _, kind in configs_with(config_class)), None)
+    if whole is not None:
+        module = config_class.__module__
+        module = module if not hasattr(importlib.import_module("transformers"), whole) else "transformers"
+        return WorkloadError(f"{message}: it is a part of {whole}", f"Type memlint check {module}::{whole}")
     return WorkloadError(message, "Name the class: a function that returns the model, as file.py::function.")
 
 

@@ -117,7 +117,7 @@ def _classes(config: Any, module: str, table: str, ending: str) -> Iterator[Any]
 
 
 def _made(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
-    """A processor with its defaults, and what the config knows better."""
+    """A processor with its defaults, and what the config knows better: without a word of time, patches of one image."""
     with suppress(Exception):
         plain = kind()
         better = {}
@@ -126,6 +126,8 @@ def _made(kind: Any, config: Any, settings: Mapping[str, Any]) -> Any:
                 known = next((each for part in parts(config) if (each := getattr(part, own, None)) is not None), None)
                 if name not in _KEPT and known is not None and isinstance(known, type(value)) and known != value:
                     better[name] = known
+        if not any("temporal" in name for part in parts(config) for name in vars(part)):
+            better |= {name: 1 for name in ("temporal_patch_size",) if hasattr(plain, name)}
         for chosen in ({**better, **settings}, settings, better):
             with suppress(Exception):
                 return kind(**chosen)
