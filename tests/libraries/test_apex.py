@@ -28,9 +28,7 @@ def test_adam_has_two_float32_states(dtype):
             apex.FusedAdam([weight], capturable=True)
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "number"), [(apex.FusedSGD, 1), (apex.FusedAdagrad, 1), (apex.FusedLAMB, 2)]
-)
+@pytest.mark.parametrize(("optimizer", "number"), [(apex.FusedSGD, 1), (apex.FusedAdagrad, 1), (apex.FusedLAMB, 2)])
 def test_others_have_states_of_the_parameters_dtype(optimizer, number):
     with simulated() as seen:
         weight = torch.nn.Parameter(on_gpu(ROWS, SIZE, grad=False))
@@ -51,7 +49,10 @@ def test_norms_and_scales_of_many_tensors():
     with simulated() as seen:
         tensors = [on_gpu(ROWS, SIZE, grad=False) for _ in range(3)]
         flag = torch.zeros(1, dtype=torch.int, device="cuda")
-        applier, kernels = apex.library.modules["apex.multi_tensor_apply"]["multi_tensor_applier"], apex.extension.modules
+        applier, kernels = (
+            apex.library.modules["apex.multi_tensor_apply"]["multi_tensor_applier"],
+            apex.extension.modules,
+        )
         seen.begin()
         norm, each = applier(kernels["amp_C"]["multi_tensor_l2norm"], flag, [tensors], True)
         assert seen.held == 4 * (1 + 3)

@@ -41,9 +41,9 @@ def test_on_the_host_chosen_rows_have_gradients_of_their_own(function, both):
     right = torch.rand(3 if both else 5, 2, dtype=torch.double).add_(1).requires_grad_()
     of_left = torch.tensor([0, 3, 3, 1, 2])
     of_right = torch.tensor([2, 2, 0, 1, 1]) if both else None
-    sampled = getattr(pyg_lib, f"sampled_{function}", None) or pyg_lib.library.modules["pyg_lib.ops"][
-        f"sampled_{function}"
-    ]
+    sampled = (
+        getattr(pyg_lib, f"sampled_{function}", None) or pyg_lib.library.modules["pyg_lib.ops"][f"sampled_{function}"]
+    )
     chosen = right if of_right is None else right[of_right]
     expected = pyg_lib._FUNCTIONS[function](left[of_left], chosen)
     assert sampled(left, right, of_left, of_right).equal(expected)

@@ -258,8 +258,12 @@ def test_a_recording_goes_through_the_feature_extractor(tmp_path):
         (
             "MoshiDepthConfig",  # what the model's own line names, as wide as the layer that raises has it
             {
-                **{"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "ffn_dim": 64, "vocab_size": 99},
-                **{"input_size": 48, "audio_vocab_size": 64, "num_codebooks": 3, "max_position_embeddings": 4},
+                **{name: size for name, size in TEXT.items() if name != "intermediate_size"},
+                "ffn_dim": 64,
+                "input_size": 48,
+                "audio_vocab_size": 64,
+                "num_codebooks": 3,
+                "max_position_embeddings": 4,
             },
             ["input_ids [batch, seq] int64 below 65", "last_hidden_state [batch, seq, 48] float32"],
         ),

@@ -198,7 +198,8 @@ def _as_asked(model: nn.Module, trial: Trial, error: Exception) -> tuple[Specs, 
     text, specs = text_of(error), trial.specs
     missing = mentioned(model, f"{text} {line_of(error)}", specs)
     if missing is None and "NoneType" in text:
-        missing = mentioned(model, f"encoder_hidden_states {_own_line(model, error)}", specs, instead=("inputs_embeds",))
+        line = f"encoder_hidden_states {_own_line(model, error)}"
+        missing = mentioned(model, line, specs, instead=("inputs_embeds",))
     refused = [spec for spec in specs if re.search(rf"\W{re.escape(spec.name)}\W.*expected to be `?None", text)]
     if refused and (embedded := mentioned(model, "inputs_embeds", specs)) is not None:
         return (*(spec for spec in specs if spec not in refused), embedded), trial.dimensions

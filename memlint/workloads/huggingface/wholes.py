@@ -22,7 +22,7 @@ _MOST_VALUES = 64
 
 
 def wholes(part: Any) -> Iterator[nn.Module]:
-    """Models of defaults in which there is a part of its class: first with the config of `part`, then with their own."""
+    """Models of defaults in which there is a part of its class: with the config of `part`, then with their own."""
     for name, config_class in configs_with(type(part.config)):
         for changed in ({name: part.config}, {}):
             with suppress(Exception):  # its defaults, or the part's sizes among them, make no model
