@@ -139,8 +139,8 @@ def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
     for whole in wholes(model):
         with suppress(WorkloadError):
             taken = infer_inputs(whole.to(device).train(train), train=train, device=device)
-            call = partial(Stage(whole, device).attempt, taken.inputs, taken.dimensions)
-            specs = inputs_of_part(whole, model, lambda batch, call=call: call(batch=batch))
+            run = partial(Stage(whole, device).attempt, taken.inputs, taken.dimensions)
+            specs = inputs_of_part(whole, model, run)
             if specs and Stage(model, device).attempt(specs).error is None:
                 inputs = "; ".join(map(str, specs))
                 return Inferred(specs, (Assumption(f"inputs {inputs} (as {type(whole).__name__} gives them)", None),))

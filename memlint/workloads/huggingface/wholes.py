@@ -35,8 +35,8 @@ def wholes(part: Any) -> Iterator[nn.Module]:
                             yield whole
 
 
-def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[[int], object]) -> tuple[InputSpec, ...]:
-    """Inputs that `whole` gives a part of the class of `part` when it runs with batches; empty if it gives it none."""
+def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[..., object]) -> tuple[InputSpec, ...]:
+    """Inputs that `whole` gives a part of the class of `part` when it has `run` with a batch; empty if it gives none."""
     calls: list[Mapping[str, Any]] = []
     signature = signature_of(part.forward)
 
@@ -48,7 +48,7 @@ def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[[int], objec
     firsts = []
     for batch in BATCHES:
         calls.clear()
-        run(batch)
+        run(batch=batch)
         firsts += calls[:1]
     hook.remove()
     if len(firsts) < len(BATCHES):
