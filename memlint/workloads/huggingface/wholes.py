@@ -36,7 +36,7 @@ def wholes(part: Any) -> Iterator[nn.Module]:
 
 
 def inputs_of_part(whole: nn.Module, part: nn.Module, run: Callable[..., object]) -> tuple[InputSpec, ...]:
-    """Inputs that `whole` gives a part of the class of `part` when it has `run` with a batch; empty if it gives none."""
+    """Inputs that a `whole` gives a part of the class of `part`; `run` it takes a batch. Empty where it gives none."""
     calls: list[Mapping[str, Any]] = []
     signature = signature_of(part.forward)
 
