@@ -213,6 +213,43 @@ def test_memory_of_the_host_is_one_however_it_came_there(gpu: Ledger) -> None:
     assert small.tolist() == [1.0] * 4
 
 
+_LEAVES: list[Callable[[], torch.Tensor]] = [
+    lambda: torch.ones(2, 3, requires_grad=True),
+    lambda: torch.zeros_like(torch.ones(2, 3), requires_grad=True),
+    lambda: torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True),
+    lambda: torch.ones(2, 3).requires_grad_(),
+    lambda: torch.ones(2, 3, device="cuda").cpu().detach().requires_grad_(),
+    lambda: torch.from_numpy(torch.ones(2, 3).numpy()).requires_grad_(),
+    lambda: torch.rand(3, 2).T.requires_grad_(),
+]
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("make", _LEAVES)
+def test_leaves_of_the_host_get_gradients_of_what_is_on_the_host_and_on_the_gpu(make: Any) -> None:
+    x, on_host, on_gpu = make(), nn.Linear(3, 4), nn.Linear(4, 2, device="cuda")
+    assert (x.is_leaf, x.requires_grad, str(x.device)) == (True, True, "cpu")
+    on_gpu(on_host(x).relu().cuda()).sum().backward()
+    assert (x.grad.shape, x.grad.stride(), str(x.grad.device)) == (x.shape, x.stride(), "cpu")
+    (again,) = torch.autograd.grad(on_gpu(on_host(x * 2).cuda()).sum(), [x])
+    assert str(again.device) == "cpu"
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_leaf_that_is_made_by_assignment_keeps_its_values() -> None:
+    x = torch.arange(3.0)
+    alias = x
+    x.requires_grad = True
+    optimizer = torch.optim.SGD([x], lr=0.5)
+    (x * nn.Linear(3, 3)(x)).sum().backward()
+    x.grad.fill_(2.0)  # type: ignore[union-attr]
+    optimizer.step()
+    assert alias is x
+    assert x.tolist() == [-1.0, 0.0, 1.0]
+    with pytest.raises(RuntimeError, match="floating point"):
+        torch.arange(3).requires_grad_()
+
+
 def test_data_from_numpy_and_tensors(gpu: Ledger) -> None:
     import numpy as np
 

@@ -42,12 +42,14 @@ def _context_device() -> Any:
     return next((context.device for context in contexts), None)
 
 
-def _pinning(make: Callable[..., Any]) -> Callable[..., Any]:
-    """What `make` gives, pinned where that is asked for."""
+def _finished(make: Callable[..., Any]) -> Callable[..., Any]:
+    """What `make` gives, pinned and a leaf where that is asked for."""
 
     @functools.wraps(make)
-    def call(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
-        return pin(make(*args, **kwargs)) if pin_memory else make(*args, **kwargs)
+    def call(*args: Any, pin_memory: bool = False, requires_grad: bool = False, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        made = pin(made) if pin_memory else made
+        return made.requires_grad_() if requires_grad else made
 
     return call
 
@@ -55,7 +57,7 @@ def _pinning(make: Callable[..., Any]) -> Callable[..., Any]:
 def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.zeros` and its like."""
 
-    @_pinning
+    @_finished
     @functools.wraps(function)
     def make(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("out") is not None:
@@ -84,7 +86,7 @@ def _factory(function: Callable[..., Any]) -> Callable[..., Any]:
 def _after(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.zeros_like`, `Tensor.new_zeros` and their like: where the tensor is, unless a device is given."""
 
-    @_pinning
+    @_finished
     @functools.wraps(function)
     def make(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.pop("device", None)
@@ -134,7 +136,7 @@ def _is_big(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.tensor` and its like."""
 
-    @_pinning
+    @_finished
     @functools.wraps(function)
     def make(data: Any, *args: Any, **kwargs: Any) -> Any:
         device = kwargs.pop("device", None)
@@ -142,7 +144,6 @@ def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
             device = device_of(data) if isinstance(data, Tensor) else _context_device()
         if device is not None and not is_gpu(device) and not is_cpu(device):
             return function(data, *args, device=device, **kwargs)
-        requires_grad = kwargs.pop("requires_grad", False)
         if is_virtual(data):
             made = data.detach().clone() if function is _real_tensor else data
             made = to(made, device, kwargs.get("dtype")) if kwargs.get("dtype") else to(made, device)
@@ -152,7 +153,7 @@ def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
                 made = to_host(made)
             elif is_gpu(device):
                 made = to(made, CUDA)
-        return made.requires_grad_() if requires_grad else made
+        return made
 
     return make
 

@@ -3,6 +3,7 @@
 Every name is replaced for the time of a `with` block only and put back after it.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parameter import UninitializedTensorMixin  # type: ignore[attr-defined]
 from torch.utils import _device as device_contexts
+from torch.utils import swap_tensors
 
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, NAME, adopt, allocate, is_virtual, real, real_device_of
@@ -25,6 +27,7 @@ real_to: Any = Tensor.to
 _real_type: Callable[..., Any] = Tensor.type
 _real_data: Any = Tensor.data
 _real_grad: Any = Tensor.grad
+_real_requires_grad: Any = Tensor.requires_grad
 _real_default_device = torch.get_default_device
 _NO_DISPATCH = Tensor.__torch_dispatch__
 
@@ -181,6 +184,25 @@ def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
     _real_grad.__set__(tensor, value)
 
 
+def _set_requires_grad(tensor: Tensor, value: bool) -> None:
+    if value and state.current.cuda and type(tensor) is Tensor and _is_real_leaf(tensor):
+        with contextlib.suppress(RuntimeError):  # somebody has a weak reference to it, or C++ another one
+            swap_tensors(tensor, to_host(tensor))
+    _real_requires_grad.__set__(tensor, value)
+
+
+def _is_real_leaf(tensor: Tensor) -> bool:
+    """Whether C++ would refuse a gradient of the simulated host's for it, as devices differ there."""
+    is_real = real_device_of(tensor).type == "cpu" and tensor.layout is torch.strided
+    has_gradients = tensor.is_floating_point() or tensor.is_complex()
+    return is_real and has_gradients and tensor.is_leaf and not tensor.requires_grad
+
+
+def _require_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
+    _set_requires_grad(tensor, requires_grad)
+    return tensor
+
+
 class Generator(torch.Generator):
     """`torch.Generator(device="cuda")`: a generator of the host that says it is the GPU's."""
 
@@ -250,6 +272,8 @@ def patches(device: Device) -> list[tuple[Any, str, Any]]:
         (Tensor, "is_pinned", _is_pinned),
         (Tensor, "data", property(_real_data.__get__, _set_data)),
         (Tensor, "grad", property(_real_grad.__get__, _set_grad, _real_grad.__delete__)),
+        (Tensor, "requires_grad", property(_real_requires_grad.__get__, _set_requires_grad)),
+        (Tensor, "requires_grad_", _require_grad),
         (torch.UntypedStorage, "pin_memory", _pin_storage),
         (torch.UntypedStorage, "is_pinned", _is_pinned_storage),
         (device_contexts, "DeviceContext", _Context),
