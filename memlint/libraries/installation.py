@@ -15,6 +15,7 @@ from memlint.libraries import (
     mamba,
     own_ops,
     pyg_lib,
+    spconv,
     torch_cluster,
     torch_scatter,
     torch_sparse,
@@ -36,16 +37,14 @@ LIBRARIES = (
     mamba.library,
     mamba.convolution,
     pyg_lib.library,
+    spconv.library,
     torch_cluster.library,
     torch_scatter.library,
     torch_sparse.library,
     transformer_engine_layers.library,
-    *(
-        Library(name, distribution=name.replace("_", "-"), version="unknown")
-        for name in ("spconv", "MinkowskiEngine")
-    ),
-)  # fmt: skip
-"""The last of them are not known at all: what a program uses of them is named."""
+    Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
+)
+"""The last is not known at all: what a program uses of it is named."""
 
 
 def install(ops: Iterable[Op] = ()) -> None:
