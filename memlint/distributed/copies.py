@@ -13,7 +13,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from memlint.base.errors import MemlintError
+from memlint.base.errors import MemlintError, RankNeededError
 from memlint.cuda.simulated import simulated
 from memlint.distributed.mailbox import Key, Letters, Mailbox
 from memlint.distributed.rank import Rank
@@ -38,7 +38,7 @@ def take_turns(rank: Rank) -> Turn:
     """The turn of `rank`; in copies of this process, which begin when they are needed, that of other ranks."""
     has_other_threads = len(sys._current_frames()) > 1  # which a copy would lack, and not the locks that they hold
     if not hasattr(os, "fork") or rank.world_size == 1 or has_other_threads:
-        return Turn(rank, Mailbox())
+        return Turn(rank, Mailbox(Uncopied()))
     ours, theirs = Pipe()
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # a script may have closed it, or put anything there
@@ -62,6 +62,18 @@ def _dismiss(copies: Connection, process: int) -> None:
         copies.close()
     with suppress(ChildProcessError):  # a script may ask for its children itself
         os.waitpid(process, 0)
+
+
+class Uncopied:
+    """Ranks that do not run, where processes cannot be copied."""
+
+    def sent(self, key: Key, objects: list[Any]) -> None:
+        """Nobody takes them."""
+
+    def needed(self, key: Key) -> list[Any]:
+        """There is none. Raises MemlintError."""
+        error = RankNeededError(key)
+        raise MemlintError(error.message, error.hint)
 
 
 class _Copies:

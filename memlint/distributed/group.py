@@ -29,6 +29,7 @@ from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import Simulated, simulated
 from memlint.distributed.collectives import of_host_as_well
+from memlint.distributed.joining import Joins
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
 from memlint.distributed.rank import Rank, environment
 from memlint.tracing.records import World
@@ -268,7 +269,7 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     objects = [
         (owner, name, f) for name, f in ObjectCollectives(box).functions().items() for owner in (dist, distributed_c10d)
     ]
-    patches = [*_Groups().patches(), *objects, *_of_wrappers()]
+    patches = [*_Groups().patches(), *objects, *_of_wrappers(), *Joins(box).patches()]
     device = torch.device("cuda" if state.current.cuda else "cpu")
     patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:

@@ -39,6 +39,11 @@ class Mailbox:
         """Whether that letter was sent."""
         return key in self._letters
 
+    @property
+    def num_sent(self) -> int:
+        """Letters that the rank which runs has sent."""
+        return self._sent.total()
+
     def begin(self) -> None:
         """A rank starts from its beginning; what it sends again takes the place of what it sent."""
         self._sent.clear()

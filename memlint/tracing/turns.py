@@ -44,7 +44,10 @@ def _run_until_sent(program: Any, device: Device, needed: RankNeededError, waiti
         try:
             with virtual_device(device):
                 other.setup()
-                other.step()
+                before = -1
+                while before < program.box.num_sent:  # what is waited for may be of a later step
+                    before = program.box.num_sent
+                    other.step()
             raise MemlintError(
                 f"rank {needed.receiver} waits for an object that rank {needed.rank} never sends",
                 "Let both name each other: with `dst` and `src` ranks of the whole world are meant.",

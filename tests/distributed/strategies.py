@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed._functional_collectives import all_to_all_single_autograd
+from torch.distributed.algorithms import Join
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, ShardingStrategy, fully_shard
@@ -72,10 +73,14 @@ class Program:
         accumulate: int = 1,
         zero: bool = False,
         around: Callable[[Program], AbstractContextManager[Any]] = contextlib.nullcontext,
+        batch: int = BATCH,
+        num_batches: Callable[[int], int] = lambda rank: 1,
     ) -> None:
         self.wrap, self.device, self.accumulate, self.zero = wrap, device, accumulate, zero
         self.around = around
         """What each step is taken in."""
+        self.batch, self.num_batches = batch, num_batches
+        """How large a batch is, and of how many a step is, by rank."""
 
     def setup(self) -> None:
         torch.manual_seed(0)
@@ -88,8 +93,8 @@ class Program:
             if self.zero
             else torch.optim.AdamW(parameters, **options)
         )
-        self.inputs = torch.randn(BATCH, WIDTH, device=self.device)
-        self.target = torch.randint(0, CLASSES, (BATCH,), device=self.device)
+        self.inputs = torch.randn(self.batch, WIDTH, device=self.device)
+        self.target = torch.randint(0, CLASSES, (self.batch,), device=self.device)
 
     def loss(self) -> torch.Tensor:
         output = self.model(self.inputs)
@@ -97,7 +102,8 @@ class Program:
 
     def step(self) -> None:
         with self.around(self):
-            self._step()
+            for _ in range(self.num_batches(dist.get_rank())):
+                self._step()
 
     def _step(self) -> None:
         for _ in range(self.accumulate - 1):
@@ -283,6 +289,21 @@ def tp_and_fsdp2(model: Net, device: str) -> Any:
     return fully_shard(model, mesh=mesh["data"])
 
 
+def synced_in_parts(model: Net, device: str) -> Any:
+    wrapped = ddp(model, device, gradient_as_bucket_view=True)
+    wrapped.broadcast_bucket_size = 2**20  # which a larger model has more of as well
+    return wrapped
+
+
+def joined(program: Program) -> Join:
+    return Join([program.model, program.optimizer] if program.zero else [program.model])
+
+
+def uneven(device: str = "cpu", **options: Any) -> Program:
+    """Ranks that have more batches than others; what these mirror takes more than what they train on."""
+    return Program(synced_in_parts, device, around=joined, batch=8, **options)
+
+
 P = functools.partial
 STRATEGIES: dict[str, Callable[..., Program | Pipelined]] = {
     "alone": P(Program, alone),
@@ -297,6 +318,9 @@ STRATEGIES: dict[str, Callable[..., Program | Pipelined]] = {
     "ddp-allreduce-hook": P(Program, P(ddp_hook, hook=default_hooks.allreduce_hook)),
     "ddp-power-sgd": P(Program, power_sgd),
     "ddp-join": P(Program, ddp, around=lambda program: program.model.join()),
+    "ddp-join-first-has-more": P(uneven, num_batches=lambda rank: 2 if rank == 0 else 1),
+    "ddp-join-last-has-more": P(uneven, num_batches=lambda rank: 1 if rank == 0 else 2),
+    "zero1-join": P(uneven, num_batches=lambda rank: 2 if rank == 0 else 1, zero=True),
     "zero1": P(Program, P(ddp, gradient_as_bucket_view=True), zero=True),
     "fsdp2": P(Program, fsdp2),
     "fsdp2-one-unit": P(Program, P(fsdp2, units=False)),

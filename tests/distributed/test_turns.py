@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from memlint.base.errors import MemlintError
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
+from memlint.cuda.simulated import simulated
+from memlint.distributed.copies import Uncopied
 from memlint.distributed.group import become
 from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
@@ -57,6 +62,17 @@ def test_ranks_that_wait_for_each_other_are_named() -> None:
         in_turns(around.run, around, HOST)
     with pytest.raises(MemlintError, match="rank 3 waits for an object that rank 2 never sends"):
         in_turns(beyond.run, beyond, HOST)
+
+
+def test_a_rank_that_cannot_ask_the_others_mirrors_one_batch_of_theirs() -> None:
+    with virtual_device(HOST):
+        become(Rank(4, 1), Mailbox(Uncopied()))
+        dist.init_process_group("gloo")
+        model = DistributedDataParallel(nn.Linear(4, 8))
+        with model.join():
+            model(torch.rand(2, 4)).sum().backward()
+        reduced = [each.nbytes_in for each in simulated().collectives if each.kind == "all_reduce"]
+        assert reduced.count(4 * (4 * 8 + 8)) == 2
 
 
 @pytest.mark.parametrize("rank", [0, 1])

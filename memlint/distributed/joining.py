@@ -1,0 +1,95 @@
+"""`DistributedDataParallel.join()`: how many batches others have had beyond those of a rank that has none left.
+
+What such a rank mirrors of the exchange of others is PyTorch's own code; how often, and that somebody reduces gradients
+(not under `no_sync`), it would learn from them. The first and the last rank say how many they had: they get what does
+not divide.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+from torch.nn.parallel import DistributedDataParallel
+
+from memlint.accelerator import state
+from memlint.base.errors import MemlintError, RankNeededError
+
+if TYPE_CHECKING:
+    from memlint.base.patching import Patch
+    from memlint.distributed.mailbox import Mailbox
+
+_notify: Any = Join.notify_join_context
+_count_active: Any = Join._get_num_nonjoined_procs
+_leave: Any = Join.__exit__
+_sync: Any = DistributedDataParallel._check_global_requires_backward_grad_sync
+_agree: Any = DistributedDataParallel._find_common_rank
+
+
+class Joins:
+    """What is counted in the contexts of one simulation."""
+
+    def __init__(self, box: Mailbox) -> None:
+        self._box = box
+        self._num_batches = 0
+        """That this rank has had in the context it is in."""
+        self._num_left = 0
+        """That it mirrors of others before it leaves."""
+
+    def patches(self) -> list[Patch]:
+        """What is replaced: owner, name, replacement."""
+
+        def leave(join: Any, *error: Any) -> None:
+            self._leave(join, *error)
+
+        def count_active(join: Any) -> int:
+            return self._count_active(join)
+
+        return [
+            (Join, "notify_join_context", staticmethod(self._notify)),
+            (Join, "__exit__", leave),
+            (Join, "_get_num_nonjoined_procs", count_active),
+            (DistributedDataParallel, "_check_global_requires_backward_grad_sync", _find_sync),
+            (DistributedDataParallel, "_find_common_rank", _find_common_rank),
+        ]
+
+    def _notify(self, joinable: Any) -> Any:
+        work = _notify(joinable)
+        self._num_batches += work is not None
+        return work
+
+    def _leave(self, join: Any, kind: Any, *error: Any) -> None:
+        if join._enable and kind is None:
+            self._num_left = self._missing(dist.get_process_group_ranks(join._process_group))
+        self._num_batches = 0
+        _leave(join, kind, *error)
+
+    def _missing(self, ranks: list[int]) -> int:
+        mine, ends = dist.get_rank(), {ranks[0], ranks[-1]}
+        for receiver in ranks if mine in ends else ():
+            if receiver != mine:
+                self._box.send(mine, receiver, [self._num_batches])
+        try:
+            theirs = [self._box.receive(sender, mine)[0] for sender in sorted(ends - {mine})]
+        except RankNeededError:
+            raise
+        except MemlintError:  # it cannot run, or does not come to this
+            state.assume_once("a rank that leaves join() mirrors one batch of others, whose number is not known")
+            return 1
+        return max(0, max(theirs, default=0) - self._num_batches)
+
+    def _count_active(self, join: Any) -> int:
+        _count_active(join)
+        self._num_left -= 1
+        return int(self._num_left >= 0)
+
+
+def _find_sync(module: Any, is_joined_rank: bool) -> bool | None:
+    """Others reduce their gradients in each batch."""
+    _sync(module, is_joined_rank=is_joined_rank)
+    return True if is_joined_rank else None
+
+
+def _find_common_rank(module: Any, rank: int, rank_cond: bool) -> Any:  # noqa: ARG001 -- where it is false, another's
+    return _agree(module, rank, True)
