@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from memlint.cuda.versions import torch_version
 from tests.oracles.measure import kernel_temporaries, measure_cpu_step, measure_memtracker
 from tests.oracles.programs import OPTIMIZERS, PROGRAMS
 
@@ -130,6 +131,8 @@ def test_the_outputs_of_composite_operators_are_no_kernel_temporaries() -> None:
 def test_memtracker_agrees_with_the_real_allocator_where_no_kernel_temporary_is_at_the_peak(
     name: str, optimizer: str
 ) -> None:
+    if name == "lstm" and torch_version() <= (2, 10):
+        pytest.skip("the scratchpad of oneDNN 3.7 is at the peak")
     measured = measure_cpu_step(PROGRAMS[name](OPTIMIZERS[optimizer]))
     assert measured.peak_nbytes == measure_memtracker(PROGRAMS[name](OPTIMIZERS[optimizer]))
 

@@ -2,7 +2,7 @@
 
 Which layers those are, and the loop over them, is in aten/src/ATen/native/mkldnn/RNN.cpp; the sizes of workspace and
 scratchpad in oneDNN's src/cpu/rnn/rnn_utils.cpp (`get_good_ld`, `set_offsets`), and equal to what was measured with
-torch 2.13.
+torch 2.10 to 2.13. oneDNN 3.7, which is in torch up to 2.10, takes more of both.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import torch
 
 from memlint.accelerator.device import allocate, contiguous, like, scratch
 from memlint.accelerator.registration import kernel
+from memlint.cuda.versions import torch_version
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -24,6 +25,8 @@ ALIASING = 256
 """No row has a multiple of so many numbers, or caches would alias."""
 SCRATCHPAD = 4664
 """Bytes beside what grows with sizes."""
+SCRATCHPAD_OF_3_7 = 384
+"""As many more in oneDNN 3.7."""
 
 
 def lstm(
@@ -68,6 +71,7 @@ def _layer(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, *rest: Any) -> tuple
     copies = [scratch(n * rows * item) for n in (x.shape[-1], hidden)]
     gates = steps * batch * GATES * hidden * item
     highest = gates + 2 * (steps + 2) * batch * max(x.shape[-1], hidden) * item + 8 * batch * rows * item + 16 * PAGE
+    highest += 2 * gates if _is_3_7() else 0
     pad = scratch(_scratchpad(x, hidden)) if trains else scratch((gates + highest) // 2, (gates, highest))
     del pad, copies, bias
     return out, hy, cy, workspace
@@ -91,6 +95,10 @@ def _layer_backward(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, *rest: Any)
     return *grads, *biases, grad_hx, grad_cx
 
 
+def _is_3_7() -> bool:
+    return torch_version() <= (2, 10)
+
+
 def _row(width: int, item: int) -> int:
     """Numbers from one row of `width` to the next."""
     line = CACHE_LINE // item
@@ -108,14 +116,15 @@ def _workspace(x: Tensor, hidden: int) -> int:
     states = 2 * (steps + 1) * batch
     return (
         _pages(steps * batch * _row(GATES * hidden, item), item)
-        + 3 * _pages(states * _row(max(width, hidden), item), item)
+        + (5 if _is_3_7() else 3) * _pages(states * _row(max(width, hidden), item), item)
         + 2 * _pages(states * hidden, item)
         + _pages(steps * batch * _row(hidden, item), item)
     )
 
 
 def _scratchpad(x: Tensor, hidden: int) -> int:
-    """Gates of every step, and two states of one."""
+    """Gates of every step, and two states of one; in oneDNN 3.7 four times the gates and eight states more."""
     (steps, batch, _width), item = x.shape, x.element_size()
     gates, state = steps * batch * _row(GATES * hidden, item), batch * _row(hidden, item)
-    return _pages(gates, item) + 2 * _pages(state, item) + SCRATCHPAD
+    more = (4 * gates + 8 * state) * item + SCRATCHPAD_OF_3_7 if _is_3_7() else 0
+    return _pages(gates, item) + 2 * _pages(state, item) + SCRATCHPAD + more
