@@ -307,6 +307,12 @@ def test_pinned_tensors_of_any_size_are_the_hosts(
     assert len(gpu.events) > before
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("name", ["device", "is_cuda", "is_cpu", "data", "grad", "requires_grad"])
+def test_an_attribute_says_whose_it_is_as_torchdynamo_asks(name: str) -> None:
+    assert getattr(torch.Tensor, name).__objclass__ is torch.Tensor
+
+
 @pytest.mark.parametrize("numbers", [4, 1 << 19])
 @pytest.mark.usefixtures("gpu")
 def test_a_pinned_copy_is_told_from_its_original(numbers: int) -> None:

@@ -258,21 +258,27 @@ def _default_device() -> torch.device:
     return CUDA if device.type == NAME else device
 
 
+class _Attribute(property):
+    """An attribute of tensors, which TorchDynamo of torch 2.10 and 2.11 asks whose it is while it is imported."""
+
+    __objclass__ = Tensor
+
+
 def patches(device: Device) -> list[tuple[Any, str, Any]]:
     """Everything replaced while `device` is simulated: owner, name, replacement."""
     replaced: list[tuple[Any, str, Any]] = [
-        (Tensor, "device", property(device_of)),
-        (Tensor, "is_cuda", property(lambda t: device_of(t).type == "cuda")),
-        (Tensor, "is_cpu", property(lambda t: device_of(t).type == "cpu")),
+        (Tensor, "device", _Attribute(device_of)),
+        (Tensor, "is_cuda", _Attribute(lambda t: device_of(t).type == "cuda")),
+        (Tensor, "is_cpu", _Attribute(lambda t: device_of(t).type == "cpu")),
         (Tensor, "to", to),
         (Tensor, "cpu", lambda t, memory_format=None: move(t, on_host=state.current.cuda, memory_format=memory_format)),
         (Tensor, "type", _type),
         (Tensor, "get_device", lambda t: 0 if device_of(t).type == "cuda" else -1),
         (Tensor, "pin_memory", _pinned),
         (Tensor, "is_pinned", _is_pinned),
-        (Tensor, "data", property(_real_data.__get__, _set_data)),
-        (Tensor, "grad", property(_real_grad.__get__, _set_grad, _real_grad.__delete__)),
-        (Tensor, "requires_grad", property(_real_requires_grad.__get__, _set_requires_grad)),
+        (Tensor, "data", _Attribute(_real_data.__get__, _set_data)),
+        (Tensor, "grad", _Attribute(_real_grad.__get__, _set_grad, _real_grad.__delete__)),
+        (Tensor, "requires_grad", _Attribute(_real_requires_grad.__get__, _set_requires_grad)),
         (Tensor, "requires_grad_", _require_grad),
         (torch.UntypedStorage, "pin_memory", _pin_storage),
         (torch.UntypedStorage, "is_pinned", _is_pinned_storage),
