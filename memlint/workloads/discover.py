@@ -1,7 +1,9 @@
 """From what a user typed to Workloads."""
 
 import ast
+import dis
 import inspect
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -166,8 +168,10 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
         if hasattr(module, maker):
             factories.setdefault(name, []).append(maker)
     functions = [] if classes else [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-    recipes = Recipes(path, root, [*classes, *functions, *(maker for each in factories.values() for maker in each)])
-    parts = parts_of_others(tree, classes)
+    used = {n: kind for n, kind in vars(module).items() if _is_class_of(kind, module, n) and not _has_forward(kind)}
+    makers_of_all = [maker for each in factories.values() for maker in each]
+    recipes = Recipes(path, root, [*classes, *functions, *used, *makers_of_all])
+    parts = parts_of_others(tree, {**classes, **used})
     candidates: dict[type, _Candidate] = {}
     failures: dict[str, LeftOut] = {}
     absent: list[stand_ins.AbsentError] = []
@@ -193,14 +197,27 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
                 reason = f"{before.reason}; with sizes made up, {error.message}"
                 failures[recipe.maker] = LeftOut(recipe.maker, reason, hint=before.hint or error.hint)
-    for name, value in vars(module).items():
-        if _is_class_of(value, module, name) and not _has_forward(value):
-            failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
+    for name in used:
+        failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
     chosen = _chosen(candidates, failures, classes, parts, text)
-    trained = {n for n in classes if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
+    trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
     call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, trained, parts, defaults)
-    return chosen._replace(left_out=tuple(each._replace(call=call) for each in chosen.left_out))
+    hint = (
+        ""
+        if chosen.workloads or call or any(each.hint for each in chosen.left_out)
+        else _run(recipes, {*classes, *functions, *used, *makers_of_all})
+    )
+    return chosen._replace(left_out=tuple(each._replace(call=call, hint=each.hint or hint) for each in chosen.left_out))
+
+
+def _run(recipes: Recipes, names: Collection[str]) -> str:
+    """A command that runs the project's own script, where one builds a model of the file."""
+    site = recipes.script_of(names)
+    if site is None:
+        return ""
+    path = os.path.relpath(site.path)
+    return f"Type memlint run {path}, a script that builds {site.function} (line {site.line})."
 
 
 def _refuse_others(candidates: Iterable[_Candidate], absent: Sequence[stand_ins.AbsentError]) -> None:
@@ -342,7 +359,13 @@ def _is_class_of(
 
 
 def _has_forward(kind: type[nn.Module]) -> bool:
-    return kind.forward is not nn.Module.forward
+    """Whether it has one that does something: a class that is used by other methods may have one that raises."""
+    if kind.forward is nn.Module.forward:
+        return False
+    code = getattr(kind.forward, "__code__", None)
+    if code is None or "NotImplementedError" not in code.co_names:
+        return True
+    return any(each.opname.startswith("RETURN") for each in dis.get_instructions(code))
 
 
 def _makers(module: ModuleType, tree: ast.Module) -> Iterator[str]:

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torch import nn
-
 from memlint.base.errors import MemlintError
 from memlint.source.values import Call, Name, Settings, Unseen
 from memlint.tracing.records import Assumption
@@ -18,6 +16,7 @@ from memlint.workloads.constructor_values import parameters, plain_value
 from memlint.workloads.guess.arguments import MissingArgumentsError, arguments_for
 from memlint.workloads.guess.forward_names import guess_input
 from memlint.workloads.guess.inputs import NoInputsError
+from memlint.workloads.guess.sketch import sketch
 from memlint.workloads.loading import load_object
 from memlint.workloads.model_sizes import ModelSizes
 from memlint.workloads.pyproject import render_declaration
@@ -93,11 +92,15 @@ def skeleton(workload: Workload, root: Path, error: MemlintError) -> str:
         except NoInputsError as failure:
             filled = replace(filled, inputs=failure.specs)
         except MemlintError:
-            filled = replace(filled, inputs=_inputs_by_name(value) or None)
+            by_name = _inputs_by_name(value)
+            filled = replace(filled, inputs=by_name or None)
+            assumptions = (Assumption(_to_fill_in(by_name), None),) if by_name else ()
         comments = [Assumption(text, None) for text in (error.message, _GUESSED)]
         return render_declaration(filled, (*comments, *assumptions), root)
     texts = {name: "..." if value is None else repr(value) for name, value in guesses.items()}
-    return _as_function(workload, (error.message, _GUESSED), texts, _inputs_by_name(value))
+    inputs = _inputs_by_name(value)
+    lines = (error.message, _GUESSED, *((_to_fill_in(inputs),) if inputs else ()))
+    return _as_function(workload, lines, texts, inputs)
 
 
 def _missing(value: object, workload: Workload) -> tuple[str, ...]:
@@ -115,14 +118,19 @@ def _missing(value: object, workload: Workload) -> tuple[str, ...]:
 
 
 def _inputs_by_name(value: object) -> tuple[InputSpec, ...]:
-    """What the names of `forward`'s parameters say."""
+    """What the names of `forward`'s parameters say, and the layers that the code of the constructor makes."""
     forward = getattr(value, "forward", None)
     if not isinstance(value, type) or forward is None:
         return ()
-    nothing = nn.Module()
+    model = sketch(value)
     required = [each for each in list(parameters(forward).values())[1:] if each.default is each.empty]
     names = frozenset(each.name for each in required)
-    return tuple(guess_input(each, nothing, names, ModelSizes(nothing)) for each in required)
+    return tuple(guess_input(each, model, names, ModelSizes(model)) for each in required)
+
+
+def _to_fill_in(inputs: Sequence[InputSpec]) -> str:
+    """Which sizes of the inputs are the reader's to know."""
+    return "Fill in the sizes that your data have: " + "; ".join(map(str, inputs))
 
 
 def _as_function(

@@ -162,6 +162,55 @@ def test_a_class_without_forward_is_named(write):
     assert reasons(path) == {"Coder": "Coder has no forward"}
 
 
+POLICY = """
+import torch.nn as nn
+
+class Base(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layer = nn.Linear(width, 8)
+
+    def forward(self, x): return self.layer(x)
+
+class Policy(nn.Module):
+    def __init__(self, shape, action_space):
+        super().__init__()
+        self.base = Base(shape[0])
+        self.head = nn.Linear(8, action_space.n)
+
+    def forward(self, x):
+        raise NotImplementedError
+
+    def act(self, x): return self.head(self.base(x))
+"""
+LEARNS = """
+import torch
+from environment import make
+from model import Policy
+
+def main():
+    environment = make()
+    policy = Policy(environment.shape, environment.action_space)
+    optimizer = torch.optim.SGD(policy.parameters(), 0.1)
+    policy.act(environment.reset()).sum().backward()
+    optimizer.step()
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_model_that_only_its_script_can_build_and_call_is_left_to_the_script(write, monkeypatch):
+    path = write(POLICY, "model.py")
+    write(LEARNS, "learn.py")
+    monkeypatch.chdir(path.parent)
+    left_out = {each.name: each for each in find_workloads(str(path), path.parent).left_out}
+    assert left_out["Policy"].reason == "Policy has no forward"
+    hint = "Type memlint run learn.py, a script that builds Policy (line 12)."
+    assert {each.hint for each in left_out.values()} == {hint}
+    assert not any(each.call for each in left_out.values())  # a part alone is no answer
+
+
 def test_a_class_with_unknown_arguments_is_left_out_with_their_names(write):
     path = write("""
 class Net(nn.Module):

@@ -14,6 +14,7 @@ from typing import Any
 from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
+from memlint.source.scripts import is_script
 from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.tracing.records import Assumption, Frame
@@ -104,6 +105,11 @@ class Recipes:
     def is_trained(self, maker: str) -> bool:
         """Whether a script of the project calls it, or a method of it, with whatever arguments."""
         return any(site.function.partition(".")[0] == maker and site.where <= Where.OTHER for site in self._sites)
+
+    def script_of(self, names: Collection[str]) -> CallSite | None:
+        """Where a script that can be run calls one of these, with whatever arguments; that which trains first."""
+        sites = (each for each in self._sites if each.where <= Where.OTHER and each.function in names)
+        return next((each for each in sites if each.source is not None and is_script(each.source)), None)
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""

@@ -1,0 +1,97 @@
+"""What is known of a model that cannot be built: the layers that the code of its constructor makes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlint.source.text import dotted_name
+from memlint.source.trees import walk
+from memlint.workloads.constructor_values import parameters, plain_value
+from memlint.workloads.guess.layers import ENTRIES
+
+_DEPTH = 3
+"""Classes of the file within others that are looked into."""
+_SIZES = {"in_channels": 3, "num_embeddings": 1000, "in_features": 16, "input_size": 16}
+"""What a layer takes where nobody sees it; other sizes of it show in no input."""
+
+
+def sketch(kind: type) -> nn.Module:
+    """A module without memory that has the layers which the constructor of `kind` makes, in the order of its code."""
+    return nn.ModuleList(_layers(kind, _DEPTH, {}))
+
+
+def _layers(kind: Any, depth: int, values: Mapping[str, object]) -> Iterator[nn.Module]:
+    """Those of a class whose constructor gets `values`."""
+    constructor = kind.__init__
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    names = vars(sys.modules.get(constructor.__module__, ast))
+    taken = {n: each.replace(default=values.get(n, each.default)) for n, each in parameters(constructor).items()}
+    calls = {id(each.func): each for each in walk(tree) if isinstance(each, ast.Call)}
+    named = [each for each in walk(tree) if isinstance(each, ast.Name | ast.Attribute)]
+    for node in sorted(named, key=lambda each: (each.lineno, each.col_offset)):
+        value = _meaning(node, names)
+        if not (isinstance(value, type) and issubclass(value, nn.Module)):
+            continue
+        arguments = _arguments(value, calls.get(id(node)), taken, names)
+        if issubclass(value, ENTRIES) and id(node) in calls:
+            yield from _made(value, arguments)
+        elif depth and value is not kind and not value.__module__.startswith("torch."):
+            yield from _layers(value, depth - 1, arguments)
+
+
+def _meaning(node: ast.expr, names: Mapping[str, Any]) -> object:
+    first, *rest = dotted_name(node).split(".")
+    value: object = names.get(first)
+    for name in rest:
+        value = getattr(value, name, None)
+    return value
+
+
+def _taken(kind: type[nn.Module]) -> dict[str, inspect.Parameter]:
+    own = parameters(nn.RNNBase.__init__ if issubclass(kind, nn.RNNBase) else kind.__init__)
+    return {name: each for name, each in own.items() if name not in ("self", "mode")}
+
+
+def _arguments(
+    kind: type[nn.Module], call: ast.Call | None, taken: Mapping[str, inspect.Parameter], names: Mapping[str, Any]
+) -> dict[str, object]:
+    """What the call gives a class, as far as anybody sees it."""
+    given = dict(zip(_taken(kind), call.args, strict=False)) if call is not None else {}
+    for keyword in call.keywords if call is not None else ():
+        given |= {keyword.arg: keyword.value} if keyword.arg is not None else {}
+    values = {name: _value(node, taken, names) for name, node in given.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _made(kind: type[nn.Module], arguments: Mapping[str, object]) -> Iterator[nn.Module]:
+    """A layer, with numbers for what nobody sees; nothing where these do not go together."""
+    required = [name for name, each in _taken(kind).items() if each.default is each.empty]
+    sizes = {name: 1 if "head" in name else _SIZES.get(name, 8) for name in required}
+    with suppress(Exception), torch.device("meta"):
+        yield kind(**{**sizes, **arguments})
+
+
+def _value(node: ast.expr, taken: Mapping[str, inspect.Parameter], names: Mapping[str, Any]) -> object:
+    """A literal, a constant of the file, a default of the constructor or what is usual under its name."""
+    with suppress(ValueError):
+        value: object = ast.literal_eval(node)
+        return value
+    if not isinstance(node, ast.Name):
+        return None
+    parameter = taken.get(node.id)
+    if parameter is None:
+        return value if isinstance(value := names.get(node.id), int | tuple) else None
+    has_default = isinstance(parameter.default, int | tuple)
+    return parameter.default if has_default else plain_value(parameter)
