@@ -14,6 +14,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -26,7 +27,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its t
 from memlint.accelerator.device import is_virtual
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.libraries import torch_cluster, torch_scatter, torch_sparse
+from memlint.libraries import torch_cluster, torch_scatter, torch_sparse, transformer_engine
+from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
 
 
@@ -84,6 +86,20 @@ def _testing(device: str) -> dict[str, Any]:
     }
 
 
+def _support_transformer_engine() -> None:
+    """What its tests use beside layers: initializers, a state that they reset, and its compiled module."""
+    modules = transformer_engine.library.modules
+    names = ("init_method_normal", "scaled_init_method_normal")
+    modules["transformer_engine.pytorch.utils"] = {name: lambda *_: None for name in names}
+    reset = SimpleNamespace(reset=lambda: None, FP8_TENSORS_RECOMPUTE_BUFFER=[])
+    modules["transformer_engine.pytorch.quantization"] = {"FP8GlobalStateManager": reset}
+    of_attention = "transformer_engine.pytorch.attention.dot_product_attention.utils"
+    modules[of_attention] = {"check_set_window_size": lambda _mask, window: window}
+    compiled = StandIn("transformer_engine_torch")
+    compiled.library = transformer_engine.library
+    sys.modules["transformer_engine_torch"] = compiled
+
+
 @click.command()
 @click.argument("tests", type=click.Path(exists=True, path_type=Path))
 @click.option("-k", "chosen", default="", help="As pytest's.")
@@ -95,7 +111,9 @@ def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
     install()
     for each in (torch_cluster, torch_scatter, torch_sparse):
         each.library.modules[f"{each.library.name}.testing"] = _testing(device)
-    torch.jit.script = lambda function, *_, **__: function
+    _support_transformer_engine()
+    sys.path.append(str(tests if tests.is_dir() else tests.parent))  # some have a module of helpers beside them
+    torch.jit.script = lambda function, *_, **__: function  # type: ignore[assignment]
     torch.allclose, torch.equal = _holding(torch.allclose), _holding(torch.equal)
     drawn = Drawn(most)
     options = ["-q", "--import-mode=importlib", "-pno:cacheprovider", "-pno:xdist", "--tb=line", "-c/dev/null"]

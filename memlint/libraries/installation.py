@@ -20,7 +20,7 @@ from memlint.libraries import (
     torch_scatter,
     torch_sparse,
     torchao,
-    transformer_engine_layers,
+    transformer_engine_grouped,
     transformers_attention,
     triton,
     xformers,
@@ -41,7 +41,7 @@ LIBRARIES = (
     torch_cluster.library,
     torch_scatter.library,
     torch_sparse.library,
-    transformer_engine_layers.library,
+    transformer_engine_grouped.library,
     Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
 )
 """The last is not known at all: what a program uses of it is named."""

@@ -1,8 +1,8 @@
-"""Transformer Engine 2.9: linear layers, norms, the MLP and attention, in fp8 of a scale a tensor, or without.
+"""Transformer Engine 2.9: linear layers, norms, the MLP and attention, in fp8 or without.
 
 transformer_engine/pytorch/module/linear.py, layernorm_linear.py and layernorm_mlp.py; what kernels take is in
 pytorch/csrc (quantizer.cpp, extensions/gemm.cpp, bias.cpp, normalization.cpp). What fp8 is made of has a byte an
-element, and until Blackwell a transpose of as many, which products of gradients need.
+element, and as many by columns, which products of gradients need; with a scale a tensor Blackwell does not need these.
 """
 
 from __future__ import annotations
@@ -63,6 +63,30 @@ class Float8CurrentScaling(_Recipe):
     use_power_2_scales: bool = False
 
 
+@_recipe
+@dataclass
+class MXFP8BlockScaling(_Recipe):
+    """A scale of a byte for each 32 values."""
+
+    margin: int = 0
+
+
+@_recipe
+@dataclass
+class Float8BlockScaling(_Recipe):
+    """A scale in float32 for each 128 values, of weights for each 128 x 128."""
+
+    use_f32_scales: bool = False
+
+
+for _name, _kinds in {
+    "delayed": (DelayedScaling,), "float8_current_scaling": (Float8CurrentScaling,),
+    "float8_per_tensor_scaling": (DelayedScaling, Float8CurrentScaling), "mxfp8": (MXFP8BlockScaling,),
+    "float8_block_scaling": (Float8BlockScaling,), "nvfp4": (), "custom": (),
+}.items():  # fmt: skip
+    setattr(_Recipe, _name, lambda self, kinds=_kinds: isinstance(self, kinds))
+
+
 _active: list[_Recipe | None] = [None]
 """The recipe of each context that the program is in."""
 
@@ -77,10 +101,15 @@ def autocast(
     capability = simulated().device.capability
     if enabled and capability < (8, 9):
         raise AssertionError("Device compute capability 8.9 or higher required for FP8 execution.")
-    if enabled and recipe is None and (10, 0) <= capability < (12, 0):
-        library.unknown("transformer_engine.common.recipe.MXFP8BlockScaling")()
+    has_blocks = (10, 0) <= capability < (12, 0)
     default = Float8CurrentScaling() if capability >= (12, 0) else DelayedScaling()
-    chosen = recipe or default
+    chosen = recipe or (MXFP8BlockScaling() if has_blocks else default)
+    if enabled and isinstance(chosen, MXFP8BlockScaling) and not has_blocks:
+        raise AssertionError("Device compute capability 10.0 or higher required for MXFP8 execution.")
+    if enabled and isinstance(chosen, Float8BlockScaling) and capability < (9, 0):
+        raise AssertionError("FP8 block scaled GEMM requires compute capability 9.0 or higher and CUDA >= 12.9.")
+    if isinstance(chosen, Float8BlockScaling) and capability >= (10, 0):
+        library.unknown("transformer_engine.common.recipe.Float8BlockScaling(of a GPU since Blackwell)")()
     if chosen.fp8_dpa or chosen.fp8_mha or calibrating:
         library.unknown("transformer_engine.pytorch.autocast(fp8_dpa=True, fp8_mha=True, calibrating=True)")()
     _active.append(chosen if enabled else None)
@@ -102,31 +131,91 @@ def fp8_autocast(
 library.modules["transformer_engine.pytorch.fp8"] = {"fp8_autocast": fp8_autocast}
 
 
-class _Fp8:
-    """A tensor of a byte an element, its transpose where one is needed, and a scale: quantizer.cpp:121."""
+def _availability(name: str, least: tuple[int, int], below: tuple[int, int] = (99, 0)) -> None:
+    def available(return_reason: bool = False) -> Any:
+        is_there = least <= simulated().device.capability < below
+        reason = "" if is_there else f"Device compute capability {least[0]}.{least[1]} or higher required"
+        return (is_there, reason) if return_reason else is_there
 
-    def __init__(self, source: Tensor, *, columns: bool, shape: Sequence[int] | None = None) -> None:
-        capability = simulated().device.capability
-        needs_transpose = capability < (10, 0) or (12, 0) <= capability < (13, 0)  # transformer_engine.cpp:719
+    available.__name__ = name
+    _provides(available)
+
+
+_availability("is_fp8_available", (8, 9))
+_availability("is_mxfp8_available", (10, 0), below=(12, 0))
+_availability("is_fp8_block_scaling_available", (9, 0))
+_availability("is_nvfp4_available", (10, 0))
+_availability("is_bf16_available", (8, 0))
+
+
+def _tiles(number: int, size: int, multiple: int = 1) -> int:
+    """How many of this size there are, rounded up to a multiple."""
+    tiles = -(-number // size)
+    return -(-tiles // multiple) * multiple
+
+
+@_provides
+@contextlib.contextmanager
+def quantized_model_init(enabled: bool = True, **_: Any) -> Iterator[None]:
+    """Would let layers have weights in fp8 alone, which are not known."""
+    if enabled:
+        library.unknown("transformer_engine.pytorch.quantized_model_init(enabled=True)")()
+    yield
+
+
+@_provides
+def fp8_model_init(enabled: bool = True, **options: Any) -> Any:
+    """The same by its older name."""
+    return quantized_model_init(enabled, **options)
+
+
+class Fp8:
+    """Bytes of a tensor, and bytes of its columns where they are needed, with their scales."""
+
+    def __init__(
+        self, source: Tensor, recipe: _Recipe, *, columns: bool, shape: Sequence[int] | None = None,
+        is_weight: bool = False,
+    ) -> None:  # fmt: skip
         shape = source.shape if shape is None else shape
-        self.data: Tensor | None = source.new_empty(shape, dtype=torch.uint8)
-        self.transpose = source.new_empty(shape[::-1], dtype=torch.uint8) if columns and needs_transpose else None
-        self.scale = source.new_empty(1, dtype=torch.float32)
+        self.has_columns = columns
+        self.rows: list[Tensor] = [source.new_empty(shape, dtype=torch.uint8)]
+        self.columns = [source.new_empty(shape[::-1], dtype=torch.uint8)] if columns else []
+        self.scales: list[Tensor] = []
+        self.swizzled = 0
+        """Bytes of scales that are copied in another order for a product (util.cpp:12)."""
+        number, width = shape[0], shape[-1]
+        if isinstance(recipe, MXFP8BlockScaling):  # quantizer.cpp:1105
+            self._scale(self.rows, torch.uint8, _tiles(number, 1, 128), _tiles(width, 32, 4))
+            self._scale(self.columns, torch.uint8, _tiles(number, 32, 4), _tiles(width, 1, 128))
+            self.swizzled = self.rows[1].nbytes
+        elif isinstance(recipe, Float8BlockScaling):  # quantizer.cpp:824
+            edge = 128 if is_weight else 1
+            self._scale(self.rows, torch.float32, _tiles(number, edge, 4), _tiles(width, 128))
+            self._scale(self.columns, torch.float32, _tiles(width, edge, 4), _tiles(number, 128))
+        else:  # quantizer.cpp:121
+            capability = simulated().device.capability
+            if (10, 0) <= capability < (12, 0) or capability >= (13, 0):  # transformer_engine.cpp:719
+                self.columns = []
+            self.scales = [source.new_empty(1, dtype=torch.float32)]
         launch((source,), self.parts)
 
+    def _scale(self, parts: list[Tensor], dtype: torch.dtype, *shape: int) -> None:
+        if parts:
+            parts.append(parts[0].new_empty(shape, dtype=dtype))
+
     @property
-    def parts(self) -> tuple[Tensor | None, ...]:
+    def parts(self) -> tuple[Tensor, ...]:
         """Its tensors."""
-        return self.data, self.transpose, self.scale
+        return (*self.rows, *self.columns, *self.scales)
 
     def drop_rows(self) -> None:
         """Keep what a product with a gradient needs."""
-        if self.transpose is not None:
-            self.data = None
+        if self.columns:
+            self.rows = []
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """How a layer is called, beside its operands."""
 
     dtype: torch.dtype
@@ -134,22 +223,40 @@ class _Call:
     needs_grad: bool
     centered: bool = True
     gated: bool = False
+    cache: dict[str, Fp8] | None = None
+    """Weights in fp8 that the layer keeps from one microbatch to the next."""
 
     @property
     def scales_now(self) -> bool:
-        """Whether kernels make values in full, and then fp8 of them."""
-        return isinstance(self.recipe, Float8CurrentScaling)
+        """Whether kernels make what is activated in full, and then fp8 of it (activation.cpp:33)."""
+        return isinstance(self.recipe, (Float8CurrentScaling, Float8BlockScaling))
 
-    def factor(self, x: Tensor, *, columns: bool) -> Any:
+    def factor(self, x: Tensor, *, columns: bool, shape: Sequence[int] | None = None) -> Any:
         """An operand of a product."""
-        return x.to(self.dtype) if self.recipe is None else _Fp8(x, columns=columns)
+        return x.to(self.dtype) if self.recipe is None else Fp8(x, self.recipe, columns=columns, shape=shape)
 
-    def product(self, *shape: int, of: Tensor) -> Tensor:
+    def weight(self, name: str, x: Tensor, *, columns: bool) -> Any:
+        """A weight as it is multiplied: `get_weight_workspace`, module/base.py:1333."""
+        if self.recipe is None:
+            return x.to(self.dtype)
+        kept = None if self.cache is None else self.cache.get(name)
+        if kept is None or (columns and not kept.has_columns):
+            kept = Fp8(x, self.recipe, columns=columns, is_weight=True)
+            if self.cache is not None:
+                self.cache[name] = kept
+        return kept
+
+    def product(self, *shape: int, of: Tensor, swizzled: int = 0, streams: int = 1) -> Tensor:
         """What a product gives. cuBLASLt's workspace is one for all (`get_workspace`, module/base.py:77)."""
         library.assume()
         is_wide = simulated().device.capability >= (9, 0)
-        simulated().workspaces.hold("transformer_engine", (32 << 20) + 1024 if is_wide else 4 << 20)
-        return self.made(*shape, of=of)
+        for stream in range(streams):
+            name = f"transformer_engine {stream}" if streams > 1 else "transformer_engine"
+            simulated().workspaces.hold(name, (32 << 20) + 1024 if is_wide else 4 << 20)
+        out = self.made(*shape, of=of)
+        scales = temporary(swizzled)
+        del scales
+        return out
 
     def made(self, *shape: int, of: Tensor) -> Tensor:
         """A tensor that a kernel writes."""
@@ -158,30 +265,40 @@ class _Call:
         return out
 
 
-def _parts(*values: Any) -> list[Tensor | None]:
-    return [part for value in values for part in (value.parts if isinstance(value, _Fp8) else (value,))]
+def parts_of(*values: Any) -> list[Tensor | None]:
+    """The tensors of operands."""
+    return [part for value in values for part in (value.parts if isinstance(value, Fp8) else (value,))]
+
+
+def swizzled_of(*factors: Any) -> int:
+    """Bytes of their scales that a product copies."""
+    return sum(factor.swizzled for factor in factors if isinstance(factor, Fp8))
 
 
 def _clear(*values: Any) -> None:
     """`clear_tensor_data`: memory is given back, whoever holds the tensor."""
-    for part in _parts(*values):
+    for part in parts_of(*values):
         if part is not None:
             part.data = part.new_empty(0)
 
 
 _ROWS_OF_A_TILE = 256
 """Of the kernel that makes fp8 and its transpose: 32 threads times eight bytes (cast_transpose_fusion.cu:180)."""
+_ROWS_OF_A_CHUNK = 64
+"""Of the kernel that makes blocks of 32 (cast_kernels.cuh:1556)."""
 
 
-def _fp8_and_bias(
-    grad: Tensor, call: _Call, *, has_bias: bool, rows: int = _ROWS_OF_A_TILE
-) -> tuple[Any, Tensor | None]:
+def fp8_and_bias(grad: Tensor, call: Call, *, has_bias: bool, rows: int = _ROWS_OF_A_TILE) -> tuple[Any, Tensor | None]:
     """The gradient in fp8, and that of a bias; delayed scales have one kernel, with float32 sums: bias.cpp:22."""
     bias = call.made(grad.shape[-1], of=grad) if has_bias else None
     if call.recipe is None:
         return grad, bias
-    factor = _Fp8(grad, columns=True)
-    if has_bias and factor.transpose is not None and not call.scales_now:
+    factor = call.factor(grad, columns=True)
+    if isinstance(call.recipe, MXFP8BlockScaling):
+        rows = _ROWS_OF_A_CHUNK
+    elif call.scales_now or not factor.columns:
+        rows = 0
+    if has_bias and rows:
         sums = temporary(4 * -(-grad.shape[0] // rows) * grad.shape[1])
         del sums
     return factor, bias
@@ -190,20 +307,20 @@ def _fp8_and_bias(
 # --- norms
 
 
-def _norm(x: Tensor, call: _Call, *, columns: bool) -> tuple[Any, Tensor | None, Tensor]:
+def _norm(x: Tensor, call: Call, *, columns: bool) -> tuple[Any, Tensor | None, Tensor]:
     """The norm, in fp8 where a product takes that, and what backward needs of each row: normalization.cpp:61."""
     mean, spread = (torch.empty(x.shape[0], dtype=torch.float32, device=x.device) for _ in range(2))
     if call.recipe is None:
         out: Any = call.made(*x.shape, of=x)
     else:
-        out = _Fp8(x, columns=columns)
-        full = temporary(x.nbytes if call.scales_now else 0)
+        out = call.factor(x, columns=columns)
+        full = temporary(0 if isinstance(call.recipe, DelayedScaling) else x.nbytes)
         del full
     launch((x,), (mean, spread))
     return out, mean if call.centered else None, spread
 
 
-def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, call: _Call) -> tuple[Tensor, Tensor, Tensor | None]:
+def _norm_backward(grad: Tensor, x: Tensor, weight: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients, with float32 sums of those of weights: a row of each block of the kernel.
 
     How many blocks a multiprocessor has depends on the compiled kernel; one is assumed (ln_bwd_semi_cuda_kernel.cu:15).
@@ -219,7 +336,7 @@ class _NormFunction(torch.autograd.Function):
     """Saves its input and a mean and a spread of each row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, _bias: Tensor | None, call: _Call) -> Any:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, _bias: Tensor | None, call: Call) -> Any:
         library.assume()
         flat = x.reshape(-1, x.shape[-1])
         out, mean, spread = _norm(flat, replace(call, recipe=None), columns=False)
@@ -243,7 +360,7 @@ class _LinearFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, norm_weight: Tensor | None, _norm_bias: Tensor | None, weight: Tensor,
-        bias: Tensor | None, call: _Call,
+        bias: Tensor | None, call: Call,
     ) -> Any:  # fmt: skip
         flat = x.reshape(-1, x.shape[-1])
         columns = call.needs_grad and weight.requires_grad
@@ -253,30 +370,33 @@ class _LinearFunction(torch.autograd.Function):
         else:
             flat = flat.to(call.dtype)
             factor, *normed = _norm(flat, call, columns=columns)  # type: ignore[assignment]
-        multiplied = call.factor(weight, columns=call.needs_grad and (norm_weight is not None or x.requires_grad))
-        out = call.product(flat.shape[0], weight.shape[0], of=flat)
-        if isinstance(factor, _Fp8) and columns:
+        is_needed = call.needs_grad and (norm_weight is not None or x.requires_grad)
+        multiplied = call.weight("weight", weight, columns=is_needed)
+        out = call.product(flat.shape[0], weight.shape[0], of=flat, swizzled=swizzled_of(factor, multiplied))
+        if isinstance(factor, Fp8) and columns:
             factor.drop_rows()
         if call.needs_grad:
             saved = (None, None) if norm_weight is None else (flat, norm_weight)
-            ctx.save_for_backward(weight, *saved, *normed, *_parts(factor if columns else None, multiplied))
+            ctx.save_for_backward(weight, *saved, *normed, *parts_of(factor if columns else None, multiplied))
             ctx.call, ctx.has_bias = call, bias is not None
+            ctx.swizzled = swizzled_of(factor), swizzled_of(multiplied)
         return out.view(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         weight, x, norm_weight, *_ = ctx.saved_tensors
         flat = grad.reshape(-1, grad.shape[-1]).contiguous()
-        factor, bias = _fp8_and_bias(flat, ctx.call, has_bias=ctx.has_bias)
+        factor, bias = fp8_and_bias(flat, ctx.call, has_bias=ctx.has_bias)
         needs_x, _, _, needs_weight, *_ = ctx.needs_input_grad
         needs_product = needs_x or norm_weight is not None
-        dx = ctx.call.product(flat.shape[0], weight.shape[1], of=flat) if needs_product else None
-        dweight = ctx.call.product(*weight.shape, of=flat) if needs_weight else None
+        of_x, of_weight = (swizzled_of(factor) + swizzled for swizzled in reversed(ctx.swizzled))
+        dx = ctx.call.product(flat.shape[0], weight.shape[1], of=flat, swizzled=of_x) if needs_product else None
+        dweight = ctx.call.product(*weight.shape, of=flat, swizzled=of_weight) if needs_weight else None
         rest: list[Tensor | None] = [None, None]
         if norm_weight is not None:
             dx, *rest = _norm_backward(dx, x, norm_weight, ctx.call)  # type: ignore[arg-type]
         del factor
-        dx = dx.view(*grad.shape[:-1], -1) if dx is not None and needs_x else None
+        dx = dx.view(*grad.shape[:-1], dx.shape[1]) if dx is not None and needs_x else None
         return dx, *rest, dweight, bias, None
 
 
@@ -286,24 +406,26 @@ class _MLPFunction(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, norm_weight: Tensor, _norm_bias: Tensor | None, first: Tensor, first_bias: Tensor | None,
-        second: Tensor, second_bias: Tensor | None, call: _Call,
+        second: Tensor, second_bias: Tensor | None, call: Call,
     ) -> Any:  # fmt: skip
         flat = x.reshape(-1, x.shape[-1]).to(call.dtype)
         normed, *of_rows = _norm(flat, call, columns=call.needs_grad and first.requires_grad)
-        weights = [call.factor(weight, columns=call.needs_grad) for weight in (first, second)]
-        hidden = call.product(flat.shape[0], first.shape[0], of=flat)
+        named = {"fc1_weight": first, "fc2_weight": second}
+        weights = [call.weight(name, weight, columns=call.needs_grad) for name, weight in named.items()]
+        hidden = call.product(flat.shape[0], first.shape[0], of=flat, swizzled=swizzled_of(normed, weights[0]))
         shape = flat.shape[0], second.shape[1]
         if call.recipe is None:
             active: Any = call.made(*shape, of=hidden)
         else:
-            active = _Fp8(hidden, columns=True, shape=shape)
+            active = call.factor(hidden, columns=True, shape=shape)
             full = temporary(shape[0] * shape[1] * hidden.element_size() if call.scales_now else 0)
             del full
-        out = call.product(flat.shape[0], second.shape[0], of=flat)
+        out = call.product(flat.shape[0], second.shape[0], of=flat, swizzled=swizzled_of(active, weights[1]))
         if call.needs_grad:
-            ctx.save_for_backward(flat, norm_weight, first, second, hidden, *of_rows, *_parts(*weights),
-                                  *_parts(normed, active))  # fmt: skip
-            ctx.call, ctx.num_normed = call, len(_parts(normed))
+            ctx.save_for_backward(flat, norm_weight, first, second, hidden, *of_rows, *parts_of(*weights),
+                                  *parts_of(normed, active))  # fmt: skip
+            ctx.call, ctx.num_normed, ctx.num_active = call, len(parts_of(normed)), len(parts_of(active))
+            ctx.swizzled = tuple(swizzled_of(each) for each in (normed, weights[0], active, weights[1]))
             ctx.has_first, ctx.has_second = first_bias is not None, second_bias is not None
         return out.view(x.shape)
 
@@ -311,20 +433,22 @@ class _MLPFunction(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         call = ctx.call
         x, norm_weight, first, second, hidden, *rest = ctx.saved_tensors
-        normed, active = rest[-2 * ctx.num_normed : -ctx.num_normed], rest[-ctx.num_normed :]
+        active, rest = rest[-ctx.num_active :], rest[: -ctx.num_active]
+        normed = rest[-ctx.num_normed :]
+        of_normed, of_first, of_active, of_second = ctx.swizzled
         flat = grad.reshape(-1, grad.shape[-1]).contiguous()
-        factor, second_bias = _fp8_and_bias(flat, call, has_bias=ctx.has_second)
-        dactive = call.product(flat.shape[0], second.shape[1], of=flat)
-        dsecond = call.product(*second.shape, of=flat)
+        factor, second_bias = fp8_and_bias(flat, call, has_bias=ctx.has_second)
+        dactive = call.product(flat.shape[0], second.shape[1], of=flat, swizzled=swizzled_of(factor) + of_second)
+        dsecond = call.product(*second.shape, of=flat, swizzled=swizzled_of(factor) + of_active)
         _clear(*active)
         if call.recipe is None or call.gated or call.scales_now:
             dhidden: Any = call.made(*hidden.shape, of=dactive)
-            dhidden, first_bias = _fp8_and_bias(dhidden, call, has_bias=ctx.has_first or call.recipe is not None)
+            dhidden, first_bias = fp8_and_bias(dhidden, call, has_bias=ctx.has_first or call.recipe is not None)
         else:  # the gradient of the activation is made in fp8
-            dhidden, first_bias = _fp8_and_bias(dactive, call, has_bias=True, rows=_ROWS_OF_A_TILE // 2)
+            dhidden, first_bias = fp8_and_bias(dactive, call, has_bias=True, rows=_ROWS_OF_A_TILE // 2)
         _clear(hidden)
-        dx = call.product(*x.shape, of=flat)
-        dfirst = call.product(*first.shape, of=flat)
+        dx = call.product(*x.shape, of=flat, swizzled=swizzled_of(dhidden) + of_first)
+        dfirst = call.product(*first.shape, of=flat, swizzled=swizzled_of(dhidden) + of_normed)
         _clear(dhidden, *normed)
         grads = _norm_backward(dx, x, norm_weight, call)
         del factor, dactive
@@ -354,9 +478,16 @@ class Layer(torch.nn.Module):
         self._made = {"dtype": dtype or torch.get_default_dtype(), "device": device}
         self.eps = eps
         self._scales: list[Tensor] = []
+        self._fp8_workspaces: dict[str, Fp8] = {}
 
     def _refuse(self, what: str) -> None:
         library.unknown(f"transformer_engine.pytorch.{type(self).__name__}({what})")()
+
+    def reset_parameters(self, **_: Any) -> None:
+        """Make what was left on `meta` on the GPU."""
+        for name, parameter in list(self.named_parameters(recurse=False)):
+            if parameter.is_meta:
+                self.register_parameter(name, torch.nn.Parameter(torch.empty_like(parameter, device="cuda")))
 
     def _add(self, name: str, *shape: int, used: bool = True) -> None:
         value = torch.nn.Parameter(torch.empty(shape, **self._made)) if used else None
@@ -367,9 +498,11 @@ class Layer(torch.nn.Module):
         self._add("layer_norm_weight", size)
         self._add("layer_norm_bias", size, used=normalization == "LayerNorm")
 
-    def _call(self, x: Tensor, **options: Any) -> _Call:
-        """How it is called; `products`, of which each has scales of three operands forward and two backward."""
-        products = options.pop("products", 0)
+    def _call(self, x: Tensor, products: int = 0, is_first_microbatch: bool | None = None, **options: Any) -> Call:
+        """How it is called; `products`, of which each has scales of three operands forward and two backward.
+
+        With `is_first_microbatch` the layer keeps its weights in fp8.
+        """
         recipe = _active[-1]
         if isinstance(recipe, DelayedScaling) and not self._scales:
             for number in (3 * products, 2 * products):
@@ -378,7 +511,8 @@ class Layer(torch.nn.Module):
                     torch.zeros(recipe.amax_history_len, number, device=x.device),
                 ]
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-        return _Call(dtype, recipe, torch.is_grad_enabled(), **options)
+        cache = None if is_first_microbatch is None else self._fp8_workspaces
+        return Call(dtype, recipe, torch.is_grad_enabled(), cache=cache, **options)
 
 
 @_provides
@@ -389,9 +523,9 @@ class LayerNorm(Layer):
 
     def __init__(
         self, normalized_shape: int, eps: float = 1e-5, dtype: torch.dtype | None = None, device: Any = "cuda",
-        **options: Any,
+        params_dtype: torch.dtype | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__(options, dtype, device, eps)
+        super().__init__(options, dtype or params_dtype, device, eps)
         self._add("weight", normalized_shape)
         self._add("bias", normalized_shape, used=self.centered)
 
@@ -422,11 +556,9 @@ class Linear(Layer):
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
         """The product of the last dimension; with `return_bias` the bias beside it, which is not added."""
-        if is_first_microbatch is not None:
-            self._refuse("is_first_microbatch")
         bias = None if self.return_bias else self.bias
         norm = getattr(self, "layer_norm_weight", None), getattr(self, "layer_norm_bias", None)
-        call = self._call(inp, products=1, centered=norm[1] is not None)
+        call = self._call(inp, 1, is_first_microbatch, centered=norm[1] is not None)
         out = _LinearFunction.apply(inp, *norm, self.weight, bias, call)  # type: ignore[no-untyped-call]
         return (out, self.bias) if self.return_bias else out
 
@@ -463,9 +595,7 @@ class LayerNormMLP(Layer):
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
         """The block, without the residual; with `return_bias` the second bias beside it, which is not added."""
-        if is_first_microbatch is not None:
-            self._refuse("is_first_microbatch")
-        call = self._call(inp, products=2, centered=self.layer_norm_bias is not None,
+        call = self._call(inp, 2, is_first_microbatch, centered=self.layer_norm_bias is not None,
                           gated=self.activation.endswith("glu"))  # fmt: skip
         weights = (self.layer_norm_weight, self.layer_norm_bias, self.fc1_weight, self.fc1_bias, self.fc2_weight,
                    None if self.return_bias else self.fc2_bias)  # fmt: skip

@@ -46,7 +46,9 @@ class _Rotated(torch.autograd.Function):
         return made, None
 
 
-@library.provides("transformer_engine.pytorch", "transformer_engine.pytorch.attention")
+@library.provides(
+    "transformer_engine.pytorch", "transformer_engine.pytorch.attention", "transformer_engine.pytorch.attention.rope"
+)
 class RotaryPositionEmbedding(torch.nn.Module):
     """Angles in float32, of [positions, 1, 1, size of a head]."""
 
@@ -126,23 +128,24 @@ class MultiheadAttention(Layer):
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Any = None, encoder_output: Tensor | None = None,
-        attn_mask_type: str | None = None, rotary_pos_emb: Any = None, **options: Any,
+        attn_mask_type: str | None = None, rotary_pos_emb: Any = None, is_first_microbatch: bool | None = None,
+        **options: Any,
     ) -> Any:  # fmt: skip
         """Attention of [sequence, batch, width] or [batch, sequence, width] to itself or to what was encoded."""
         for name, value in options.items():
             if value not in (None, False) and name not in _PLAIN:
                 self._refuse(name)
-        first = self.get_submodule(self._first)(hidden_states)
+        first = self.get_submodule(self._first)(hidden_states, is_first_microbatch)
         if self.attention_type == "self":
             query, key, value = self._split(first, (self.heads // self.groups, 1, 1))
         else:
             query = first.view(*first.shape[:-1], self.heads, self.width)
-            key, value = self._split(self.key_value(encoder_output), (1, 1))
+            key, value = self._split(self.key_value(encoder_output, is_first_microbatch), (1, 1))
         if rotary_pos_emb is not None:
             pair = rotary_pos_emb if isinstance(rotary_pos_emb, tuple) else (rotary_pos_emb,) * 2
             query, key = (_Rotated.apply(x, angles) for x, angles in zip((query, key), pair, strict=True))  # type: ignore[no-untyped-call]
         context = self.core_attention(query, key, value, attention_mask, attn_mask_type)
-        return self.proj(context)
+        return self.proj(context, is_first_microbatch)
 
 
 _PLAIN = {"core_attention_bias_type", "fast_zero_fill", "window_size", "max_seqlen_q", "max_seqlen_kv"}
@@ -188,7 +191,7 @@ class TransformerLayer(Layer):
     def forward(
         self, hidden_states: Tensor, attention_mask: Any = None, self_attn_mask_type: str | None = None,
         encoder_output: Tensor | None = None, enc_dec_attn_mask: Any = None, enc_dec_attn_mask_type: str | None = None,
-        rotary_pos_emb: Any = None, **options: Any,
+        rotary_pos_emb: Any = None, is_first_microbatch: bool | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         """What goes in, and what both blocks add to it."""
         for name, value in options.items():
@@ -199,16 +202,17 @@ class TransformerLayer(Layer):
             x = x.to(torch.get_autocast_dtype("cuda"))
         attended = self.self_attention(
             x, attention_mask, attn_mask_type=self_attn_mask_type or self.self_attn_mask_type,
-            rotary_pos_emb=rotary_pos_emb,
+            rotary_pos_emb=rotary_pos_emb, is_first_microbatch=is_first_microbatch,
         )  # fmt: skip
         x = self._add_back(attended, x)
         if self.layer_type == "decoder":
             attended_other = self.inter_attention(
                 x, enc_dec_attn_mask, encoder_output, enc_dec_attn_mask_type or self.enc_dec_attn_mask_type,
-                rotary_pos_emb,
+                rotary_pos_emb, is_first_microbatch,
             )  # fmt: skip
             x = self._add_back(attended_other, x)
-        x = self._add_back(self.layernorm_mlp(x), x)  # what attention gave lives on meanwhile, as there
+        # what attention gave lives on meanwhile, as there
+        x = self._add_back(self.layernorm_mlp(x, is_first_microbatch), x)
         return x if self.layernorm is None else self.layernorm(x)
 
     def _add_back(self, block: tuple[Tensor, Tensor | None], residual: Tensor) -> Any:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from memlint.libraries import transformer_engine as te
+from memlint.libraries import transformer_engine_grouped as grouped
 from memlint.libraries import transformer_engine_layers as layers
 from memlint.libraries.library import UnknownFunctionError
 from tests.libraries.events import on_gpu, simulated
@@ -181,3 +182,84 @@ def test_a_decoder_attends_to_what_was_encoded():
             layers.MultiheadAttention(256, 8, qk_norm_type="RMSNorm")
         with pytest.raises(UnknownFunctionError, match="inference_params"):
             layer(x, encoder_output=encoded, inference_params=object())
+
+
+def _blocks(rows, columns, recipe, *, is_weight=False):
+    """Bytes by rows and by columns with their scales, of a matrix whose sides are multiples of 128."""
+    numel = rows * columns
+    if isinstance(recipe, te.MXFP8BlockScaling):
+        return numel + numel // 32
+    edges = 128 * 128 if is_weight else 128
+    assert columns // 128 % 4 == rows // 128 % 4 == 0
+    return numel + 4 * numel // edges
+
+
+@pytest.mark.parametrize(
+    ("gpu", "recipe"), [("b200", te.MXFP8BlockScaling()), ("b200", None), ("h100-80gb", te.Float8BlockScaling())]
+)
+def test_scales_of_blocks_lie_beside_rows_and_columns(gpu, recipe):
+    with simulated(gpu) as seen, te.autocast(recipe=recipe):
+        recipe = recipe or te.MXFP8BlockScaling()  # what the newest GPUs have where nothing is said
+        x, layer = on_gpu(ROWS, IN), te.Linear(IN, OUT, params_dtype=BF16)
+        seen.begin()
+        warm(layer, x)
+        assert seen.held == (32 << 20) + 1024
+        seen.begin()
+        y = layer(x)
+        of_x, of_weight = _blocks(ROWS, IN, recipe), _blocks(OUT, IN, recipe, is_weight=True)
+        swizzled = isinstance(recipe, te.MXFP8BlockScaling)
+        assert seen.held == of_x + 2 * of_weight + y.nbytes
+        # both ways of the input meanwhile, and the scales of a product in another order
+        assert seen.peak == seen.held + of_x + swizzled * (ROWS * IN + OUT * IN) // 32
+        grad = torch.empty_like(y)
+        seen.begin()
+        y.backward(grad)
+        gradients = x.nbytes + layer.weight.nbytes + layer.bias.nbytes
+        of_grad = 2 * _blocks(ROWS, OUT, recipe)
+        assert seen.peak == gradients + of_grad + swizzled * (ROWS * OUT + ROWS * IN) // 32
+    with simulated("a100-80gb"), pytest.raises(AssertionError, match="or higher"), te.autocast(recipe=recipe):
+        pass
+
+
+@pytest.mark.parametrize("recipe", [te.DelayedScaling(), te.Float8BlockScaling()])
+@pytest.mark.parametrize("activation", ["gelu", "swiglu"])
+def test_a_block_and_a_layer_train_with_scales_of_blocks(recipe, activation):
+    with simulated("h100-80gb"), te.autocast(recipe=recipe):
+        x, block = on_gpu(ROWS, IN), te.LayerNormMLP(IN, OUT, activation=activation, params_dtype=BF16)
+        block(x).sum().backward()
+        assert {p.grad.shape == p.shape for p in block.parameters()} == {True}
+
+
+def test_a_layer_keeps_its_weights_in_fp8_between_microbatches():
+    with simulated("h100-80gb") as seen, te.autocast(recipe=te.Float8CurrentScaling()):
+        x, layer = on_gpu(ROWS, IN), te.Linear(IN, OUT, params_dtype=BF16)
+        warm(layer, x)
+        weight = 2 * IN * OUT + 4  # with its transpose
+        seen.begin()
+        layer(x, is_first_microbatch=True).sum().backward()
+        gradients = x.nbytes + layer.weight.nbytes + layer.bias.nbytes
+        assert seen.held == weight + gradients
+        y = layer(x, is_first_microbatch=False)
+        assert seen.held == weight + gradients + ROWS * IN + 4 + y.nbytes
+        del y
+        layer(x, is_first_microbatch=True)
+        assert seen.held == weight + gradients
+        whole = layers.TransformerLayer(IN, OUT, 16, params_dtype=BF16)
+        whole(x.view(4, 128, IN), is_first_microbatch=True)
+        assert sum(len(each._fp8_workspaces) for each in whole.modules() if isinstance(each, te.Layer)) == 4
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_experts_multiply_their_rows_in_four_streams(enabled):
+    with simulated("h100-80gb") as seen, te.autocast(enabled, recipe=te.Float8CurrentScaling()):
+        x, layer = on_gpu(ROWS, IN), grouped.GroupedLinear(4, IN, OUT, bias=False, params_dtype=BF16)
+        splits = [128, 0, 256, 128]
+        seen.begin()
+        layer(x, splits).sum().backward()
+        gradients = x.nbytes + 4 * layer.weight0.nbytes
+        assert seen.held == 4 * ((32 << 20) + 1024) + gradients
+        seen.begin()
+        y = layer(x, splits)
+        assert y.shape == (ROWS, OUT)
+        # views of the input, or of each expert its rows' columns and its weight both ways, with their scales
+        assert seen.held == y.nbytes + enabled * (ROWS * IN + 4 * 2 * IN * OUT + 2 * 4 * 4)
