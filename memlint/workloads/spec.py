@@ -11,6 +11,7 @@ from memlint.base.units import LARGEST_SIZE, Dtype, Mode
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.distributed.strategy import Strategy
+from memlint.source.shown_inputs import ShownCall
 from memlint.tracing.records import Assumption
 
 WORST = "worst"
@@ -184,6 +185,8 @@ class Workload:
     """What the project's own files say of it."""
     sizes: Mapping[str, int] = field(default_factory=dict, hash=False)
     """Of images and texts, as the project's training loop has them."""
+    shown: ShownCall | None = None
+    """What an example in the project calls it with."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""

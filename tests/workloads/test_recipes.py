@@ -734,3 +734,79 @@ def test_what_an_argument_is_made_of_that_cannot_be_imported_says_why(write):
     (left_out,) = find_workloads(str(path), path.parent).left_out
     assert "acts.Act is needed, and " in left_out.reason
     assert "acts.py cannot be imported: ValueError" in left_out.reason
+
+
+AXES = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, width, axes):
+        super().__init__()
+        self.axes = axes
+        self.layer = nn.Linear(width, 2)
+    def forward(self, data, mask=None, *, scaled=False):
+        assert data.dim() == self.axes + 2 and data.shape[-1] == 3
+        out = self.layer(data)
+        return out if mask is None else out[mask].view(len(data), -1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("example", "inputs"),
+    [
+        ("x = torch.randn(1, 40, 24, 3)\nnet(x)", ["data [batch, 40, 24, 3] float32"]),
+        ("net(torch.rand((4, 40, 24, 3), device='cuda').half())", ["data [batch, 40, 24, 3] float32"]),
+        (
+            "x = torch.randn(2, 40, 24, 3)\nseen = torch.ones(2, 40, 24).bool()\nnet = net.cuda()\nnet(x, mask=seen)",
+            ["data [batch, 40, 24, 3] float32", "mask [batch, 40, 24] bool"],
+        ),
+        (
+            "x = torch.randn(1, 9, 9, 3)\ny = torch.randn_like(x)\nnet(data=y, scaled=True)",
+            ["data [batch, 9, 9, 3] float32", "scaled = True"],
+        ),
+        ("net = Other()\nnet(torch.randn(1, 40, 24, 3))", None),
+        ("net(load('image.png'))", None),
+    ],
+)
+def test_inputs_are_those_of_the_example_that_shows_the_model(write, example, inputs):
+    path = write(AXES)
+    block = f"```python\nimport torch\nfrom model import Net\nnet = Net(3, axes=2)\n{example}\n```\n"
+    (path.parent / "README.md").write_text(block)
+    workload = the_only(path)
+    if inputs is None:
+        assert workload.shown is None
+        return
+    completed, assumptions = complete(workload, path.parent)
+    assert [spec.described({}) for spec in completed.inputs] == inputs
+    line = 1 + next(n for n, text in enumerate(block.splitlines()) if "net(" in text)
+    assert [(each.text, each.frame.line) for each in assumptions] == [
+        (f"inputs {', '.join(inputs)}, as an example has them", line)
+    ]
+
+
+def test_ids_of_an_example_are_below_what_it_says(write):
+    path = write(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, words):\n        super().__init__()\n"
+        "        self.table = nn.Embedding(words, 8)\n    def forward(self, x): return self.table(x)\n"
+    )
+    (path.parent / "README.md").write_text(
+        "```python\nfrom model import Net\nnet = Net(700)\nnet(torch.randint(0, 700, (1, 96)))\n```\n"
+    )
+    workload, _ = complete(the_only(path), path.parent)
+    assert [spec.described(workload.dimensions) for spec in workload.inputs] == ["x [batch, seq=96] int64 below 700"]
+
+
+def test_an_example_of_another_size_counts_where_nothing_else_fits(write):
+    path = write(AXES)
+    (path.parent / "train.py").write_text("from model import Net\nnet = Net(3, axes=2)\nnet(x).backward()\n")
+    write("import torch\nfrom model import Net\nnet = Net(3, 1)\nnet(torch.rand(1, 7, 8, 3))\n", "test_net.py")
+    (spec,) = complete(the_only(path), path.parent)[0].inputs
+    assert spec.shape == ("batch", 7, 8, 3)
+
+
+def test_an_example_of_another_size_does_not_count_where_a_guess_fits(write):
+    path = write(NET)
+    (path.parent / "train.py").write_text("from model import UNet\nnet = UNet(3, 2)\nnet(x).backward()\n")
+    write("import torch\nfrom model import UNet\nnet = UNet(3, 1)\nnet(torch.rand(1, 3, 7, 8))\n", "test_net.py")
+    (spec,) = complete(the_only(path), path.parent)[0].inputs
+    assert spec.shape == ("batch", 3, 224, 224)

@@ -155,7 +155,8 @@ def _inferred(workload: Workload, built: Construction, place: str, dimensions: M
         # The tracer casts as well; autocast changes no shape, so trials run without it.
         model = built.model.to(place).train(workload.mode == "train")
     train = workload.mode == "train" and built.loss is None and built.step is None
-    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=_stated(workload))
+    stated, shown = _stated(workload), workload.shown
+    return infer_inputs(model, train=train, device=place, dimensions=dimensions, stated=stated, shown=shown)
 
 
 def build_program(

@@ -24,8 +24,10 @@ from torch.utils._pytree import tree_leaves
 
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import line_of, text_of
-from memlint.tracing.records import Assumption
+from memlint.source.shown_inputs import ShownCall
+from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.examples import as_shown
 from memlint.workloads.guess.forward_names import (
     LABELS,
     fields,
@@ -90,10 +92,12 @@ def infer_inputs(
     device: str,
     dimensions: Mapping[str, int] | None = None,
     stated: Mapping[str, object] | None = None,
+    shown: ShownCall | None = None,
 ) -> Inferred:
     """Find inputs for `model`, which stands on `device` in the mode it will run in.
 
-    `stated` are sizes by name that the model was built with, or that its training loop has.
+    `stated` are sizes by name that the model was built with, or that its training loop has, and `shown` is what an
+    example calls it with: tried first where that builds it in the same way, and else after the first guess.
     In training, labels are given where the model takes them and returns its loss then. The length of texts becomes
     the dimension `seq`, of the size it has in `dimensions` if that names it; where that is None it stays a number.
     Raises WorkloadError with what was tried.
@@ -117,10 +121,13 @@ def infer_inputs(
     else:
         first = _first_guess(model, sizes)
     others = _of_diffusion(Stage(model, device), first) if is_diffusion_model(model) else []
+    example = as_shown(model, shown) if shown is not None else ()
     with Stage(model, device).watched() as stage:
-        trial = _searched(
-            stage, [*others, _completed(stage, first).specs if is_model(model) else first], sizes, failure
-        )
+        starts = [*others, _completed(stage, first).specs if is_model(model) else first]
+        is_needed = example and shown is not None and (shown.builds_so or all(stage.attempt(s).error for s in starts))
+        if is_needed and stage.attempt(example).error is None:
+            starts = [example]
+        trial = _searched(stage, starts, sizes, failure)
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
@@ -131,6 +138,9 @@ def infer_inputs(
         and (SEQUENCE not in dimensions or Stage(model, device).attempt(specs, dimensions).error is not None)
     ):
         raise failure
+    if shown is not None and trial.specs == example:
+        inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
+        return Inferred(specs, (Assumption(f"inputs {inputs}, as an example has them", place, found=True),), dimensions)
     return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
 
 

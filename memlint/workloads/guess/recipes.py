@@ -15,6 +15,7 @@ from memlint.source.call_sites import CallSite, Where, call_sites
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
 from memlint.source.scripts import is_script
+from memlint.source.shown_inputs import ShownCall, shown_call
 from memlint.source.training_loop import LoopSetting, sizes_in_config, sole_loop, training_loop
 from memlint.source.values import Call, Name, shown_arguments
 from memlint.tracing.records import Assumption, Frame
@@ -115,7 +116,7 @@ class Recipes:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
         assumptions: list[Assumption] = []
         if (site := recipe.site) is not None:
-            call = shown_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
+            call = typed_call(recipe.maker, {k: v for k, v in recipe.arguments.items() if k not in recipe.assumed})
             unseen = [name for name in site.unseen if not name.isdigit() and name not in recipe.assumed]
             text = f"built as {Path(site.path).name}:{site.line} does: {call}"
             text += f"; what it gives for {', '.join(unseen)} is not seen" if unseen else ""
@@ -144,8 +145,18 @@ class Recipes:
             guessed=recipe.assumed,
             found=tuple(assumptions),
             sizes=sizes,
+            shown=self._shown(recipe),
             assumed=workload.assumed - settings.keys(),
         )
+
+    def _shown(self, recipe: Recipe) -> ShownCall | None:
+        """What the code that builds it so calls it with, or else what other code does."""
+        sites = [site for site in self._sites if site.function == recipe.maker]
+        alike = {} if recipe.site is None else recipe.site.arguments
+        for site in sorted(sites, key=lambda site: (site is not recipe.site, site.arguments != alike)):
+            if (call := shown_call(site, self._project)) is not None:
+                return replace(call, builds_so=site.arguments == alike)
+        return None
 
     def _loop(self, recipe: Recipe) -> Mapping[str, LoopSetting]:
         """What the loop that trains such a model says: that around the call, or the only one there is."""
@@ -189,7 +200,7 @@ def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object]
     return arguments, assumed
 
 
-def shown_call(maker: str, arguments: Mapping[str, object]) -> str:
+def typed_call(maker: str, arguments: Mapping[str, object]) -> str:
     """The call as somebody would type it, cut where it is very long."""
     text = f"{maker}({shown_arguments(arguments)})"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]}...)"

@@ -1,0 +1,117 @@
+"""What an example of the project calls its model with: `img = torch.randn(1, 3, 224, 224)` and then `model(img)`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from memlint.source.assignments import assigns, ends_before
+from memlint.source.call_sites import CallSite
+from memlint.source.calls import called
+from memlint.source.expressions import Values
+from memlint.source.project import Project
+from memlint.source.scopes import Scope, scopes
+from memlint.source.text import dotted_name
+from memlint.source.values import Unknown
+
+_OF_SIZES = frozenset({"randn", "rand", "zeros", "ones", "empty"})
+_CASTS = {
+    "half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64",
+    "long": "int64", "int": "int32", "bool": "bool",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTensor:
+    """A tensor that an example makes."""
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    high: int | None = None
+    """Its values are whole numbers below it, as of `torch.randint`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCall:
+    """The call of a model in an example."""
+
+    inputs: Mapping[str, object]
+    """ShownTensors and plain values; positional ones under digits."""
+    path: str
+    line: int
+    builds_so: bool = True
+    """Whether it is a call of the model as it is built here, and not of one that other code builds in another way."""
+
+
+def shown_call(site: CallSite, project: Project) -> ShownCall | None:
+    """How the code around `site` calls the model that it makes there; None where that does not show."""
+    if site.source is None:
+        return None
+    values = _Tensors(site.source, project)
+    for scope in scopes(site.source):
+        for made in (call for call in scope.calls if call.lineno == site.line):
+            for call in _calls_of(made, scope):
+                inputs, unseen = values.arguments(call, scope)
+                plain = (ShownTensor, bool, int, float, str)
+                if inputs and not unseen and all(isinstance(each, plain) for each in inputs.values()):
+                    return ShownCall(inputs, site.path, call.lineno)
+    return None
+
+
+def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
+    """Calls of the name that stands for what is `made`, until it stands for something else."""
+    statement = next((node for node in scope.around(made) if isinstance(node, ast.Assign | ast.AnnAssign)), None)
+    targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+    if statement is None or len(targets) != 1 or not isinstance(targets[0], ast.Name):
+        return
+    name = targets[0].id
+    for node in scope.nodes:
+        if not ends_before(statement, node):
+            continue
+        if assigns(node, name) and not _keeps(node, name):
+            return
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name:
+            yield node
+
+
+def _keeps(node: ast.AST, name: str) -> bool:
+    """Whether it is `name = name.to(...)`."""
+    value = getattr(node, "value", None)
+    return isinstance(value, ast.Call) and dotted_name(value.func).startswith(f"{name}.")
+
+
+class _Tensors(Values):
+    """Of examples, in which calls make tensors."""
+
+    def _call(self, node: ast.Call, scope: Scope | None) -> object:
+        name = called(node)
+        if dotted_name(node.func) == f"torch.{name}":
+            return self._made(name, node, scope)
+        if isinstance(node.func, ast.Attribute) and name in _CASTS and not node.args:
+            value = self.of(node.func.value, scope)
+            return replace(value, dtype=_CASTS[name]) if isinstance(value, ShownTensor) else value
+        return super()._call(node, scope)
+
+    def _made(self, name: str, node: ast.Call, scope: Scope | None) -> ShownTensor:
+        arguments, unseen = self.arguments(node, scope)
+        sizes = [value for key, value in arguments.items() if key.isdigit()]
+        if any(key.isdigit() for key in unseen):
+            raise Unknown
+        dtype = next((dotted_name(each.value) for each in node.keywords if each.arg == "dtype"), "")
+        high = None
+        if name.endswith("_like") and name.removesuffix("_like") in _OF_SIZES and isinstance(sizes[0], ShownTensor):
+            made = sizes[0]
+        elif name in _OF_SIZES or name == "randint":
+            shape = arguments.get("size", sizes[-1] if sizes and isinstance(sizes[-1], tuple | list) else tuple(sizes))
+            if name == "randint":
+                bounds = [each for each in sizes if isinstance(each, int)]
+                high = arguments.get("high", bounds[-1] if bounds else None)
+            if not isinstance(shape, tuple | list) or not all(type(each) is int for each in shape):
+                raise Unknown
+            made = ShownTensor(tuple(shape), "int64" if name == "randint" else "float32")
+        else:
+            raise Unknown
+        return replace(
+            made, dtype=dtype.removeprefix("torch.") or made.dtype, high=high if isinstance(high, int) else made.high
+        )

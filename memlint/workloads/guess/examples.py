@@ -1,0 +1,27 @@
+"""Inputs as an example in the project gives them, for any batch size."""
+
+from torch import nn
+
+from memlint.source.shown_inputs import ShownCall, ShownTensor
+from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.repair import Specs
+from memlint.workloads.spec import BATCH, DTYPES, InputSpec
+
+
+def as_shown(model: nn.Module, shown: ShownCall) -> Specs:
+    """The inputs of `shown`; the first size of its first tensor is that of the batch. Empty where it has no tensor."""
+    names = list(parameters(model.forward))
+    tensors = [each for each in shown.inputs.values() if isinstance(each, ShownTensor)]
+    if not tensors or any(each.dtype not in DTYPES for each in tensors):
+        return ()
+    batch = next((each.shape[0] for each in tensors if each.shape), None)
+    specs = []
+    for key, value in shown.inputs.items():
+        name = names[int(key)] if key.isdigit() and int(key) < len(names) else key
+        if isinstance(value, ShownTensor):
+            shape = (BATCH, *value.shape[1:]) if value.shape[:1] == (batch,) else value.shape
+            dtype = "float32" if "float" in value.dtype else value.dtype  # the dtype of the step decides
+            specs.append(InputSpec(name, shape, dtype, high=value.high))
+        elif isinstance(value, bool | int | float | str):
+            specs.append(InputSpec.constant(name, value))
+    return tuple(specs)
