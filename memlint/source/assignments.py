@@ -28,7 +28,7 @@ def attribute_assignments(scope: Scope) -> Mapping[str, list[ast.Assign]]:
     return assigned
 
 
-def ends_before(statement: ast.AST, node: ast.expr) -> bool:
+def ends_before(statement: ast.AST, node: ast.stmt | ast.expr) -> bool:
     """Whether it stands before the line of `node`."""
     return (getattr(statement, "end_lineno", 0) or 0) < node.lineno
 

@@ -67,7 +67,7 @@ def _calls_of(made: ast.Call, scope: Scope) -> Iterator[ast.Call]:
         return
     name = targets[0].id
     for node in scope.nodes:
-        if not ends_before(statement, node):
+        if not isinstance(node, ast.stmt | ast.expr) or not ends_before(statement, node):
             continue
         if assigns(node, name) and not _keeps(node, name):
             return

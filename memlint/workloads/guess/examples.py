@@ -19,7 +19,9 @@ def as_shown(model: nn.Module, shown: ShownCall) -> Specs:
     for key, value in shown.inputs.items():
         name = names[int(key)] if key.isdigit() and int(key) < len(names) else key
         if isinstance(value, ShownTensor):
-            shape = (BATCH, *value.shape[1:]) if value.shape[:1] == (batch,) else value.shape
+            shape: tuple[int | str, ...] = value.shape
+            if value.shape[:1] == (batch,):
+                shape = BATCH, *value.shape[1:]
             dtype = "float32" if "float" in value.dtype else value.dtype  # the dtype of the step decides
             specs.append(InputSpec(name, shape, dtype, high=value.high))
         elif isinstance(value, bool | int | float | str):
