@@ -250,6 +250,16 @@ def test_a_leaf_that_is_made_by_assignment_keeps_its_values() -> None:
         torch.arange(3).requires_grad_()
 
 
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("place", ["cpu", "cuda"])
+def test_what_is_no_leaf_requires_its_gradient_anyway(place: str) -> None:
+    output = nn.Linear(3, 4, device=place)(torch.ones(2, 3, device=place))
+    assert output.requires_grad_() is output  # as transformers asks of embeddings where inputs are checkpointed
+    for refused in (lambda: output.requires_grad_(False), lambda: setattr(output, "requires_grad", True)):
+        with pytest.raises(RuntimeError, match="leaf variables"):
+            refused()
+
+
 def test_data_from_numpy_and_tensors(gpu: Ledger) -> None:
     import numpy as np
 

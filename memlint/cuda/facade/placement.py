@@ -28,6 +28,7 @@ _real_type: Callable[..., Any] = Tensor.type
 _real_data: Any = Tensor.data
 _real_grad: Any = Tensor.grad
 _real_requires_grad: Any = Tensor.requires_grad
+_real_require_grad = Tensor.requires_grad_
 _real_default_device = torch.get_default_device
 _NO_DISPATCH = Tensor.__torch_dispatch__
 
@@ -185,10 +186,15 @@ def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
 
 
 def _set_requires_grad(tensor: Tensor, value: bool) -> None:
-    if value and state.current.cuda and type(tensor) is Tensor and _is_real_leaf(tensor):
+    if value:
+        _simulate_leaf(tensor)
+    _real_requires_grad.__set__(tensor, value)
+
+
+def _simulate_leaf(tensor: Tensor) -> None:
+    if state.current.cuda and type(tensor) is Tensor and _is_real_leaf(tensor):
         with contextlib.suppress(RuntimeError):  # somebody has a weak reference to it, or C++ another one
             swap_tensors(tensor, to_host(tensor))
-    _real_requires_grad.__set__(tensor, value)
 
 
 def _is_real_leaf(tensor: Tensor) -> bool:
@@ -199,8 +205,9 @@ def _is_real_leaf(tensor: Tensor) -> bool:
 
 
 def _require_grad(tensor: Tensor, requires_grad: bool = True) -> Tensor:
-    _set_requires_grad(tensor, requires_grad)
-    return tensor
+    if requires_grad:
+        _simulate_leaf(tensor)
+    return _real_require_grad(tensor, requires_grad)
 
 
 class Generator(torch.Generator):
