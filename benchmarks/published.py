@@ -27,6 +27,7 @@ sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 
 from benchmarks.claims import verdict
 from fixtures.published import programs
+from memlint.cuda.context import with_context
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Estimate, Interval, estimate
 from memlint.memory.timeline import Timeline
@@ -114,7 +115,7 @@ def estimate_of(program: str, arguments: str, gpu: str, torch: str) -> Estimate:
         major, minor = map(int, torch.split("."))
         device = dataclasses.replace(device, torch=(major, minor))
     trace = trace_program(getattr(programs, program)(**json.loads(arguments)), device, num_steps=2).trace
-    return estimate(Timeline.of(trace), device, trace.nodes)
+    return estimate(Timeline.of(trace), with_context(device), trace.nodes)
 
 
 @click.command()

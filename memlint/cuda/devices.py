@@ -13,10 +13,9 @@ In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 (FoundationVision/Gener
 524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue 9413); RTX 5090 614; H100 666,
 beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request 1053).
 
-Its bounds are three quarters of that, and `EVERYTHING` times that: all modules loaded at once took 1,343 MiB on a V100
-(page "Efficient Training on a Single GPU" of Transformers 4.21), 3.5 times the 385 of lazy loading; 2.3 times in
-pytorch/pytorch pull request 86509; and on an A100 up to 1.73 GiB were seen beside PyTorch's memory, 3.5 times as well.
-Where a GPU's own was not seen, it is that of another of its generation.
+Its bounds are three quarters of that, and `EVERYTHING` times that, as on an A100 up to 1.73 GiB were seen beside
+PyTorch's memory, 3.5 times as much. What it is where all modules are loaded at once, and when they are, is in
+memlint.cuda.context. Where a GPU's own was not seen, it is that of another of its generation.
 
 Numbers of multiprocessors are printed with the properties, or NVIDIA's: CUDA cores by 128 (by 64 on an A30). Linux
 keeps more of the memory than Windows: a GPU is left out where only what Windows prints is known (RTX 4070 SUPER 12,282

@@ -34,6 +34,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
+from memlint.cuda.context import with_context
 from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
 from memlint.memory.estimate import Interval
@@ -140,7 +141,8 @@ def communicators(device: Device, collectives: Sequence[Collective]) -> list[Com
 
 
 def beside(device: Device, collectives: Sequence[Collective]) -> Device:
-    """`device` with these communicators beside the CUDA context."""
+    """`device` with the context of the process, and these communicators beside it."""
+    device = with_context(device)
     held = [each.nbytes for each in communicators(device, collectives)]
     if not held:
         return device

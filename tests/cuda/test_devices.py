@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from memlint.base.errors import UsageError
+from memlint.cuda.context import with_context
 from memlint.cuda.devices import CATALOGUE, DEFAULT_DEVICE, device_named
 
 GPUS = [device for device in CATALOGUE.values() if device.is_cuda]
@@ -42,6 +45,44 @@ def test_gpu_is_consistent(device) -> None:
     assert device.threads_per_sm == THREADS_PER_SM[device.capability]
     assert device.num_sms > 0
     assert 0 < device.context_low <= device.context_nbytes <= device.context_high < device.total_nbytes // 6
+
+
+LAZY, EVERYTHING_SINCE_11_7, EVERYTHING_BEFORE = 1, 2.3, 3.5
+
+
+@pytest.mark.parametrize(
+    ("torch", "variable", "times"),
+    [
+        (None, None, LAZY),
+        (None, "LAZY", LAZY),
+        (None, "DEFAULT", LAZY),
+        (None, "EAGER", EVERYTHING_SINCE_11_7),
+        ((2, 4), None, LAZY),
+        ((2, 4), "DEFAULT", EVERYTHING_SINCE_11_7),  # with CUDA 12.1
+        ((2, 5), "DEFAULT", LAZY),
+        ((1, 13), None, LAZY),
+        ((1, 12), None, EVERYTHING_BEFORE),
+        ((1, 12), "LAZY", EVERYTHING_BEFORE),  # CUDA 11.6 cannot
+    ],
+)
+def test_the_context_has_the_modules_that_are_loaded(
+    torch: tuple[int, int] | None, variable: str | None, times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+    if variable:
+        monkeypatch.setenv("CUDA_MODULE_LOADING", variable)
+    lazy = device_named("a100")
+    device = with_context(replace(lazy, torch=torch))
+    assert device.context_nbytes == pytest.approx(times * lazy.context_nbytes, abs=1)
+    assert device.context_low <= device.context_nbytes <= device.context_high
+    if times != LAZY:
+        assert device.context_low >= lazy.context_nbytes
+
+
+@pytest.mark.parametrize(("name", "mib"), [("v100-16gb", 1343), ("rtx3090", 1685), ("rtx3090", 1486)])
+def test_contexts_of_cuda_before_it_could_load_lazily_are_within_bounds(name: str, mib: int) -> None:
+    device = with_context(replace(device_named(name), torch=(1, 12)))
+    assert device.context_low <= mib << 20 <= device.context_high
 
 
 def test_driver_keeps_a_little_of_the_advertised_memory() -> None:

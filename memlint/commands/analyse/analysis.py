@@ -9,6 +9,7 @@ from typing import Self
 from memlint.accelerator import lazy_imports
 from memlint.base.units import format_nbytes
 from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.context import VARIABLE, loads_everything
 from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
 from memlint.distributed.communicators import beside
@@ -68,7 +69,7 @@ class Analysis:
         trace = trace_of_workload(program, device, settings)
         at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
-        program.assumptions += _of_torch(workload, device)
+        program.assumptions += (*_of_torch(workload, device), *_of_context(device))
         if lazy_imports.Compilation.is_requested:
             program.assumptions.append(_UNCOMPILED)
         if not device.is_cuda and any(node.op.startswith("aten.convolution") for node in trace.nodes):
@@ -87,7 +88,7 @@ class Analysis:
         """What was seen of a script, which declares `workload`."""
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
-        of_version = _of_torch(workload, device)
+        of_version = (*_of_torch(workload, device), *_of_context(device))
         known = (*stand_ins.assumptions(), *availability.assumptions(), *run.trace.assumptions, *of_version, *compiled)
         trace = replace(run.trace, assumptions=known)
         timeline = Timeline.of(trace)
@@ -167,6 +168,12 @@ def _of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
         f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
     )
     return (Assumption(text, None),)
+
+
+def _of_context(device: Device) -> tuple[Assumption, ...]:
+    if not device.is_cuda or not loads_everything(device):
+        return ()
+    return (Assumption(f"{VARIABLE}: the CUDA context has every module of PyTorch and its libraries", None),)
 
 
 def _smaller(workload: Workload) -> str:

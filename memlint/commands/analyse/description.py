@@ -9,6 +9,7 @@ from memlint.base.units import format_count, outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.context import with_context
 from memlint.cuda.devices import Device
 from memlint.distributed.communicators import communicators
 from memlint.distributed.traffic import traffic
@@ -181,7 +182,8 @@ def _ranks(analysis: Analysis) -> report.Ranks | None:
 def _outside(device: Device, trace: Trace) -> Iterator[report.Outside]:
     if not device.is_cuda:
         return
-    low, likely, high = device.context_low, device.context_nbytes, device.context_high
+    alone = with_context(device)
+    low, likely, high = alone.context_low, alone.context_nbytes, alone.context_high
     yield report.Outside(name="CUDA context", nbytes=report.Interval(low=low, estimate=likely, high=high))
     for each in communicators(device, trace.collectives):
         of_first = "; shares with the first" if each.is_shared else ""

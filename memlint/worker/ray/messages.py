@@ -15,7 +15,7 @@ from memlint.worker.protocol import Answer, Request, Task, answer_format
 from memlint.worker.ray.archive import unpack
 from memlint.worker.supervise import Interrupted, ask
 
-_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")
+_VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE", "CUDA_MODULE_LOADING")
 """Environment variables that change what a step takes; all others are those of the other machine."""
 
 
