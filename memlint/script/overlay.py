@@ -54,9 +54,10 @@ class Overlay:
         Path(self.temporary).mkdir(parents=True, exist_ok=True)
 
     def move(self, scratch: str) -> None:
-        """Go on in a copy of the scratch folder, which is at `scratch` then."""
+        """Go on in a copy of the scratch folder, which is at `scratch` then, or in a new one if nothing was changed."""
         folder = self.outside(real.getcwd())
-        shutil.copytree(self.scratch, scratch, symlinks=True)
+        if self.lines:  # else what is there is of another process, which has gone on
+            shutil.copytree(self.scratch, scratch, symlinks=True)
         self._settle(scratch)
         if not os.path.isdir(folder):
             real.chdir(self.upper(folder))

@@ -190,7 +190,7 @@ class ScriptRecorder(Recorder):
 
     def _begin(self, arguments: Any = (), parameters: Iterable[torch.Tensor] = ()) -> None:
         """Begin a step with the first training call in it, or with the first backward where nothing was called."""
-        leaves = [unwrapped(each) for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
+        leaves = [_of_rank(each) for each in tree_leaves(arguments) if isinstance(each, torch.Tensor)]
         leaves = [each for each in leaves if is_virtual(each) and each.layout is torch.strided]
         inputs = [each for each in leaves if not each.requires_grad and not entry_of(each).host]
         self.roles.note_inputs(inputs)
@@ -295,8 +295,13 @@ class ScriptRecorder(Recorder):
 def _is_on_gpu(leaf: object) -> bool:
     if not isinstance(leaf, torch.Tensor):
         return False
-    tensor = unwrapped(leaf)
+    tensor = _of_rank(leaf)
     return is_virtual(tensor) and (tensor.layout is not torch.strided or not entry_of(tensor).host)
+
+
+def _of_rank(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or this rank's part of a DTensor."""
+    return unwrapped(getattr(tensor, "_local_tensor", tensor))
 
 
 def _is_ours(frame: FrameType | None) -> bool:

@@ -38,6 +38,7 @@ def main():
         if hasattr(module, "reset_parameters"):
             module.reset_parameters()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    sys.stdout.write(f"{nn.Flatten(0)(model[0].mlp[0].weight.detach()).shape}\n")  # a module takes a DTensor
     for step in range(10):
         x = torch.randn(4, 256, 512, device=device)
         loss = model(x).float().pow(2).mean()

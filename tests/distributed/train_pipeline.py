@@ -1,3 +1,5 @@
+import os
+
 import torch
 import torch.distributed as dist
 import torch.nn as nn
@@ -14,6 +16,7 @@ class Block(nn.Module):
         return x + self.down(torch.relu(self.up(x)))
 
 
+os.makedirs("outputs/traces", exist_ok=True)  # noqa: PTH103 -- each process of its own
 dist.init_process_group("nccl")
 rank, world_size = dist.get_rank(), dist.get_world_size()
 model = nn.Sequential(*[Block(256) for _ in range(4 // world_size)]).cuda()
