@@ -7,6 +7,7 @@ file; a TraceRule asks the Context of a traced Workload.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
@@ -15,12 +16,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from memlint.base.errors import RuleError
+from memlint.base.ownership import is_installed
 from memlint.base.units import format_nbytes
+from memlint.source.text import source_at
 from memlint.tracing.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 
 if TYPE_CHECKING:
-    import ast
-
     from memlint.cuda.devices import Device
     from memlint.memory.estimate import Estimate
     from memlint.memory.retention import Holder, LongRun
@@ -340,12 +341,23 @@ class TraceRule(Rule):
 def place_of(frame: Frame | None, context: Context) -> dict[str, Any]:
     """The fields `path`, `line` and `library` of a Finding: on the line of the project that led to `frame`.
 
-    Without a frame that is line 1 of the Workload's file.
+    Where no line of it did, that is where the project defines the model or declares it; without a frame it is line 1 of
+    the Workload's file.
     """
+    workload = context.workload
     if frame is None:
-        return {"path": context.workload.path, "line": 1}
+        return {"path": workload.path, "line": 1}
     line = frame.of_project
+    if is_installed(line.path) and workload.path:
+        return {"path": workload.path, "line": _line_of(workload.path, workload.qualname), "library": line}
     return {"path": line.path, "line": line.line, "library": frame if frame.caller else None}
+
+
+def _line_of(path: str, qualname: str) -> int:
+    """Where a file defines a class or function; 1 where that is not seen."""
+    source = source_at(path)
+    nodes = source.index.of(ast.ClassDef, ast.FunctionDef) if source is not None else ()
+    return next((node.lineno for node in nodes if node.name == qualname.partition(".")[0]), 1)
 
 
 def is_notable(peak_change: int, peak: int) -> bool:

@@ -1,24 +1,29 @@
 """Where a program calls the repeated blocks of its model."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from memlint.source.text import dotted_name, source_at
 from memlint.tracing.records import Frame, Trace
 from memlint.tracing.repeated_modules import CONTAINERS
 
 
-def call_of_blocks(trace: Trace, path: str) -> Frame | None:
-    """The line of the project that calls the modules beside the one at `path`; None where the text does not say.
+def call_of_blocks(trace: Trace, blocks: Sequence[str]) -> Frame | None:
+    """The line of the project that calls the modules at the paths `blocks`; None where the text does not say.
 
     It is `x = block(x)` of `for block in self.blocks`, or a call of `self.blocks` or of `self.blocks[i]`, in the class
-    that has them or in one that it derives from.
+    that has them or in one that it derives from. Of blocks in a list and beside it, the list's come first.
     """
+    in_order = sorted(blocks, key=lambda path: not path.rpartition(".")[2].isdigit())
+    return next(filter(None, (_call_of(trace, path) for path in in_order)), None)
+
+
+def _call_of(trace: Trace, path: str) -> Frame | None:
     kinds = dict(trace.modules)
     names = path.split(".")
     while names and names[-1].isdigit():
         names.pop()
-    if not names or len(names) == len(path.split(".")):
+    if not names:
         return None
     owner = names[:-1]
     while owner and kinds.get(".".join(owner)) in CONTAINERS:

@@ -101,7 +101,7 @@ class Model(nn.Module):
         work = f"{answer.recompute_flops / answer.step_flops:.0%} more" if answer.step_flops else "more"
         yield self.finding(
             context,
-            call_of_blocks(trace, blocks.paths[0]) or biggest.frame,
+            call_of_blocks(trace, blocks.paths) or biggest.frame,
             f"The {len(blocks.paths)} `{kind}` modules `{blocks.paths[0]}` to `{blocks.paths[-1]}` keep "
             f"{format_nbytes(blocks.nbytes)} of activations for backward, {blocks.nbytes / peak:.0%} of the peak.",
             nbytes=blocks.nbytes,

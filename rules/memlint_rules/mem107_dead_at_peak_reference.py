@@ -1,4 +1,6 @@
 import ast
+import re
+from dataclasses import replace
 from pathlib import Path
 
 from memlint.base.ownership import is_memlint
@@ -56,6 +58,25 @@ return {"loss": loss, "logits": logits}""",
             title="The loop keeps what the model returns until its next iteration",
             line=12,
         ),
+        Case.of_model(
+            """\
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 4096), nn.Linear(4096, 256)
+
+    def forward(self, x):
+        outputs = []
+        for scale in (1.0, 2.0, 3.0):
+            outputs.append(x + scale)
+        y = self.down(self.up(outputs[-1])).mean()
+        y.backward(retain_graph=True)
+        return y
+""",
+            'Model(), {"x": torch.randn(2048, 256)}',
+            title="A list keeps what each turn of a loop makes: one finding for all of it",
+            line=15,
+        ),
     )
     good = (
         bad[0].but({'return {"loss": loss, "logits": logits}': 'return {"loss": loss}'}),
@@ -106,19 +127,22 @@ class Model(nn.Module):
     )
 
     def check(self, context: Context) -> Findings:
-        """Yield one finding per variable, biggest first."""
+        """Yield one finding per variable and line, biggest first: the items of a list are one."""
         dead = dead_at_peak(context)
         if len(context.trace.nodes) > MANY_NODES and not is_notable(-nbytes_of(dead), max(live(context.timeline))):
             return  # who holds them takes another run to find out
         holders = context.holders([each.id for each in dead]) if dead else {}
-        groups = grouped((holders[each.id], each) for each in dead if each.id in holders)
-        for holder, group in sorted(groups.items(), key=lambda item: -nbytes_of(item[1])):
+        groups = grouped((_place(holders[each.id], each), each) for each in dead if each.id in holders)
+        for group in sorted(groups.values(), key=lambda group: -nbytes_of(group)):
             biggest = biggest_of(group)
+            holder = holders[biggest.id]
             own_loop = is_memlint(holder.frame.path)
             if own_loop and "loss" in context.assumed:
                 continue  # a real loss may read it again
             if not own_loop and _may_be_read_later(holder):
                 continue  # in a branch that this step did not take
+            several = len({holders[each.id].variable for each in group}) > 1
+            holder = replace(holder, variable=_whole(holder)) if several else holder
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,
@@ -129,8 +153,27 @@ class Model(nn.Module):
                 fix="In training return only the loss, or in the loop take only what is needed, "
                 "`loss = model(**batch).loss`, or `del` the rest before `backward()`."
                 if own_loop
-                else f"Write `del {', '.join(holder.names)}` after the last use, or bind the name to what replaces it.",
+                else _fix(holder, several=several),
             )
+
+
+def _whole(holder: Holder) -> str:
+    """The variable without the item or attribute of it that holds something."""
+    return re.split(r"[.\[]", holder.variable, maxsplit=1)[0]
+
+
+def _place(holder: Holder, buffer: Buffer) -> tuple[object, ...]:
+    """Where a finding about what a variable holds stands, and of which variable it speaks."""
+    frame = buffer.frame if is_memlint(holder.frame.path) and buffer.frame is not None else holder.frame
+    return frame.of_project.path, frame.of_project.line, holder.frame.function, _whole(holder)
+
+
+def _fix(holder: Holder, *, several: bool) -> str:
+    if several:  # the others of its items may be read again
+        return (
+            f"Keep in `{holder.variable}` only what is read again: bind other items to None after their last use."
+        )
+    return f"Write `del {', '.join(holder.names)}` after the last use, or bind the name to what replaces it."
 
 
 def _may_be_read_later(holder: Holder) -> bool:
@@ -153,7 +196,7 @@ def _spans(node: ast.FunctionDef, line: int) -> bool:
 def _in_program(holder: Holder, group: list[Buffer], biggest: Buffer) -> str:
     return (
         f"`{holder.variable}` in `{holder.frame.function}` keeps {format_nbytes(nbytes_of(group))} alive at the peak "
-        f"that nothing reads again ({described(biggest)})."
+        f"that nothing reads again ({described(biggest)}{f'; {len(group)} in all' if len(group) > 1 else ''})."
     )
 
 

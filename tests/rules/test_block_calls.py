@@ -30,7 +30,7 @@ def call(tmp_path, loop, line, modules=MODULES):
     library = Frame("/usr/lib/python3/site-packages/layers.py", 4, "forward")
     script.kernel("aten.mm.default", frame=library._replace(caller=Frame(str(file), 4, "forward")))
     script.make(MIB)
-    frame = call_of_blocks(script.trace(), "transformer.h.0")
+    frame = call_of_blocks(script.trace(), ["transformer.h.0"])
     assert frame is None or frame.path == str(file)
     return frame and frame.line
 
@@ -65,4 +65,15 @@ def test_a_class_that_derives_from_the_one_with_the_loop_is_followed_to_it(tmp_p
     script.step()
     script.kernel("aten.mm.default", frame=Frame(str(file), 4, "forward"))
     script.make(MIB)
-    assert call_of_blocks(script.trace(), "h.0").line == 10
+    assert call_of_blocks(script.trace(), ["h.0"]).line == 10
+
+
+def test_blocks_in_a_list_and_beside_it_are_called_where_the_list_is_or_by_their_own_name(tmp_path):
+    file = tmp_path / "model.py"
+    file.write_text(MODEL.format("x = self.first(x)\n        for block in self.h:", "x = block(x)"))
+    script = Script(modules=[("", "Model"), ("first", "Block"), ("h", "ModuleList"), ("h.0", "Block")])
+    script.step()
+    script.kernel("aten.mm.default", frame=Frame(str(file), 4, "forward"))
+    script.make(MIB)
+    assert call_of_blocks(script.trace(), ["first", "h.0"]).line == 11
+    assert call_of_blocks(script.trace(), ["first"]).line == 9

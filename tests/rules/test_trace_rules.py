@@ -1,6 +1,7 @@
 """Rules that look at a traced step, on Traces made by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from memlint_rules.mem010_over_budget import OverBudget
@@ -12,10 +13,24 @@ from memlint_rules.mem310_nchw_conv_on_tensor_cores import NchwConvOnTensorCores
 from records import MIB, FakeContext, Script, at, channels_last
 
 import memlint
-from memlint.lint.rule import Confidence, Severity
+from memlint.lint.rule import Confidence, Severity, place_of
 from memlint.memory.retention import Holder
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Category, Frame, Phase
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
+
+
+def test_a_finding_about_an_installed_model_stands_where_the_project_declares_it(tmp_path):
+    file = tmp_path / "declared.py"
+    file.write_text("import timm\n\n\ndef memlint_workload(batch):\n    return timm.create_model('x'), {}\n")
+    workload = SimpleNamespace(path=str(file), qualname="memlint_workload")
+    library = Frame("/venv/lib/python3.11/site-packages/timm/layers/mlp.py", 41, "forward")
+    context = SimpleNamespace(workload=workload)
+    assert place_of(library, context) == {"path": str(file), "line": 4, "library": library}
+    called = library._replace(caller=Frame(str(file), 5, "memlint_workload"))
+    assert place_of(called, context) == {"path": str(file), "line": 5, "library": called}
+    workload.path = ""  # nothing of the project is there to be named
+    assert place_of(library, context)["path"] == library.path
+
 
 # MEM010
 
