@@ -51,6 +51,8 @@ class LeftOut(NamedTuple):
     """What can be typed in place of it, with arguments that are made up."""
     hint: str = ""
     """What keeps it from being built can be mended so."""
+    is_trained: bool = False
+    """Whether a script of the project builds it."""
 
 
 class Discovery(NamedTuple):
@@ -196,10 +198,11 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
             except (WorkloadError, TargetError) as error:
                 before = failures.get(recipe.maker, LeftOut(recipe.maker, recipe.maker))
                 reason = f"{before.reason}; with sizes made up, {error.message}"
-                failures[recipe.maker] = LeftOut(recipe.maker, reason, hint=before.hint or error.hint)
+                failures[recipe.maker] = before._replace(reason=reason, hint=before.hint or error.hint)
     for name in used:
         failures.setdefault(name, LeftOut(name, f"{name} has no forward"))
     _refuse_others(candidates.values(), absent)
+    _leave_out_made_up(candidates, failures, parts)
     chosen = _chosen(candidates, failures, classes, parts, text)
     trained = {n for n in (*classes, *used) if any(map(recipes.is_trained, (n, *factories.get(n, ()))))}
     call = "" if chosen.workloads else _call_to_type(module, recipes, {**classes}, trained, parts, defaults)
@@ -209,6 +212,17 @@ def _discovered(module: ModuleType, path: Path, root: Path, text: str, defaults:
         else _run(recipes, {*classes, *functions, *used, *makers_of_all})
     )
     return chosen._replace(left_out=tuple(each._replace(call=call, hint=each.hint or hint) for each in chosen.left_out))
+
+
+def _leave_out_made_up(
+    candidates: dict[type, _Candidate], failures: dict[str, LeftOut], parts: Collection[str]
+) -> None:
+    """Where a model that a script builds fails, one with sizes made up that no script builds is no answer."""
+    failing = {name for name, failure in failures.items() if failure.is_trained and name not in parts}
+    if failing:
+        made_up = [kind for kind, each in candidates.items() if each.workload.guessed and not each.is_trained]
+        for candidate in map(candidates.pop, (kind for kind in made_up if kind.__name__ not in failing)):
+            failures[candidate.name] = LeftOut(candidate.name, "no script of the project builds it")
 
 
 def _run(recipes: Recipes, names: Collection[str]) -> str:
@@ -245,6 +259,7 @@ def _call_to_type(
             recipe = None if trained and name in parts and name not in trained else sized(name, kind, guess=True)
             with suppress(WorkloadError, TargetError):
                 candidates += [] if recipe is None else [_built(module, recipes, recipe, defaults)[1]]
+    candidates = [each for each in candidates if each.num_parameters]
     candidates.sort(key=lambda each: (each.name not in trained, each.name in parts, -each.num_parameters))
     for candidate in candidates[:_MOST_TYPED]:
         workload = replace(candidate.workload, qualname=candidate.name, found=())
@@ -276,7 +291,7 @@ def _first_built(
                 absent.append(error)
             if "." not in recipe.maker:  # a method of the class that has failures of its own
                 hint = "" if isinstance(error, MissingArgumentsError) else error.hint  # --init writes these out
-                failure = LeftOut(recipe.maker, error.message, hint=hint)
+                failure = LeftOut(recipe.maker, error.message, hint=hint, is_trained=recipe.trains)
                 (own if recipe.site is None else failures).setdefault(recipe.maker, failure)
     failures |= {name: failure for name, failure in own.items() if name not in failures}
     return None
@@ -341,6 +356,7 @@ def _chosen(
     workloads = (
         replace(root.workload, target=f"{text}::{root.name}", qualname=root.name, origin="discovered") for root in roots
     )
+    left_out.sort(key=lambda each: not each.is_trained)
     return Discovery(tuple(workloads), tuple(left_out))
 
 

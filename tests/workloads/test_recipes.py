@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from memlint.base.errors import UsageError
+from memlint.base.errors import UsageError, WorkloadError
 from memlint.source.expressions import Values
 from memlint.source.project import Project
 from memlint.source.project_files import ProjectFiles
@@ -15,6 +15,7 @@ from memlint.source.training_loop import sole_loop
 from memlint.workloads import downloads
 from memlint.workloads.build.construct import complete, settings_of
 from memlint.workloads.discover import build_program, find_workloads
+from memlint.workloads.spec import InputSpec
 
 NET = """
 import torch
@@ -810,3 +811,45 @@ def test_an_example_of_another_size_does_not_count_where_a_guess_fits(write):
     write("import torch\nfrom model import UNet\nnet = UNet(3, 1)\nnet(torch.rand(1, 3, 7, 8))\n", "test_net.py")
     (spec,) = complete(the_only(path), path.parent)[0].inputs
     assert spec.shape == ("batch", 3, 224, 224)
+
+
+def test_a_config_class_is_made_as_the_project_makes_it_elsewhere(write):
+    path = write(
+        "from dataclasses import dataclass\nfrom torch import nn\n"
+        "@dataclass\nclass Sizes:\n    width: int\n    axes: list[int]\n"
+        "class Net(nn.Module):\n    def __init__(self, params: Sizes):\n        super().__init__()\n"
+        "        self.layers = nn.ModuleList(nn.Linear(params.width, n) for n in params.axes)\n"
+        "    def forward(self, x): return sum(layer(x).sum() for layer in self.layers)\n"
+    )
+    (path.parent / "known.py").write_text(
+        "from model import Net, Sizes\nKNOWN = {'small': Spec(params=Sizes(width=24, axes=[2, 3]))}\n"
+        "def load(name): return Net(KNOWN[name].params)\n"
+    )
+    workload = the_only(path)
+    assert str(workload.guessed["params"]) == "Sizes(width=24, axes=[2, 3])"
+    assert complete(workload, path.parent)[0].inputs[0].shape == ("batch", 24)
+
+
+def test_what_no_script_builds_is_no_answer_where_one_that_a_script_builds_fails(write):
+    path = write(
+        "from torch import nn\nclass Pool(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(width, 2)\n    def forward(self, x): return self.layer(x)\n"
+        "class Net(nn.Module):\n    def __init__(self, width, heads):\n        super().__init__()\n"
+        "        assert heads == 7, 'heads'\n        self.layer = nn.Linear(width, heads)\n"
+        "    def forward(self, x): return self.layer(x)\n"
+    )
+    assert [each.name for each in find_workloads(str(path), path.parent).workloads] == ["Pool"]
+    (path.parent / "train.py").write_text("from model import Net\nnet = Net(10, heads=4)\nnet(x).backward()\n")
+    discovery = find_workloads(str(path), path.parent)
+    assert not discovery.workloads
+    assert [each.name for each in discovery.left_out] == ["Net", "Pool"]
+    assert "AssertionError: heads" in discovery.left_out[0].reason
+
+
+def test_a_model_without_parameters_is_not_trained(write):
+    path = write("from torch import nn\nclass Net(nn.Module):\n    def forward(self, x): return x.relu()\n")
+    (workload,) = find_workloads(f"{path}::Net", path.parent).workloads
+    workload = replace(workload, inputs=(InputSpec("x", ("batch", 4)),), gpu="cpu")
+    with pytest.raises(WorkloadError, match="Net has no parameters to train") as error:
+        build_program(workload, path.parent).setup()
+    assert "--mode inference" in error.value.hint

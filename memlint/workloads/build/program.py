@@ -134,10 +134,15 @@ class Program:
             self.called = wrapping.replicated(self.model, self.device)
         if self.workload.mode == "train":
             if built.optimizer is not None:
-                with reported(f"{self.name}: the optimizer {self.workload.optimizer} cannot be made"):
-                    self.optimizer = built.optimizer(self.model.parameters())
+                self.optimizer = self._made_optimizer(self.model, built.optimizer)
             if self.workload.dtype == "fp16-amp" and self.own_step is None:
                 self.scaler = torch.amp.GradScaler(self.device)
+
+    def _made_optimizer(self, model: torch.nn.Module, make: OptimizerFactory) -> torch.optim.Optimizer:
+        if next(model.parameters(), None) is None:
+            raise WorkloadError(f"{self.name} has no parameters to train", "Estimate a forward: --mode inference.")
+        with reported(f"{self.name}: the optimizer {self.workload.optimizer} cannot be made"):
+            return make(model.parameters())
 
     def step(self) -> None:
         """Take one whole step. Raises WorkloadError with what the user's code raised."""

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +92,21 @@ class Recipes:
         for site in self._sites:
             if site.function != maker or len(tried) >= _MOST:
                 continue
-            arguments, assumed = _filled(site, taken)
+            arguments, assumed = _filled(site, taken, partial(self._config, function))
             if arguments is None or arguments in tried:
                 continue
             tried.append(arguments)
             yield Recipe(maker, arguments, site, assumed)
+
+    def _config(self, function: Callable[..., Any], name: str) -> Call | None:
+        """What the project makes elsewhere of the class of its own that a parameter is annotated with."""
+        kind = annotation_class(function, name) if isinstance(function, type) else None
+        path = inspect.getsourcefile(kind) if kind is not None and kind.__module__ != "builtins" else None
+        if kind is None or path is None or not Path(path).is_relative_to(self._project.root):
+            return None
+        sites = call_sites([kind.__name__], Path(path), self._project)
+        seen = (site.arguments for site in sites if site.arguments and not site.unseen)
+        return next((Call(Name(kind.__name__, ""), arguments) for arguments in seen), None)
 
     def methods_of(self, maker: str) -> Iterator[str]:
         """Methods of a class that the project calls in place of the class itself: `Class.from_name`."""
@@ -176,8 +186,13 @@ class Recipes:
         return sole_loop(self._path, self._project)
 
 
-def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object] | None, dict[str, object]]:
-    """Arguments of the call, with numbers for those nobody can see and that have no default; None where that fails."""
+def _filled(
+    site: CallSite, taken: Mapping[str, Any], config: Callable[[str], Call | None]
+) -> tuple[dict[str, object] | None, dict[str, object]]:
+    """Arguments of the call, with numbers or a `config` for those nobody can see and that have no default.
+
+    None where that fails.
+    """
     names = list(taken)
     if site.where is Where.CONFIG and site.arguments and taken.keys().isdisjoint(site.arguments):
         return None, {}  # something else of that name, such as an environment
@@ -194,7 +209,8 @@ def _filled(site: CallSite, taken: Mapping[str, Any]) -> tuple[dict[str, object]
         if name in arguments or parameter.default is not parameter.empty:
             continue
         called = site.unseen.get(name) or site.unseen.get(str(names.index(name)), "")
-        if (value := plain_value(parameter, called)) is None:
+        value = plain_value(parameter, called)
+        if value is None and (value := config(name)) is None:
             return None, {}
         arguments[name] = assumed[name] = value
     return arguments, assumed
