@@ -1,5 +1,6 @@
 import ast
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,8 +142,9 @@ class Model(nn.Module):
                 continue  # a real loss may read it again
             if not own_loop and _may_be_read_later(holder):
                 continue  # in a branch that this step did not take
-            several = len({holders[each.id].variable for each in group}) > 1
-            holder = replace(holder, variable=_whole(holder)) if several else holder
+            own = dict.fromkeys(holders[each.id] for each in group)
+            if len({each.variable for each in own}) > 1:
+                holder = replace(holder, variable=_whole(holder))
             yield self.finding(
                 context,
                 biggest.frame if own_loop else holder.frame,
@@ -153,7 +155,7 @@ class Model(nn.Module):
                 fix="In training return only the loss, or in the loop take only what is needed, "
                 "`loss = model(**batch).loss`, or `del` the rest before `backward()`."
                 if own_loop
-                else _fix(holder, several=several),
+                else _fix(own),
             )
 
 
@@ -168,12 +170,12 @@ def _place(holder: Holder, buffer: Buffer) -> tuple[object, ...]:
     return frame.of_project.path, frame.of_project.line, holder.frame.function, _whole(holder)
 
 
-def _fix(holder: Holder, *, several: bool) -> str:
-    if several:  # the others of its items may be read again
-        return (
-            f"Keep in `{holder.variable}` only what is read again: bind other items to None after their last use."
-        )
-    return f"Write `del {', '.join(holder.names)}` after the last use, or bind the name to what replaces it."
+def _fix(holders: Collection[Holder]) -> str:
+    """What to write so that the variables of these holders, which are of one name, let go."""
+    names = dict.fromkeys(name for each in holders for name in each.names)
+    if len(holders) > 1 and [*names] == [_whole(next(iter(holders)))]:  # others of its items may be read again
+        return f"Keep in `{next(iter(names))}` only what is read again: bind other items to None after their last use."
+    return f"Write `del {', '.join(names)}` after the last use, or bind the name to what replaces it."
 
 
 def _may_be_read_later(holder: Holder) -> bool:
