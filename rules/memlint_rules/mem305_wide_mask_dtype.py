@@ -19,6 +19,7 @@ _MASK_TO_MASK = _TRIANGLES | {
     "rsub.Scalar", "sub.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self",
 }  # fmt: skip
 """Kernels that make a mask of masks and numbers."""
+_ARITHMETIC = ("mul", "rsub", "sub")
 _MASKING = frozenset(
     {
         "add.Tensor", "add_.Tensor", "masked_fill.Scalar", "masked_fill_.Scalar", "masked_fill.Tensor", "mul.Tensor",
@@ -88,6 +89,16 @@ return scores.softmax(-1) @ v""",
             }
         ),
         bad[0].but({"self.keep == 0,": "self.keep.cumsum(0) == 3,"}, title="Numbers that are no mask"),
+        Case.of_layers(
+            {"head": "nn.Linear(64, 512)"},
+            """\
+scores = self.head(x).sigmoid()
+weight = torch.ones(scores.shape, device=x.device) * 0.25
+weight = torch.where(scores > 0.5, weight, 1.0 - weight)
+return weight * scores""",
+            {"x": "torch.randn(4096, 64)"},
+            title="Weights of a loss, which have two values as well",
+        ),
     )
 
     def check(self, context: Context) -> Findings:
@@ -122,9 +133,13 @@ return scores.softmax(-1) @ v""",
 
 
 def _masks(trace: Trace) -> set[int]:
-    """Buffers made of nothing but comparisons, triangles and constants, by way of masks; inputs named as masks."""
+    """Buffers made of nothing but comparisons, triangles and constants, by way of masks; inputs named as masks.
+
+    What `where` picks from constants that were computed is no mask: the weights of a loss have two values as well.
+    """
     masks = {b.id for b in trace.buffers if b.category is Category.INPUT and "mask" in b.name and b.dtype != "bool"}
     constants: set[int] = set()
+    computed: set[int] = set()
     for node in trace.nodes:
         if node.phase not in {Phase.FORWARD, Phase.OTHER}:
             continue
@@ -133,15 +148,19 @@ def _masks(trace: Trace) -> set[int]:
         if op in _CONSTANTS:
             constants |= written
             masks -= written
+            computed -= written
             continue
         read = [g for g in node.inputs if g.buffer >= 0 and g.shape]
-        known = all(g.buffer in masks or g.buffer in constants for g in read)
+        usable = constants - computed if op.startswith("where.") else constants
+        known = all(g.buffer in masks or g.buffer in usable for g in read)
         if op in _COMPARISONS or (
             op in _MASK_TO_MASK and known and (op in _TRIANGLES or any(g.buffer in masks for g in read))
         ):
             masks |= written
         elif op in _MASK_TO_MASK and known and read:
             constants |= written
+            if op.startswith(_ARITHMETIC) or any(g.buffer in computed for g in read):
+                computed |= written
         elif not op.startswith("empty"):
             masks -= written
             constants -= written
