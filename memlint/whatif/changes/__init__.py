@@ -14,6 +14,7 @@ from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.rewrapping import (
+    CheckpointAroundHooks,
     GradientsAsBucketViews,
     ReduceInParameterDtype,
     ReshardAfterForward,
@@ -49,5 +50,6 @@ CHANGES: tuple[type[Change], ...] = (
     ReshardAfterForward,
     ReduceInParameterDtype,
     WithoutOffload,
+    CheckpointAroundHooks,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""

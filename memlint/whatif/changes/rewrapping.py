@@ -145,3 +145,34 @@ class GradientsAsBucketViews(Change):
     def after_setup(self, program: Any) -> None:
         if not program.rewrapped:
             raise NotApplicableError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAroundHooks(Change):
+    """Let hooks of checkpointed modules, such as those of tensor parallel, run again with them."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        return "wrap modules for checkpointing after `parallelize_module`"
+
+    def after_setup(self, program: Any) -> None:
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+        from torch.distributed.fsdp import FSDPModule
+
+        wrappers = [each for each in program.model.modules() if isinstance(each, CheckpointWrapper)]
+        hooked = [each for each in wrappers if each._forward_pre_hooks and not isinstance(each, FSDPModule)]
+        for wrapper in hooked:
+            for name in _HOOKS:
+                hooks = getattr(wrapper, name)
+                getattr(wrapper._checkpoint_wrapped_module, name).update(hooks)
+                hooks.clear()
+        if not hooked:
+            raise NotApplicableError
+
+
+_HOOKS = (
+    *("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs", "_forward_hooks", "_forward_hooks_with_kwargs"),
+    "_forward_hooks_always_called",
+)
+"""Of `torch.nn.Module`."""
