@@ -38,13 +38,17 @@ def _launch_nothing(module: Any) -> None:
 
 def _register_here(module: Any) -> None:
     register = module.register_kernel
+    of_host: dict[str, Callable[..., Any]] = {}
+    """Kernels of the CPU, or references in PyTorch where there are none."""
 
     def registered(op: str, device_types: Any) -> Any:
-        if device_types != "cuda":
-            return register(op, device_types)
-
         def enter(function: Callable[..., Any]) -> Callable[..., Any]:
-            register(op, NAME)(_reading(op, function))
+            if device_types == "cuda":
+                register(op, NAME)(_reading(op, function, of_host))
+                return function
+            if device_types == "cpu" or op not in of_host:
+                of_host[op] = function
+            register(op, device_types)(function)
             return function
 
         return enter
@@ -52,7 +56,9 @@ def _register_here(module: Any) -> None:
     module.register_kernel = registered
 
 
-def _reading(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _reading(
+    op: str, function: Callable[..., Any], of_host: dict[str, Callable[..., Any]]
+) -> Callable[..., Any]:  # fmt: skip
     """The function, which hands addresses to kernels: what these read and write is what the op is called with."""
     name, _, overload = op.partition("::")[2].partition(".")
     kernel = kernel_of(getattr(getattr(torch.ops.bitsandbytes, name), overload or "default"))
@@ -60,7 +66,8 @@ def _reading(op: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         launch((*args, *kwargs.values()), kernel.written_of(args, kwargs))
-        return function(*args, **kwargs)
+        chosen = function if state.current.cuda else of_host.get(op, function)
+        return chosen(*args, **kwargs)
 
     return run
 
@@ -84,24 +91,29 @@ def _load_for_cuda(_module: Any) -> None:
 
 
 class _Native:
-    """The compiled library: functions of the host are its own, and kernels do nothing."""
+    """The compiled library: functions of the host are its own, unless the host is simulated, and kernels do nothing."""
 
     def __init__(self, native: Any) -> None:
         self._functions = getattr(native, "_lib", None)
 
     def __getattr__(self, name: str) -> Any:
-        function = getattr(self._functions, name, None)
-        if function is None:
-            function = _Launch()
-            setattr(self, name, function)
+        function = _Launch(getattr(self._functions, name, None))
+        setattr(self, name, function)
         return function
 
     __getitem__ = __getattr__
 
 
 class _Launch:
-    """A function for CUDA, which gives what stands for success."""
+    """A function of it. One for CUDA, or of a host that is simulated, gives what stands for success."""
 
-    def __call__(self, *_: Any) -> int:
-        assume_once("kernels of bitsandbytes are not run: its own code for CUDA allocates what they write")
+    def __init__(self, of_host: Callable[..., Any] | None) -> None:
+        self._of_host = of_host
+
+    def __call__(self, *args: Any) -> Any:
+        is_asking = not args
+        if self._of_host is not None and (state.current.cuda or is_asking):
+            return self._of_host(*args)
+        device = "CUDA" if state.current.cuda else "the CPU"
+        assume_once(f"kernels of bitsandbytes are not run: its own code for {device} allocates what they write")
         return 0

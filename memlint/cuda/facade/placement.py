@@ -92,7 +92,8 @@ def move(
     if memory_format is not None:
         rest["memory_format"] = memory_format
     kind = real_device_of(tensor).type
-    if kind == "cpu" and not now.cuda and tensor.layout is torch.strided:  # made before the host was simulated
+    is_plain = type(tensor).__torch_dispatch__ is _NO_DISPATCH
+    if kind == "cpu" and not now.cuda and is_plain and tensor.layout is torch.strided:  # older than the simulated host
         tensor, kind = to_host(tensor).requires_grad_(tensor.requires_grad), NAME
     if kind == NAME and tensor.layout is torch.strided:
         _adopt(_unwrapped(tensor))

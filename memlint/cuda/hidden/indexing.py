@@ -27,10 +27,38 @@ MAXIMUM = 2
 
 @hidden("index", source="TensorAdvancedIndexing.cpp; recorded")
 def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
-    """A copy on the device of each index that is in the host's memory."""
+    """A copy on the device of each index that is in the host's memory, and int64 of those that are int32."""
     copies = [copy_of(i) for i in indices if i is not None and on_host(i)]
+    wide = _as_int64(indices)
     yield
-    del copies
+    del wide, copies
+
+
+@hidden("index", source="TensorAdvancedIndexing.cpp: make_info; run", devices="host")
+def _index_of_host(x: Tensor, indices: Sequence[Tensor | None]) -> Steps:
+    """Int64 of indices that are int32."""
+    wide = _as_int64(indices)
+    yield
+    del wide
+
+
+@hidden(
+    "index_put", "index_put_", "_index_put_impl", "_index_put_impl_",
+    source="TensorAdvancedIndexing.cpp: make_info; run", devices="host",
+)  # fmt: skip
+def _index_put_of_host(x: Tensor, indices: Sequence[Tensor | None], *_: Any) -> Steps:
+    """Int64 of indices that are int32."""
+    yield
+    _as_int64(indices)
+
+
+def _as_int64(indices: Sequence[Tensor | None]) -> list[Any]:
+    """Copies of indices in int32, as wide as all of them together (make_info)."""
+    indexed = [i for i in indices if i is not None]
+    if any(i.dtype in MASKS for i in indexed) or not any(i.dtype is torch.int32 for i in indexed):
+        return []
+    count = math.prod(torch.broadcast_shapes(*(i.shape for i in indexed)))
+    return [scratch(INDEX * count) for i in indexed if i.dtype is torch.int32]
 
 
 @hidden("index_put", "index_put_", "_index_put_impl", "_index_put_impl_", source="Indexing.cu; recorded")
@@ -52,6 +80,7 @@ def _index_put(
             del positions
         return
     if not accumulate:
+        _as_int64(indices)
         return
     dense = contiguous(x)
     count = math.prod(torch.broadcast_shapes(*(i.shape for i in indexed)))

@@ -58,6 +58,14 @@ def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: A
     del copies
 
 
+@hidden("native_layer_norm_backward", source="layer_norm.cpp: layer_norm_backward_cpu; run", devices="host")
+def _layer_norm_backward_of_host(grad: Tensor, x: Tensor, *_: Any) -> Steps:
+    """Copies of a gradient and of an input that are not contiguous."""
+    copies = contiguous(grad), contiguous(x)
+    yield
+    del copies
+
+
 @hidden("_fused_rms_norm_backward", source="layer_norm_kernel.cu")
 def _rms_norm_backward(
     grad: Tensor, x: Tensor, shape: Sequence[int], rstd: Tensor, weight: Tensor | None, output_mask: Sequence[bool]
