@@ -1,6 +1,7 @@
-"""torch_cluster 1.6.3: neighbours of points, and points far from each other; neither has a backward.
+"""torch_cluster 1.6.3: neighbours of points, clusters, walks, points far from each other; none has a backward.
 
-torch_cluster/knn.py, radius.py and fps.py; csrc/cuda/knn_cuda.cu:90, radius_cuda.cu:60 and fps_cuda.cu:68.
+torch_cluster/*.py; csrc/cuda/knn_cuda.cu:90, radius_cuda.cu:60, fps_cuda.cu:68, grid_cuda.cu:27, graclus_cuda.cu:216,
+nearest_cuda.cu:68 and rw_cuda.cu:119.
 """
 
 from __future__ import annotations
@@ -105,3 +106,86 @@ def fps(
     out = torch.empty(math.ceil(share * src.shape[0]), dtype=torch.int64, device=src.device)
     launch((source, distances), (out,))
     return out
+
+
+@_provides
+def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Tensor | None = None) -> Tensor:
+    """A voxel of each point; where the grid begins and ends, if nobody says it, is found first."""
+    library.assume()
+    points, size = pos.view(pos.shape[0], -1).contiguous(), size.contiguous()
+    start = points.min(0)[0] if start is None else start.contiguous()
+    end = points.max(0)[0] if end is None else end
+    out = torch.empty(points.shape[0], dtype=torch.int64, device=pos.device)
+    launch((points, size, start, end), (out,))
+    return out
+
+
+def _row_ends(row: Tensor, num_nodes: int) -> Tensor:
+    """Where the edges of each node begin."""
+    degrees = row.new_zeros(num_nodes)
+    degrees.scatter_add_(0, row, torch.ones_like(row))
+    ends = row.new_zeros(num_nodes + 1)
+    torch.cumsum(degrees, 0, out=ends[1:])
+    return ends
+
+
+def _num_nodes(*nodes: Tensor) -> int:
+    return max(int(each.max()) for each in nodes) + 1
+
+
+@_provides
+def graclus_cluster(row: Tensor, col: Tensor, weight: Tensor | None = None, num_nodes: int | None = None) -> Tensor:
+    """A cluster of each node: a proposal of each meanwhile, and in each round two numbers of each."""
+    num_nodes = _num_nodes(row, col) if num_nodes is None else num_nodes
+    mask = row != col
+    row, col = row[mask], col[mask]
+    if weight is None:
+        order = torch.randperm(row.shape[0], device=row.device)
+        row, col = row[order], col[order]
+    else:
+        weight = weight[mask]
+    order = torch.argsort(row)
+    row, col = row[order], col[order]
+    weight = None if weight is None else weight[order]
+    ends = _row_ends(row, num_nodes)
+    library.assume()
+    out, proposal = (torch.full((num_nodes,), -1, device=row.device) for _ in range(2))
+    colors = torch.full((num_nodes,), 0.53406, device=row.device).bernoulli()
+    launch((ends, col, weight, colors), (out, proposal))
+    return out
+
+
+@_provides
+def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor | None = None) -> Tensor:
+    """Of each point of `x` the nearest of `y`."""
+    x, y = (t.view(-1, 1) if t.dim() == 1 else t for t in (x, y))
+    ends = []
+    for points, batch in ((x, batch_x), (y, batch_y)):
+        if batch is None:
+            ends.append(torch.tensor([0, points.shape[0]], device=x.device))
+        else:
+            ends.append(_row_ends(batch, _num_nodes(batch)))
+    library.assume()
+    x, y = (t.view(t.shape[0], -1).contiguous() for t in (x, y))
+    out = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
+    launch((x, y, *ends), (out,))
+    return out
+
+
+@_provides
+def random_walk(
+    row: Tensor, col: Tensor, start: Tensor, walk_length: int, p: float = 1, q: float = 1, coalesced: bool = True,
+    num_nodes: int | None = None, return_edge_indices: bool = False,
+) -> Any:  # fmt: skip
+    """Nodes of a walk from each that is given, and its edges; both are made the other way round first."""
+    num_nodes = _num_nodes(row, col, start) if num_nodes is None else num_nodes
+    if coalesced:
+        order = torch.argsort(row * num_nodes + col)
+        row, col = row[order], col[order]
+    ends = _row_ends(row, num_nodes)
+    library.assume()
+    nodes, edges = (start.new_empty(walk_length + more, start.shape[0]) for more in (1, 0))
+    drawn = torch.rand(start.shape[0], walk_length, device=start.device) if p == q == 1 else None
+    launch((ends, col, start, drawn), (nodes, edges))
+    walks = nodes.t().contiguous(), edges.t().contiguous()
+    return walks if return_edge_indices else walks[0]

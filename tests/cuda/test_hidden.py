@@ -41,6 +41,21 @@ def taken(
     return (parts[0].partials, parts[0].semaphores) if parts else (0, 0)
 
 
+@pytest.mark.parametrize("put", [False, True])
+def test_indices_in_int32_are_copied_as_wide_as_all_indices_together(put: bool) -> None:
+    with virtual_device(device_named("a100-80gb")) as ledger:
+        x = torch.zeros(64, 64, device="cuda")
+        rows = torch.zeros(256, 1, dtype=torch.int32, device="cuda")
+        columns = torch.zeros(1, 128, dtype=torch.int64, device="cuda")
+        values = torch.zeros((), device="cuda")
+        number = len(ledger.births)
+        if put:
+            x[rows, columns] = values
+        else:
+            assert x[rows, columns].shape == (256, 128)
+        assert [birth.nbytes for birth in ledger.births[number:]].count(8 * 256 * 128) == 1
+
+
 @pytest.mark.parametrize(
     ("tokens", "expected"), [(512, (10_485_760, 16)), (1024, (20_971_520, 32)), (2048, (41_943_040, 64))]
 )

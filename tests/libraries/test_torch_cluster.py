@@ -44,3 +44,29 @@ def test_a_share_of_the_points_is_chosen():
         assert torch_cluster.fps(x, ratio=0.25).shape == (N // 4,)
         assert seen.held == 0
         assert seen.peak == 4 * N + 8 * N // 4
+
+
+def test_clusters_and_walks_have_a_number_a_node_and_a_step():
+    with simulated() as seen:
+        x = on_gpu(N, 3, dtype=torch.float32, grad=False)
+        size = torch.full((3,), 0.5, device="cuda")
+        seen.begin()
+        assert torch_cluster.grid_cluster(x, size).shape == (N,)
+        ends = 2 * 4 * 3
+        # the least and the largest, each with its place, and a voxel of each point
+        assert seen.peak == ends + 8 * N
+        row, col = (torch.zeros(8 * N, dtype=torch.int64, device="cuda") for _ in range(2))
+        start = torch.zeros(N // 2, dtype=torch.int64, device="cuda")
+        nodes, edges = torch_cluster.random_walk(row, col, start, 10, num_nodes=N, return_edge_indices=True)
+        assert (nodes.shape, edges.shape) == ((N // 2, 11), (N // 2, 10))
+        seen.begin()
+        walk = torch_cluster.random_walk(row, col, start, 10, coalesced=False, num_nodes=N)
+        # walks both ways round, where edges of each node begin, and drawn numbers
+        assert seen.peak == 2 * 8 * (N // 2) * 21 + 8 * (N + 1) + 4 * 10 * (N // 2)
+        assert seen.held == walk.nbytes
+        seen.begin()
+        assert torch_cluster.nearest(x, x[:10]).shape == (N,)
+        assert torch_cluster.graclus_cluster(row, col, num_nodes=N).shape == (N,)
+        batch = torch.zeros(N, dtype=torch.int64, device="cuda")
+        assert torch_cluster.nearest(x, x, batch, batch).shape == (N,)
+        assert seen.held == batch.nbytes

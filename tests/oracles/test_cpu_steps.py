@@ -225,6 +225,9 @@ KERNELS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
         x.long().view(64, -1), (x * weight)[:, 1:].t(), mode="mean"
     ),
     "bags that are summed": lambda x, weight: F.embedding_bag(x.long().view(64, -1), x * weight, mode="sum"),
+    "indices in int32": lambda x, weight: (x * weight).flatten()[x.flatten().int()],
+    "indices of two dtypes": lambda x, weight: (x * weight)[x[:, :1].int(), x[:1].long()],
+    "layer norm of an expanded gradient": lambda x, weight: F.layer_norm(x * weight, (1024,)).sum().reshape(1),
     "covariance with weights": lambda x, weight: torch.cov(x * weight, aweights=x[0].abs(), fweights=x[0].long()),
 }
 
