@@ -337,6 +337,16 @@ class Values:
             return self.project.settings(self.source, name)
         return value
 
+    def _is_own(self, function: object) -> bool:
+        """Whether a file of the project defines it."""
+        if not isinstance(function, Name) or self._root is None:
+            return False
+        first, _, rest = function.text.lstrip(".").partition(".")
+        if not rest:
+            return defines(self.source, first)
+        place = self._root / first
+        return function.text.startswith(".") or place.is_dir() or place.with_suffix(".py").is_file()
+
     def _item(self, value: object, key: object) -> object:
         if isinstance(value, Settings):
             known = value.values
@@ -368,7 +378,9 @@ class Values:
             return self.of(node.func.value, scope)
         function = self.of(node.func, scope)
         known, unseen = self.arguments(node, scope)
-        if not isinstance(function, Name) or _MAKES_SETTINGS.fullmatch(name) or (unseen and name[:1].islower()):
+        is_class = name[:1].isupper()
+        makes_settings = _MAKES_SETTINGS.fullmatch(name) and not (is_class and known and self._is_own(function))
+        if not isinstance(function, Name) or makes_settings or (unseen and not is_class):
             raise Unknown
         return Call(function, known, unseen)
 

@@ -39,7 +39,8 @@ _OF_DATA = re.compile(r"data|loader|transform|augment|coco|voc", re.IGNORECASE)
 _DATASETS = {"CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28}
 """Sizes of the images of torchvision's data sets whose images are all alike."""
 _BATCH = re.compile(
-    r"(train_|training_|per_gpu_|per_device_)?(batch(_?size)?|bs|bsz)(_per_(gpu|device))?", re.IGNORECASE
+    r"((per_)?(gpu|device)_|local_|micro_?|mini_?)?(train_|training_)?(batch(_?size)?|bs|bsz)(_per_(gpu|device))?",
+    re.IGNORECASE,
 )
 _IMAGE = re.compile(r"(img|image|crop|input|train)_?(size|dim|resolution|sz)|imsize|resolution", re.IGNORECASE)
 _LENGTH = re.compile(r"(max_)?(seq|sequence|context|text)_?(len|length|size)|block_size|bptt|n_ctx", re.IGNORECASE)
@@ -50,7 +51,7 @@ _OPTIONS = (
     ("image_size", _IMAGE, _SIZES),
     ("image_height", re.compile(r"(img|image|input)_?(h|height)", re.IGNORECASE), _SIZES),
     ("image_width", re.compile(r"(img|image|input)_?(w|width)", re.IGNORECASE), _SIZES),
-    ("length", _LENGTH, _SIZES),
+    ("length", _LENGTH, _MANY),
     ("num_points", _NUM_POINTS, _MANY),
     ("segment_size", re.compile(r"segment_?(size|length)", re.IGNORECASE), _MANY),
 )

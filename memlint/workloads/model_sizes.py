@@ -56,9 +56,14 @@ class ModelSizes:
 
     @property
     def length(self) -> int | None:
-        """Longest sequence the model takes, capped at `LONGEST`, or its points; None where nothing says so."""
+        """That of the training loop, or else the longest the model takes, capped at `LONGEST`, or its points.
+
+        None where nothing says so.
+        """
         if self.points is not None:
             return self.points
+        if type(stated := self._stated.get("length")) is int and stated > 1:
+            return stated
         length = self._first_int(_LENGTHS, 2)
         return _table_length(self.model) if length is None else min(length, LONGEST)
 

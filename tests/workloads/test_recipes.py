@@ -853,3 +853,28 @@ def test_a_model_without_parameters_is_not_trained(write):
     with pytest.raises(WorkloadError, match="Net has no parameters to train") as error:
         build_program(workload, path.parent).setup()
     assert "--mode inference" in error.value.hint
+
+
+def test_a_config_of_the_project_counts_more_than_all_settings_of_the_script(write):
+    path = write(
+        "from dataclasses import dataclass\nfrom torch import nn\n"
+        "@dataclass\nclass NetConfig:\n    length: int = 16\n    words: int = 50\n    width: int = 8\n"
+        "class Net(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n"
+        "        self.config, self.table = config, nn.Embedding(config.words, config.width)\n"
+        "    def forward(self, ids): return self.table(ids)\n"
+    )
+    (path.parent / "train.py").write_text(
+        "import argparse\nfrom model import Net, NetConfig\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--depth', type=int, default=3)\n"
+        "parser.add_argument('--width', type=int, default=99)\n"
+        "parser.add_argument('--max-seq-len', type=int, default=2048)\n"
+        "parser.add_argument('--device-batch-size', type=int, default=48)\nargs = parser.parse_args()\n"
+        "def build(depth):\n    width = depth * 4\n"
+        "    config = NetConfig(length=args.max_seq_len, words=len(read()), width=width)\n    return Net(config)\n"
+        "model = build(args.depth)\nfor x in loader(read(), args.device_batch_size):\n    model(x).sum().backward()\n"
+    )
+    workload = the_only(path)
+    assert str(workload.arguments["config"]) == "NetConfig(length=2048, width=12)"
+    assert workload.batch == 48
+    workload, _ = complete(workload, path.parent)
+    assert [each.described(workload.dimensions) for each in workload.inputs] == ["ids [batch, seq=2048] int64 below 50"]
