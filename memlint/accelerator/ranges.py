@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from memlint.accelerator.device import entry_of, is_virtual
-from memlint.accelerator.values import MAX_SHADOW, content, covers_storage, is_known_kind, real_arange, uniform_value
+from memlint.accelerator.values import (
+    MAX_SHADOW,
+    bound_of,
+    content,
+    covers_storage,
+    is_known_kind,
+    real_arange,
+    uniform_value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +74,7 @@ def largest(value: Any) -> int | None:
         return largest(known.max().item())
     if not is_known_kind(value):
         return None
-    return 1 if value.dtype is torch.bool else entry_of(value).largest
+    return 1 if value.dtype is torch.bool else bound_of(value)
 
 
 def largest_index(value: Any) -> int | None:

@@ -34,7 +34,8 @@ def follow_routing(kernel: Kernel, args: tuple[Any, ...], inputs: list[Tensor], 
     entry.negation = None
     gives_indices = packet in _PICK_ONLY or (packet in _PICKS and len(made) > 1)
     if gives_indices and inputs and target.dtype is torch.int64 and inputs[0].dim():
-        entry.num_choices = inputs[0].shape[_dimension(packet, args)]
+        dim = _dimension(packet, args)
+        entry.num_choices = inputs[0].numel() if dim is None else inputs[0].shape[dim]
     elif not inputs or not is_known_kind(inputs[0]):
         return
     elif packet == "eq":
@@ -64,8 +65,10 @@ def _negate_each_other(first: Tensor, second: Tensor) -> bool:
     return entry_of(first).negation == entry_of(second).number and entry_of(second).negation == entry_of(first).number
 
 
-def _dimension(packet: str, args: tuple[Any, ...]) -> int:
-    """The dimension that an op picks along; the last by default."""
+def _dimension(packet: str, args: tuple[Any, ...]) -> int | None:
+    """The dimension that an op picks along; by default the last, or None for all as if they were one."""
+    if packet in ("argmax", "argmin") and (len(args) < 2 or args[1] is None):
+        return None
     position = 2 if packet in ("topk", "kthvalue") else 1
     dim = args[position] if len(args) > position and packet != "multinomial" else -1
     return dim if isinstance(dim, int) and not isinstance(dim, bool) else -1

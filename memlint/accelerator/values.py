@@ -108,6 +108,16 @@ def nonzero_bound(tensor: Tensor) -> int | None:
     return 0 if entry.uniform == 0 else entry.nonzeros
 
 
+def bound_of(tensor: Tensor) -> int | None:
+    """The largest number that an element can be, where one is known: of indices picked among entries the last one."""
+    if tensor.dtype is torch.bool:
+        return None
+    entry = entry_of(tensor)
+    if entry.largest is None and entry.num_choices is not None and not tensor.is_floating_point():
+        return entry.num_choices - 1
+    return entry.largest
+
+
 def read_scalar(tensor: Tensor) -> Any:
     """What `.item()` gives; an unknown value is zero and noted as an assumption."""
     known = content(tensor)
@@ -124,8 +134,10 @@ def read_scalar(tensor: Tensor) -> Any:
     if tensor.dtype is torch.bool and (value := value_that_raises_nothing()) is not None:
         state.assume("a check of values that are not known is taken as passed")
         return value
-    if entry.largest is not None and tensor.dtype is not torch.bool and not asks_in_backward():
-        most = entry.largest if entry.total is None else -(-entry.total // max(_numel(tensor), 1))
+    most = bound_of(tensor)
+    if most is not None and not asks_in_backward():
+        if entry.total is not None:
+            most = -(-entry.total // max(_numel(tensor), 1))
         state.assume(f"a value read from the device is taken as the largest that it can be, {most}")
         return float(most) if tensor.is_floating_point() else most
     zero: Any = False if tensor.dtype is torch.bool else 0.0 if tensor.is_floating_point() else 0
@@ -144,7 +156,7 @@ def real_copy(tensor: Tensor) -> Tensor:
         return share + (real_arange(tensor.numel(), device="cpu") < rest).to(tensor.dtype).reshape(tensor.shape)
     shared = _shared(tensor, entry)
     if shared is None:
-        shared = 0 if entry.largest is None or tensor.dtype is torch.bool else entry.largest
+        shared = bound_of(tensor) or 0
     return real.full((), shared, dtype=tensor.dtype, device="cpu").expand(tensor.shape)
 
 

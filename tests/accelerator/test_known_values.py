@@ -325,7 +325,7 @@ def test_an_unknown_value_is_zero_and_one_assumption_with_its_line() -> None:
         (lambda x: x.sum().item(), 0.0),
         (lambda x: bool((x > 0.5).any()), False),
         (lambda x: x.tolist(), [0.0] * 3),
-        (lambda x: int(x.argmax()), 0),
+        (lambda x: int(x.argmax()), 2),
         (lambda x: float(x[0]), 0.0),
         (lambda x: x.cpu().tolist(), [0.0] * 3),
         (lambda x: bool((x > 0.5).all()), True),

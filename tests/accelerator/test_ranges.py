@@ -46,6 +46,9 @@ def indices(high: int = 5000) -> torch.Tensor:
         (9, lambda x: (torch.randn(64, device="cuda") * 10).long().clamp(0, 9).max()),
         (64 * 128, lambda x: torch.bincount(x.view(-1)).max()),
         (64 * 128, lambda x: torch.histc(x.float(), 10).max()),
+        (64 * 128 - 1, lambda x: torch.randn(64, 128, device="cuda").argmax()),
+        (127, lambda x: torch.randn(64, 128, device="cuda").argmin(1)[3]),
+        (128, lambda x: (torch.randn(64, 128, device="cuda").topk(2).indices + 1)[0, 0]),
         (127, lambda x: (x.float() > torch.rand((), device="cuda")).nonzero().max()),
     ],
 )
@@ -65,6 +68,8 @@ def test_sizes_follow_from_the_largest_value():
     assert F.one_hot(indices()).shape == (64, 128, 5000)
     assert torch.bincount(indices().view(-1)).shape == (5000,)
     assert torch.arange(int(indices().max()) + 1, device="cuda").shape == (5000,)
+    first_end = (indices() == 2).int().argmax(1)
+    assert torch.zeros(max(first_end.tolist()) + 1, device="cuda").shape == (128,)
     counts = torch.randint(0, 4, (8,), device="cuda")
     assert torch.repeat_interleave(torch.randn(8, device="cuda"), counts).shape == (24,)
 
