@@ -61,6 +61,17 @@ def allocate(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) ->
     return tensor
 
 
+def allocate_apart(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """The same, with a storage that is not of the caching allocator: it takes nothing there."""
+    tensor = _create_empty((0,), dtype)
+    storage: Any = tensor.untyped_storage()
+    set_geometry(META_KEYS, tensor, storage, 0, shape, stride)
+    nbytes = storage.nbytes()
+    storage.entry = state.current.ledger.open(0, tuple(shape), dtype, host=False)
+    storage.entry.nbytes = nbytes
+    return tensor
+
+
 def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: torch.dtype, bound: int) -> Entry:
     """The entry of a storage that takes `nbytes` at most, as the size `bound` in its shape is an upper bound."""
     share = now.unknown_sizes[bound]

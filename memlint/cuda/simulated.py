@@ -34,6 +34,8 @@ class Simulated(state.State):
     """What process group the program joined, as `tracing.records.World`."""
     microbatches: int = 1
     """Into how many parts a pipeline's schedule cuts a batch."""
+    symmetric: int = 0
+    """Bytes of symmetric memory, which other GPUs read and write."""
     streams_made: Counter[int] = field(default_factory=Counter)
     """How many streams of each priority the program made, by its distance from 0."""
 

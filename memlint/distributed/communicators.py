@@ -26,7 +26,7 @@ channels, so that 400 MiB are no connections. At most 1.6 GB for one communicato
 src/init.cc) takes from the first communicator what that is connected with.
 
 Not counted: gloo, which works on the host; NCCL's sizes from the environment, such as NCCL_BUFFSIZE and
-NCCL_MAX_NCHANNELS; symmetric memory.
+NCCL_MAX_NCHANNELS.
 """
 
 from collections.abc import Sequence
@@ -40,6 +40,8 @@ from memlint.cuda.versions import torch_version
 from memlint.memory.estimate import Interval
 from memlint.tracing.records import Collective
 
+SYMMETRIC = "symmetric memory"
+"""The backend of what says how much of it a rank has (`memlint.distributed.symmetric`)."""
 _LAZY_SINCE = (2, 7)
 """The first PyTorch whose NCCL connects on demand."""
 _CHANNELS = {(7, 0): 12, (8, 0): 24, (9, 0): 24, (10, 0): 24}
@@ -140,10 +142,17 @@ def communicators(device: Device, collectives: Sequence[Collective]) -> list[Com
     return done
 
 
+def symmetric(collectives: Sequence[Collective]) -> int:
+    """The most bytes of symmetric memory that a rank with these has at a time."""
+    return max((each.nbytes_out for each in collectives if each.backend == SYMMETRIC), default=0)
+
+
 def beside(device: Device, collectives: Sequence[Collective]) -> Device:
-    """`device` with the context of the process, and these communicators beside it."""
+    """`device` with the context of the process, and these communicators and symmetric memory beside it."""
     device = with_context(device)
     held = [each.nbytes for each in communicators(device, collectives)]
+    if nbytes := symmetric(collectives):
+        held.append(Interval(nbytes, nbytes, nbytes))
     if not held:
         return device
     low, likely, high = map(sum, zip(*held, strict=True))

@@ -7,11 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed._symmetric_memory as symmetric_memory
 import torch.distributed.fsdp._init_utils as fsdp_init
 from torch.distributed import distributed_c10d
 from torch.distributed.fsdp._fully_shard import _fsdp_common
@@ -24,10 +23,10 @@ from memlint.accelerator.backend import empty
 from memlint.accelerator.device import NAME, entry_of, is_virtual, real, scratch
 from memlint.accelerator.registration import KEY, implemented
 from memlint.base.after_import import after_import
-from memlint.base.errors import TraceError
 from memlint.base.patching import Patch
 from memlint.cuda.facade.early_names import patched_everywhere
 from memlint.cuda.simulated import Simulated, simulated
+from memlint.distributed import symmetric
 from memlint.distributed.collectives import of_host_as_well
 from memlint.distributed.joining import Joins
 from memlint.distributed.mailbox import Mailbox, ObjectCollectives
@@ -175,17 +174,9 @@ class _Parts(Sequence[torch.Tensor]):
         return self[0].new_empty(0)
 
 
-def _refuse_symmetric(*_: object, **__: object) -> NoReturn:
-    raise TraceError(
-        "symmetric memory is not simulated: it lies outside of the allocator, where other GPUs write to it",
-        "Leave async tensor parallel and what else asks for it out of this run.",
-    )
-
-
 def _of_wrappers() -> list[Patch]:
-    """What is replaced for DistributedDataParallel and FSDP2, and what is refused."""
+    """What is replaced for DistributedDataParallel and FSDP2."""
     return [
-        *((symmetric_memory, name, _refuse_symmetric) for name in ("empty", "rendezvous", "get_symm_mem_workspace")),
         (_fsdp_common, "_chunk_with_empty", _Parts),
         (DistributedDataParallel, "__init__", functools.wraps(init_wrapper)(_wrap)),
         (DistributedDataParallel, "_pre_forward", _beside_parameters(DistributedDataParallel._pre_forward)),
@@ -273,9 +264,9 @@ def _one_of_many(rank: Rank, box: Mailbox) -> Iterator[None]:
     device = torch.device("cuda" if state.current.cuda else "cpu")
     patches.append((torch._C, "_get_accelerator", lambda *_: device))
     if state.current.cuda:
-        patches += _of_gpu(rank)
+        patches += [*_of_gpu(rank), *symmetric.patches()]
     show_error = sys.excepthook
-    with environment(rank), of_host_as_well(), patched_everywhere(patches):
+    with environment(rank), of_host_as_well(), symmetric.without_fused_ops(), patched_everywhere(patches):
         try:
             yield
         finally:

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from memlint.base.grouping import grouped
+from memlint.distributed.communicators import SYMMETRIC
 from memlint.tracing.records import Collective, Phase, Trace
 
 _ROUNDS = {"all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "scatter": 1, "all_reduce": 2}
@@ -43,7 +44,7 @@ def _start_of_last_step(trace: Trace) -> int:
 def traffic(trace: Trace) -> list[Traffic]:
     """The collectives of the last step, most bytes first."""
     first = _start_of_last_step(trace)
-    last_step = (each for each in trace.collectives if each.node >= first)
+    last_step = (each for each in trace.collectives if each.node >= first and each.backend != SYMMETRIC)
     alike = grouped(((each.kind, each.size, each.within_node), each) for each in last_step)
     rows = [
         Traffic(*key, len(group), sum(max(c.nbytes_in, c.nbytes_out) for c in group), sum(map(sent, group)))

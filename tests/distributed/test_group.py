@@ -20,6 +20,7 @@ from memlint.base.errors import RankNeededError, TraceError
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.distributed.communicators import beside, symmetric
 from memlint.distributed.group import become
 from memlint.distributed.mailbox import Mailbox
 from memlint.distributed.rank import Rank
@@ -169,10 +170,41 @@ def test_ops_without_a_strategy_are_tried_out(rank):
     assert {each.kind for each in simulated().collectives} >= {"all_reduce"}
 
 
-def test_symmetric_memory_is_refused_by_its_name(rank):
+def test_symmetric_memory_lies_beside_the_allocator_in_whole_pages(rank):
     dist.init_process_group("nccl")
-    with pytest.raises(TraceError, match="symmetric memory is not simulated"):
-        symmetric_memory.empty(4, device="cuda")
+    before = len(simulated().ledger.events)
+    tensor = symmetric_memory.empty(1024, 1024, device="cuda")
+    assert (tensor.shape, tensor.device.type) == ((1024, 1024), "cuda")
+    assert simulated().symmetric == 6 * 2**20  # 4 MiB and a signal pad
+    seen = symmetric_memory.rendezvous(tensor, dist.group.WORLD)
+    assert (seen.rank, seen.world_size, seen.buffer_size) == (3, 8, 4 * 2**20)
+    seen.barrier()
+    assert seen.get_buffer(5, (16, 16), torch.bfloat16, 8).shape == (16, 16)
+    workspace = symmetric_memory.get_symm_mem_workspace("0", 3 * 2**20)
+    assert (workspace.buffer_size, simulated().symmetric) == (3 * 2**20, 10 * 2**20)
+    assert len(simulated().ledger.events) == before
+    assert symmetric_memory.rendezvous(tensor + 1, dist.group.WORLD) is None
+    del seen, tensor
+    assert simulated().symmetric == 4 * 2**20
+    collectives = simulated().collectives
+    assert symmetric(collectives) == 10 * 2**20
+    alone, with_it = beside(H100, []), beside(H100, collectives)
+    assert with_it.context_nbytes - alone.context_nbytes == with_it.context_low - alone.context_low == 10 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("its backend NCCL", lambda _: symmetric_memory.set_backend("NCCL")),
+        ("get_mem_pool", lambda _: symmetric_memory.get_mem_pool("cuda")),
+        ("signal_pad_ptrs", lambda _: symmetric_memory.get_symm_mem_workspace("0", 8).signal_pad_ptrs),
+        ("fused_all_gather_matmul", lambda x: torch.ops.symm_mem.fused_all_gather_matmul(x, [x], 0, "0")),
+    ],
+)
+def test_what_is_not_known_of_symmetric_memory_is_refused_by_its_name(rank, name, call):
+    dist.init_process_group("nccl")
+    with pytest.raises(TraceError, match=f"symmetric memory: {name}.* is not simulated"):
+        call(torch.ones(8, 8, device="cuda"))
 
 
 def traced(name, world=8):

@@ -11,7 +11,7 @@ from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
 from memlint.cuda.context import with_context
 from memlint.cuda.devices import Device
-from memlint.distributed.communicators import communicators
+from memlint.distributed.communicators import SYMMETRIC, communicators, symmetric
 from memlint.distributed.traffic import traffic
 from memlint.memory.estimate import stream_peaks
 from memlint.memory.liveness import dead_at, least_peak
@@ -144,7 +144,8 @@ def _streams(analysis: Analysis) -> list[report.StreamPeak]:
     peaks = stream_peaks(analysis.timeline, analysis.device, AllocatorSettings.parse(analysis.workload.allocator))
     kinds: dict[int, dict[str, None]] = {}
     for each in analysis.trace.collectives:
-        kinds.setdefault(each.stream, {})[each.kind] = None
+        if each.backend != SYMMETRIC:
+            kinds.setdefault(each.stream, {})[each.kind] = None
     return [
         report.StreamPeak(
             stream=stream,
@@ -189,6 +190,8 @@ def _outside(device: Device, trace: Trace) -> Iterator[report.Outside]:
         of_first = "; shares with the first" if each.is_shared else ""
         name = f"NCCL among {format_count(each.size, 'rank')} ({', '.join(each.kinds)}{of_first})"
         yield report.Outside(name=name, nbytes=report.Interval.model_validate(each.nbytes._asdict()))
+    if nbytes := symmetric(trace.collectives):
+        yield report.Outside(name="symmetric memory", nbytes=report.Interval(low=nbytes, estimate=nbytes, high=nbytes))
 
 
 def _owner(b: Buffer) -> str:

@@ -1,0 +1,169 @@
+"""Symmetric memory (`torch.distributed._symmetric_memory`): blocks of a GPU that other GPUs read and write.
+
+Its allocator takes them from the driver by itself, so that they are part of `device` and never of `reserved`: the bytes
+asked for and a signal pad of 9,216 bytes, in whole pages of 2 MiB, as torch/csrc/distributed/c10d/symm_mem/
+CUDASymmetricMemory.cu has them (`alloc`). What a rank maps of others takes nothing of its own GPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import torch.distributed as dist
+import torch.distributed._symmetric_memory as symmetric_memory
+
+from memlint.accelerator.device import allocate_apart
+from memlint.accelerator.registration import KEY, implemented
+from memlint.base.errors import TraceError
+from memlint.cuda.simulated import Simulated, simulated
+from memlint.distributed.communicators import SYMMETRIC
+from memlint.tracing.records import Collective
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
+    from memlint.base.patching import Patch
+
+_PAGE = 2 << 20
+"""What `cuMemGetAllocationGranularity` recommends."""
+
+_FUSED = (
+    *("fused_all_gather_matmul", "fused_all_gather_scaled_matmul", "fused_matmul_reduce_scatter"),
+    *("fused_scaled_matmul_reduce_scatter", "_low_contention_all_gather", "_low_contention_reduce_scatter"),
+    "get_remote_tensors",
+)
+
+
+def _refuse(what: str, *_: Any, **__: Any) -> NoReturn:
+    raise TraceError(
+        f"symmetric memory: {what} is not simulated",
+        "What its backend CUDA gives is: symm_mem.empty() and rendezvous() with get_buffer() and barrier().",
+    )
+
+
+class SymmetricMemory:
+    """`torch._C._distributed_c10d._SymmetricMemory`: its functions, and a tensor that a group has agreed upon."""
+
+    signal_pad_size = 9216
+
+    def __init__(self, tensor: torch.Tensor, group_name: str) -> None:
+        """`tensor` is this rank's."""
+        self._tensor = tensor
+        group = dist.distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type, attr-defined]
+        self.rank, self.world_size = group.rank(), group.size()
+        self.device, self.buffer_size, self.multicast_ptr = tensor.device, tensor.nbytes, 0
+
+    @classmethod
+    def empty_strided_p2p(
+        cls,
+        size: Sequence[int],
+        stride: Sequence[int],
+        dtype: torch.dtype,
+        device: torch.device,
+        group_name: str | None = None,
+        alloc_id: int | None = None,
+    ) -> torch.Tensor:
+        """A tensor beside the caching allocator."""
+        if alloc_id is not None or torch.device(device).type != "cuda":
+            _refuse("an allocation that persists, or of another device than a GPU")
+        now = simulated()
+        tensor = allocate_apart(size, stride, dtype)
+        storage: Any = tensor.untyped_storage()
+        nbytes = -(-(tensor.nbytes + cls.signal_pad_size) // _PAGE) * _PAGE
+        now.symmetric += nbytes
+        storage.memlint_symmetric = block = _Block()
+        weakref.finalize(block, _free, now, nbytes)
+        now.collectives.append(
+            Collective(
+                node=now.ledger.node, kind="empty", group=group_name or "", size=1, within_node=True,
+                nbytes_in=0, nbytes_out=now.symmetric, stream=now.ledger.stream, backend=SYMMETRIC,
+                neighbours=(0, 0), shares=False,
+            )
+        )  # fmt: skip
+        return tensor
+
+    @classmethod
+    def rendezvous(cls, tensor: torch.Tensor, group_name: str | None = None) -> SymmetricMemory | None:
+        """What the ranks of a group see of such a tensor; None of any other."""
+        name = group_name or dist.distributed_c10d._get_default_group().group_name
+        return cls(tensor, name) if cls.is_symm_mem_tensor(tensor) else None
+
+    @staticmethod
+    def is_symm_mem_tensor(tensor: torch.Tensor) -> bool:
+        """Whether `empty` gave its storage."""
+        return hasattr(tensor.untyped_storage(), "memlint_symmetric")
+
+    def get_buffer(
+        self,
+        rank: int,  # noqa: ARG002
+        sizes: Sequence[int],
+        dtype: torch.dtype,
+        storage_offset: int = 0,
+    ) -> torch.Tensor:
+        """The memory of a rank. Every other is taken to be like this one."""
+        view = torch.empty(0, dtype=dtype, device="cuda")
+        storage = self._tensor.untyped_storage()
+        return view.set_(storage, storage_offset, tuple(sizes))  # type: ignore[call-overload, no-any-return]
+
+    def get_remote_tensor(self, peer: int, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """The whole memory of a rank."""
+        return self.get_buffer(peer, sizes, dtype)
+
+    def barrier(self, *_: Any, **__: Any) -> None:
+        """Nobody is waited for."""
+
+    put_signal = wait_signal = barrier
+
+    @staticmethod
+    def has_multicast_support(*_: Any) -> bool:
+        """Multicast kernels are not of this build."""
+        return False
+
+    @staticmethod
+    def get_backend(_device: Any) -> str:
+        """The only one."""
+        return "CUDA"
+
+    @staticmethod
+    def set_backend(name: str) -> None:
+        """Raises TraceError for another one."""
+        if name != "CUDA":
+            _refuse(f"its backend {name}")
+
+    @staticmethod
+    def set_group_info(*_: Any) -> None:
+        """Groups know it."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raises TraceError: pointers, signal pads."""
+        _refuse(name)
+
+
+class _Block:
+    """Hangs on the storage of a block, which is given back with it."""
+
+
+def _free(now: Simulated, nbytes: int) -> None:
+    now.symmetric -= nbytes
+
+
+def patches() -> list[Patch]:
+    """What is replaced: owner, name, replacement."""
+    names: dict[str, Any] = {
+        "_SymmetricMemory": SymmetricMemory,
+        "_should_use_implicit_mempool": lambda: False,
+        "_group_name_to_workspace_tensor": {},
+        "_group_name_to_store": {},
+        "get_mem_pool": functools.partial(_refuse, "get_mem_pool()"),
+    }
+    return [(symmetric_memory, name, value) for name, value in names.items() if hasattr(symmetric_memory, name)]
+
+
+def without_fused_ops() -> AbstractContextManager[None]:
+    """Refuse meanwhile what computes with the memory of peers: of these ops it is known for CUDA alone."""
+    names = [name for name in _FUSED if hasattr(torch.ops.symm_mem, name)]
+    return implemented({name: functools.partial(_refuse, name) for name in names}, KEY, "symm_mem")
