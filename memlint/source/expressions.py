@@ -373,6 +373,8 @@ class Values:
             base, *arguments = [self.of(each, scope) for each in (node.func.value, *node.args)]
             if name == "get" and isinstance(base, Settings):
                 base = base.values
+            if not isinstance(base, Mapping if name == "get" else str):
+                raise Unknown
             return getattr(base, name)(*arguments)
         if isinstance(node.func, ast.Attribute) and name in ("to", "cuda", "float", "eval", "train", "half", "double"):
             return self.of(node.func.value, scope)

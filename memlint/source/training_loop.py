@@ -247,7 +247,9 @@ def _settings(call: ast.Call, scope: Scope, values: Values) -> Iterator[tuple[st
             yield "batch", size
     elif name == "autocast" and _is_enabled(call, scope, values):
         dtype = argument(call, "dtype", 1)
-        yield "dtype", "bf16-amp" if dtype is not None and dotted_name(dtype).endswith("bfloat16") else "fp16-amp"
+        name = dotted_name(dtype) if dtype is not None else ""
+        is_bfloat16 = any(each.endswith("bfloat16") for each in (name, str(_value(dtype, scope, values))))
+        yield "dtype", "bf16-amp" if is_bfloat16 else "fp16-amp"
     else:
         yield from _image_sizes(call, scope, values)
 
@@ -323,11 +325,13 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
                 )
     for name, option in own.items():
         yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
+    outside = frozenset(scopes(source)[0].nodes)
     for statement in source.index.of(ast.Assign):
         target, constant = statement.targets[0], getattr(statement.value, "value", None)
-        if isinstance(target, ast.Attribute):
+        if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and statement in outside):
+            name = dotted_name(target).rpartition(".")[2]
             text = " ".join(ast.unparse(statement).split())
-            yield LoopSetting(_kind(target.attr, constant), constant, text, source.path, statement.lineno)
+            yield LoopSetting(_kind(name, constant), constant, text, source.path, statement.lineno)
 
 
 __all__ = ["LoopSetting", "sizes_in_config", "sole_loop", "training_loop"]

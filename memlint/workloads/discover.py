@@ -245,7 +245,7 @@ def _call_to_type(
     recipes: Recipes,
     classes: Mapping[str, type],
     trained: Collection[str],
-    parts: Collection[str],
+    parts: Mapping[str, str],
     defaults: Workload,
 ) -> str:
     """A call with arguments that are made up and that runs, of the likeliest class, and of those of the largest.
@@ -256,7 +256,8 @@ def _call_to_type(
     candidates = []
     with simulated_device(defaults.device):
         for name, kind in classes.items():
-            recipe = None if trained and name in parts and name not in trained else sized(name, kind, guess=True)
+            is_only_part = trained and name in parts and (name not in trained or parts[name] in trained)
+            recipe = None if is_only_part else sized(name, kind, guess=True)
             with suppress(WorkloadError, TargetError):
                 candidates += [] if recipe is None else [_built(module, recipes, recipe, defaults)[1]]
     candidates = [each for each in candidates if each.num_parameters]
@@ -340,7 +341,7 @@ def _chosen(
         user = of_others.get(kind.__name__)
         if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
             users.append(str(user))  # which has it with other arguments
-        elif user in failures and user not in built and not candidate.is_trained:
+        elif user in failures and user not in built and not (candidate.is_trained and not failures[user].is_trained):
             users.append(f"{user}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))

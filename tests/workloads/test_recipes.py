@@ -1,5 +1,6 @@
 """Models are built and trained as the project's own files do it."""
 
+import os
 import sys
 from dataclasses import replace
 
@@ -878,3 +879,36 @@ def test_a_config_of_the_project_counts_more_than_all_settings_of_the_script(wri
     assert workload.batch == 48
     workload, _ = complete(workload, path.parent)
     assert [each.described(workload.dimensions) for each in workload.inputs] == ["ids [batch, seq=2048] int64 below 50"]
+
+
+def test_a_script_that_sets_names_of_its_own_says_batch_and_dtype(write):
+    path = write(NET)
+    (path.parent / "train.py").write_text(
+        "import os\nimport torch\nfrom model import UNet\nbatch_size = 36\nlr_decay = os.environ.get('DECAY')\n"
+        "dtype = 'bfloat16'\nptdtype = {'bfloat16': torch.bfloat16, 'float16': torch.float16}[dtype]\n"
+        "crop = dict(settings.get('crop'))\nnet = UNet(3, 2)\nfor x in batches(size=batch_size):\n"
+        "    with torch.autocast('cuda', dtype=ptdtype):\n        loss = net(x).mean()\n    loss.backward()\n"
+    )
+    workload = the_only(path)
+    assert (workload.batch, workload.dtype) == (36, "bf16-amp")
+    assert ("batch 36: batch_size = 36", 4) in texts(workload)
+
+
+def test_a_part_that_a_script_builds_too_is_no_answer_where_the_whole_fails(write):
+    path = write(
+        "from torch import nn\nclass Head(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+        "        self.layer = nn.Linear(width, 2)\n    def forward(self, x): return self.layer(x)\n"
+        "class Net(nn.Module):\n    def __init__(self, config):\n        super().__init__()\n"
+        "        self.head = Head(config.hidden_size)\n    def forward(self, x): return self.head(x)\n"
+    )
+    script = "import torch\nfrom model import Head, Net\n{call}\nfor x in loader:\n    net(x).backward()\n    optimizer.step()\n"
+    (path.parent / "bench.py").write_text(script.format(call="net = Net(None)"))
+    (path.parent / "pretrain.py").write_text(script.format(call="net = Net(fetched())"))
+    (path.parent / "convert.py").write_text("from model import Head\nhead = Head(8)\n")
+    discovery = find_workloads(str(path), path.parent)
+    assert not discovery.workloads
+    assert discovery.left_out[0].name == "Net"
+    assert {each.call for each in discovery.left_out} == {""}
+    assert discovery.left_out[0].hint == "Type memlint run " + os.path.relpath(path.parent / "pretrain.py") + (
+        ", a script that builds Net (line 3)."
+    )

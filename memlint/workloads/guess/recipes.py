@@ -120,7 +120,8 @@ class Recipes:
     def script_of(self, names: Collection[str]) -> CallSite | None:
         """Where a script that can be run calls one of these, with whatever arguments; that which trains first."""
         sites = (each for each in self._sites if each.where <= Where.OTHER and each.function in names)
-        return next((each for each in sites if each.source is not None and is_script(each.source)), None)
+        scripts = (each for each in sites if each.source is not None and is_script(each.source))
+        return min(scripts, key=lambda site: ("train" not in Path(site.path).stem, site.where), default=None)
 
     def applied(self, workload: Workload, recipe: Recipe) -> Workload:
         """`workload` built by `recipe`, with the batch size and the like of the script that does so."""
