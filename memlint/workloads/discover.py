@@ -338,10 +338,10 @@ def _chosen(
     roots = []
     for kind, candidate in candidates.items():
         users = [other.name for user, other in candidates.items() if user is not kind and kind in other.parts]
-        user = of_others.get(kind.__name__)
+        user = of_others.get(kind.__name__, "")
         if user in built and of_others.get(user) != kind.__name__ and not candidate.is_built_elsewhere:
-            users.append(str(user))  # which has it with other arguments
-        elif user in failures and user not in built and not (candidate.is_trained and not failures[user].is_trained):
+            users.append(user)  # which has it with other arguments
+        elif user in failures.keys() - built and (failures[user].is_trained or not candidate.is_trained):
             users.append(f"{user}, which cannot be built")
         if users:
             left_out.append(LeftOut(candidate.name, f"it is a part of {users[0]}"))
