@@ -17,8 +17,13 @@ from memlint.source.values import Unknown
 
 _OF_SIZES = frozenset({"randn", "rand", "zeros", "ones", "empty"})
 _CASTS = {
-    "half": "float16", "bfloat16": "bfloat16", "float": "float32", "double": "float64",
-    "long": "int64", "int": "int32", "bool": "bool",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "float": "float32",
+    "double": "float64",
+    "long": "int64",
+    "int": "int32",
+    "bool": "bool",
 }
 
 

@@ -335,7 +335,9 @@ LESS = [
     pytest.param("mlp", 12, id="mlp-less-a-number-that-a-kernel-makes-a-tensor"),
     pytest.param("swin", 32, id="swin-less-numbers-that-kernels-make-tensors", marks=pytest.mark.slow),
     pytest.param("unet", 24_572, id="unet-less-a-copy-inside-a-kernel", marks=pytest.mark.slow),
-    pytest.param("lstm", 2_383_804 if torch_version() <= (2, 10) else 1_463_908, id="lstm-less-what-onednn-takes-inside-a-layer"),
+    pytest.param(
+        "lstm", 2_383_804 if torch_version() <= (2, 10) else 1_463_908, id="lstm-less-what-onednn-takes-inside-a-layer"
+    ),
 ]
 
 

@@ -375,6 +375,17 @@ SMALL_FLUX = {
         ),
         ("AutoencoderKL", {"block_out_channels": [32], "sample_size": 32}, {"sample": ("batch", 3, 32, 32)}),
         (
+            "AutoencoderKLMagvit",  # whose convolution is a class of its own
+            {
+                "block_out_channels": [32],
+                "down_block_types": ["SpatialDownBlock3D"],
+                "up_block_types": ["SpatialUpBlock3D"],
+                "layers_per_block": 1,
+                "sample_size": 32,
+            },
+            {"sample": ("batch", 3, 9, 32, 32)},
+        ),
+        (
             "QwenImageTransformer2DModel",  # whose code asks for the sizes of the images
             {"num_layers": 1, "attention_head_dim": 16, "num_attention_heads": 2, "axes_dims_rope": [8, 4, 4]},
             {"hidden_states": ("batch", 64 * 64, 64), "img_shapes.0.0.0": (), "timestep": ("batch",)},

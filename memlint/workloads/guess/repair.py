@@ -35,6 +35,7 @@ _RANKS = re.compile(r"same number of dimensions: got (\d+) and (\d+)")
 _OUT_OF_BOUNDS = re.compile(r"index \d+ is out of bounds|index out of range")
 _CONV_RANK = re.compile(r"\(batched\) input to conv(\d)d")
 _REQUIRED = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
+_LISTED = re.compile(r"\[(\d+(?:, *\d+)*)\]")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,5}(?![\d.])")
 _WANTS_INTEGERS = re.compile(
     r"scalar types: Long|tensors used as indices must be|must be Long|dtype .*int64|Expected.*Long"
@@ -49,6 +50,7 @@ def repairs(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
     assert trial.error is not None
     message = text_of(trial.error)
     yield from _missing(trial, message, sizes)
+    yield from _of_listed_values(trial, message)
     yield from _viewed(trial, message)
     yield from _of_named_rank(trial, message)
     yield from _as_the_layers_say(trial, sizes)
@@ -88,6 +90,18 @@ def _as_the_module_says(trial: Trial, sizes: ModelSizes) -> Iterator[Specs]:
             expected = input_of(spec.name, layer, sizes) if spec.name in trial.held else None
             if expected is not None and not _agree(spec, expected):
                 yield _with(trial.specs, index, expected)
+
+
+def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
+    """A number that the message lists as one of those there are, in the place of another that it names."""
+    match = _LISTED.search(message)
+    for index, spec in enumerate(trial.specs):
+        if match is not None and type(spec.low) is int and spec.dtype == CONSTANT and spec.name in message:
+            yield from (
+                _with(trial.specs, index, replace(spec, low=int(number)))
+                for number in match[1].split(",")
+                if int(number) != spec.low
+            )
 
 
 def _viewed(trial: Trial, message: str) -> Iterator[Specs]:

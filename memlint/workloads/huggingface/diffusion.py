@@ -182,18 +182,19 @@ def _layouts(model: Any, channels: int, parameters: Mapping[str, Any]) -> Iterat
     config = model.config
     height, width = _spatial(config, encoded="sample" not in parameters or "timestep" in parameters)
     frames = _frames(config)
-    image, film = (channels, height, width), (channels, frames, height, width)
+    image, film, of_one = (channels, height, width), (channels, frames, height, width), (channels, 1, height, width)
+    is_film = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
     tokens = (frames * height * width if "num_frames" in parameters else height * width, channels)
     by_layer = {
-        nn.Conv3d: (film, (frames, channels, height, width), (channels, 1, height, width)),
-        nn.Conv2d: (image, (frames, channels, height, width), film),
+        nn.Conv3d: (film, (frames, channels, height, width), of_one),
+        nn.Conv2d: (image, (frames, channels, height, width), film, of_one),
         nn.Conv1d: ((channels, SAMPLES), (channels, height)),
-        nn.Linear: (tokens, film, image),
+        nn.Linear: (tokens, *((film,) if is_film else (of_one, film)), image),
     }
-    entry = next((type(layer) for layer in model.modules() if _takes(layer, channels)), nn.Linear)
+    entries = (layer for layer in model.modules() if _takes(layer, channels))
+    entry = next((kind for layer in entries for kind in by_layer if isinstance(layer, kind)), nn.Linear)
     if entry is nn.Linear or not {"img_ids", "img_shapes"}.isdisjoint(parameters):
         yield from by_layer[nn.Linear]
-    is_film = any(word in type(model).__name__ for word in ("3D", "Video", "Motion", "Temporal"))
     shapes = by_layer.get(entry, ())
     yield from sorted(shapes, key=len, reverse=True) if is_film else shapes
 
@@ -247,7 +248,9 @@ def _made(config: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ..
         **dict.fromkeys(_TIMES, InputSpec("", (BATCH,), "int64", high=TIMES)),
         "control_hidden_states": InputSpec("", (BATCH, control, *shape[1:])) if control else None,
         "image_latents": InputSpec("", (BATCH, *shape)),
-        "encoder_hidden_states": InputSpec("", (BATCH, length, width)) if width else None,
+        **dict.fromkeys(
+            ("encoder_hidden_states", "cap_feats"), InputSpec("", (BATCH, length, width)) if width else None
+        ),
         "encoder_attention_mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
         "pooled_projections": InputSpec("", (BATCH, pooled)) if pooled else None,
         "class_labels": InputSpec("", (BATCH,), "int64", high=labels) if labels else None,
