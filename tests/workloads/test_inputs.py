@@ -385,3 +385,20 @@ def test_a_graph_in_one_object_has_the_attributes_of_pygs_data(write):
         "data.edge_index [2, 8192] int64 below 1024",
         "data.batch [1024] int64 below 1",
     ]
+
+
+def test_a_number_that_the_message_lists_is_taken(write):
+    path = write("""
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleDict({"2": nn.Linear(24, 24), "4": nn.Linear(24, 24)})
+
+    def forward(self, x, scale: int):
+        if str(scale) not in self.layers:
+            raise ValueError(f"no layer for scale {scale}: {[int(each) for each in self.layers]}")
+        return self.layers[str(scale)](x)
+""")
+    (workload,) = find_workloads(str(path), path.parent).workloads
+    workload, _ = complete(workload)
+    assert {spec.name: spec.low for spec in workload.inputs}["scale"] == 2

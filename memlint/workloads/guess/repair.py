@@ -96,7 +96,7 @@ def _of_listed_values(trial: Trial, message: str) -> Iterator[Specs]:
     """A number that the message lists as one of those there are, in the place of another that it names."""
     match = _LISTED.search(message)
     for index, spec in enumerate(trial.specs):
-        if match is not None and type(spec.low) is int and spec.dtype == CONSTANT and spec.name in message:
+        if match is not None and isinstance(spec.low, float | int) and spec.dtype == CONSTANT and spec.name in message:
             yield from (
                 _with(trial.specs, index, replace(spec, low=int(number)))
                 for number in match[1].split(",")
