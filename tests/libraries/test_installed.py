@@ -205,3 +205,48 @@ def test_zero_of_one_rank_keeps_its_flat_buffers(tmp_path, monkeypatch, stage, o
     parameters = 4 * (1024 * 1024 + 1024)
     held = categories["parameter"] + categories.get("optimizer_state", 0)
     assert kept * parameters <= held <= (kept + 1) * parameters
+
+
+LINEAR_ATTENTION = """
+import torch
+from memlint.libraries import installation
+installation.install()
+from memlint.workloads import torchvision_schemas
+torchvision_schemas.install()
+from tests.libraries.events import on_gpu, simulated
+from fla.ops.delta_rule import chunk_delta_rule
+from fla.ops.gated_delta_rule import chunk_gated_delta_rule
+from fla.ops.gla import chunk_gla
+from fla.ops.simple_gla import chunk_simple_gla
+
+B, T, H, K, V, CHUNK = 2, 512, 4, 64, 128, 64
+rows = B * T * H
+with simulated("h100-80gb") as seen:
+    q, k, gates, v = (on_gpu(B, T, H, width) for width in (K, K, K, V))
+    beta, gate = on_gpu(B, T, H), on_gpu(B, T, H, dtype=torch.float32)
+    calls = {  # what is saved beside operands, in bytes for each row
+        "scores of a chunk in float32": (lambda: chunk_gla(q, k, v, gates), 4 * CHUNK),
+        "both normed, their norms, scores": (
+            lambda: chunk_delta_rule(q, k, v, beta, use_qk_l2norm_in_kernel=True), 2 * (2 * K + 4) + 2 * CHUNK),
+        "sums of gates": (lambda: chunk_simple_gla(q, k, v, gate), 4),
+        "these and scores": (lambda: chunk_gated_delta_rule(q, k, v, gate, beta), 4 + 2 * CHUNK),
+    }
+    for name, (call, nbytes) in calls.items():
+        call()[0].sum().backward()  # what is tuned once
+        seen.begin()
+        out = call()[0]
+        assert seen.held == out.nbytes + rows * nbytes, (name, seen.held, out.nbytes + rows * nbytes)
+        assert out.nbytes == 2 * rows * V
+        out.sum().backward()
+        del out
+        assert all(x.grad.shape == x.shape for x in (q, k, v)), name
+    assert any("Triton" in text for text in seen.assumptions), seen.assumptions
+"""
+
+
+@needs("fla", "triton", "transformers")
+def test_linear_attention_saves_what_its_own_code_says():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LINEAR_ATTENTION], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
