@@ -99,6 +99,9 @@ def _names_and_written(kernel: Callable[..., Any]) -> tuple[tuple[str, ...], fro
         tree = ast.parse(textwrap.dedent(inspect.getsource(kernel)))
     except (OSError, TypeError, SyntaxError):
         return names, frozenset(names)
+    # Of what exec() made, Python 3.13 gives the text of `python -c`.
+    if not any(isinstance(each, ast.FunctionDef) and each.name == kernel.__name__ for each in tree.body):
+        return names, frozenset(names)
     sources: dict[str, set[str]] = {}
     reached: set[str] = set()
     for node in ast.walk(tree):
