@@ -206,7 +206,8 @@ def _ranks(ranks: Ranks | None, paint: TextStyle) -> Iterator[str]:
     """What the rank exchanges in a step, and what it holds for that."""
     if ranks is None or not (ranks.traffic or ranks.outside):
         return
-    yield paint(f"  Exchanged in a step by {ranks_text(ranks)}", bold=True)
+    if ranks.traffic:
+        yield paint(f"  Exchanged in a step by {ranks_text(ranks)}", bold=True)
     rows = [
         (f"  {traffic_text(each)}", format_nbytes(each.nbytes), f"{format_nbytes(each.sent)} sent")
         for each in ranks.traffic

@@ -78,6 +78,16 @@ def test_every_format_for_people_shows_them(report: Report) -> None:
         assert "(reduce_scatter)" in text
 
 
+def test_what_a_rank_holds_stands_under_no_heading_of_what_it_exchanges(report: Report) -> None:
+    (workload,) = report.workloads
+    assert workload.ranks is not None
+    idle = workload.model_copy(update={"ranks": workload.ranks.model_copy(update={"traffic": []})})
+    text = render_text(report.model_copy(update={"workloads": [idle]}), TextStyle())
+    assert "NCCL among 8 ranks" in text
+    assert "Exchanged in a step" in render_text(report, TextStyle())
+    assert "Exchanged in a step" not in text
+
+
 def test_one_process_and_several_are_told_apart(report: Report) -> None:
     (workload,) = report.workloads
     alone = report.model_copy(update={"workloads": [workload.model_copy(update={"ranks": None})]})
