@@ -73,7 +73,8 @@ def candidates(model: Any, *, train: bool, length: int | None = None) -> Iterato
     names = frozenset(signature_of(model.forward).parameters)
     seen = set()
     for media in _media(model, names):
-        for tokens in (length,) if length is not None else lengths(model.config, media.runs):
+        room = media.runs or _of_embedded_image(model, names, media)
+        for tokens in (length,) if length is not None else lengths(model.config, room):
             own = (*media.specs, *_texts(model, names, media))
             own += required_besides(model, [spec.name for spec in own])
             dimensions = {SEQUENCE: tokens} if any(spec.dimensions for spec in own) else {}
@@ -205,8 +206,7 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
     if "MultipleChoice" in type(model).__name__:
         tokens = replace(tokens, shape=(BATCH, CHOICES, SEQUENCE))
     yield tokens
-    if media.specs and "image_embeds_position_mask" in names and (count := number(model.config, "latent_query_num")):
-        begin = ((0, 1), (1, count))
+    if begin := _of_embedded_image(model, names, media):
         yield InputSpec("image_embeds_position_mask", (BATCH, SEQUENCE), "int64", high=1, runs=begin)
     if media.runs:
         tokens_of_kinds = (_stands(model, kind) for kind in features.KINDS)
@@ -216,6 +216,13 @@ def _texts(model: Any, names: frozenset[str], media: _Media) -> Iterator[InputSp
             for name in ("mm_token_type_ids", "token_type_ids")
             if name in names
         )
+
+
+def _of_embedded_image(model: Any, names: frozenset[str], media: _Media) -> Runs:
+    """What the mask begins with that says where an image stands in a text; nothing for models that have none."""
+    count = number(model.config, "latent_query_num")
+    is_marked = media.specs and "image_embeds_position_mask" in names and count is not None
+    return ((0, 1), (1, count)) if is_marked and count is not None else ()
 
 
 def _of_codebooks(model: Any, names: frozenset[str], specs: Specs) -> Iterator[Specs]:
