@@ -18,6 +18,10 @@ _typed = ["memlint check FILE"]
 """The command that is answered."""
 
 
+_WITHOUT_GPU = ("from the 'CUDA' backend", "Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
+"""What PyTorch says then, with its builds for CUDA and without."""
+
+
 def answer_to(command: str) -> None:
     """Let hints name this command with what is to be added to it."""
     _typed[:] = [command]
@@ -52,6 +56,11 @@ def what_to_do(error: BaseException) -> str:
         )
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
         return absent(error)
+    if _wants_a_gpu(error):
+        return (
+            "If that is when the file is imported: make it where the model is made, as with register_buffer, so that "
+            "it belongs to the step, or estimate the script that trains, which may: memlint run SCRIPT."
+        )
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
@@ -64,6 +73,11 @@ def _refused_arguments(error: BaseException) -> str | None:
     return next((str(each["message"]) for each in refusals), None)
 
 
+def _wants_a_gpu(error: BaseException) -> bool:
+    """Whether PyTorch was asked for a tensor on a GPU where none is simulated."""
+    return any(each in text_of(error) for each in _WITHOUT_GPU)
+
+
 def describe(error: BaseException) -> str:
     """`ValueError: heads must divide width (model.py:12)`: the line is the innermost one that is the user's."""
     refused = _refused_arguments(error)
@@ -71,6 +85,8 @@ def describe(error: BaseException) -> str:
         return f"its command line has not what it needs: {refused} ({user_line(error)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
+    if _wants_a_gpu(error):
+        return f"a tensor is made on a GPU while none is simulated ({user_line(error)})"
     text = " ".join(text_of(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__
     line = user_line(error)

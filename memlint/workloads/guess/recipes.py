@@ -89,9 +89,12 @@ class Recipes:
     def _from_sites(self, maker: str, function: Callable[..., Any]) -> Iterator[Recipe]:
         tried: list[Mapping[str, object]] = []
         taken = parameters(function)
+        needs_none = all(each.default is not each.empty for each in taken.values())
         for site in self._sites:
             if site.function != maker or len(tried) >= _MOST:
                 continue
+            if needs_none and site.where is Where.OTHER and any(isinstance(v, Call) for v in site.arguments.values()):
+                continue  # a file that trains nothing shows one config of many
             arguments, assumed = _filled(site, taken, partial(self._config, function))
             if arguments is None or arguments in tried:
                 continue

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from memlint.accelerator.ranges import largest
-from memlint.accelerator.values import content
 from memlint.base.signatures import signature_of
 from memlint.workloads.huggingface.models import classes_of, configs_with
 from memlint.workloads.spec import BATCH, DTYPES, InputSpec
@@ -85,6 +83,10 @@ def _with_values(spec: InputSpec, tensor: torch.Tensor) -> InputSpec:
     """With the bounds of what a tensor of whole numbers holds, as far as they are known."""
     if tensor.is_floating_point():
         return spec
+    # Where a step is measured there is no virtual accelerator, and must be none.
+    from memlint.accelerator.ranges import largest  # noqa: PLC0415
+    from memlint.accelerator.values import content  # noqa: PLC0415
+
     known, high = content(tensor), largest(tensor)
     low = None if known is None or not known.numel() else int(known.min())
     if known is not None and low is not None and tensor.dtype is not torch.bool and low != int(known.max()):
