@@ -65,6 +65,11 @@ COPIED = {
     "max_pool3d": (lambda x: F.max_pool3d(x, 2, return_indices=True), turned, VOLUME),
     "nearest1d": (lambda x: F.interpolate(x, 40), turned, SIGNAL),
     "nearest2d": (lambda x: F.interpolate(x, scale_factor=2), turned, IMAGE),
+    "nearest3d": (lambda x: F.interpolate(x, scale_factor=2), turned, VOLUME),
+    "median": (lambda x: x.median(1), turned, IMAGE),
+    "nanmedian": (lambda x: x.nanmedian(-1), turned, IMAGE),
+    "nonzero_static": (lambda x: x.nonzero_static(size=4), turned, IMAGE),
+    "roll": (lambda x: x.roll(1, 1), turned, IMAGE),
     "topk": (lambda x: x.topk(2), turned, IMAGE),
     "kthvalue": (lambda x: x.kthvalue(2), turned, IMAGE),
     "mode": (lambda x: x.mode(1), dense, IMAGE),
@@ -82,6 +87,81 @@ def test_an_operand_like_no_layout_is_copied(name: str) -> None:
 def test_a_contiguous_operand_is_not(name: str) -> None:
     run, _, shape = COPIED[name]
     assert taken(run, dense(*shape)) == []
+
+
+def test_a_random_relu_copies_its_input_and_its_noise() -> None:
+    def run(training: bool) -> Callable[..., object]:
+        return lambda x, noise: aten.rrelu_with_noise(x, noise, 0.1, 0.3, training)
+
+    assert taken(run(True), turned(*IMAGE), turned(*IMAGE)) == [4 * NUMEL[IMAGE]] * 2
+    assert taken(run(True), dense(*IMAGE), dense(*IMAGE)) == []
+    assert taken(run(False), turned(*IMAGE), turned(*IMAGE)) == []
+
+
+def test_nearest_neighbours_of_a_volume_like_channels_last_are_rearranged_before_and_after() -> None:
+    volume = lambda: torch.zeros(VOLUME, device="cuda").to(memory_format=torch.channels_last_3d)  # noqa: E731
+    run = lambda x: F.interpolate(x, scale_factor=2)  # noqa: E731
+    assert taken(run, volume) == [8 * 4 * NUMEL[VOLUME], 4 * NUMEL[VOLUME]]
+
+
+def test_unique_rows_are_laid_out_one_after_the_other() -> None:
+    unique = lambda dim: lambda x: aten.unique_dim(x, dim)  # noqa: E731
+    assert 4 * 60 * 40 in taken(unique(1), dense(60, 40))
+    assert 4 * 60 * 40 not in taken(unique(0), dense(60, 40))
+
+
+def test_backward_of_margins_copies_what_is_not_contiguous() -> None:
+    target = dense(40, dtype=torch.int64)
+    run = lambda grad, x, y: aten.multi_margin_loss_backward(grad, x, y, 1, 1)  # noqa: E731
+    assert taken(run, dense(), turned(40, 60), target) == [4 * 40 * 60]
+    assert taken(run, dense(), dense(40, 60), target) == []
+    several = lambda grad, x, y, marks: aten.multilabel_margin_loss_backward(grad, x, y, 1, marks)  # noqa: E731
+    targets = dense(40, 60, dtype=torch.int64)
+    assert taken(several, dense(), turned(40, 60), targets, turned(40, 60)) == [4 * 40 * 60] * 2
+
+
+def test_gradient_of_a_softmax_begins_with_a_product() -> None:
+    product = 4 * NUMEL[IMAGE]
+    run = lambda grad, y: aten._softmax_backward_data(grad, y, -1, torch.float32)  # noqa: E731
+    assert taken(run, dense(*IMAGE), dense(*IMAGE)) == [product]
+    assert taken(run, lambda: torch.zeros((), device="cuda").expand(IMAGE), dense(*IMAGE)) == [product]
+    assert taken(run, turned(*IMAGE), dense(*IMAGE)) == [product] * 2
+    log = lambda grad, y: aten._log_softmax_backward_data(grad, y, -1, torch.float32)  # noqa: E731
+    assert taken(log, dense(*IMAGE), dense(*IMAGE)) == []
+
+
+def test_peak_of_a_softmax_is_five_times_its_input() -> None:
+    """Published for a GPU, with bfloat16 [5120, 2, 384, 384]: github.com/pytorch/pytorch/issues/72450."""
+    with virtual_device(device_named("a100-80gb")):
+        x = torch.zeros(5120, 2, 384, 384, dtype=torch.bfloat16, device="cuda", requires_grad=True)
+        y = F.softmax(x, dim=-1)
+        torch.mean(y).backward()
+        peak = torch.cuda.max_memory_allocated()
+        del y
+    assert peak == pytest.approx(15_099_495_424, abs=2048)
+
+
+def test_a_masked_softmax_that_is_no_single_kernel_fills_its_input() -> None:
+    run = lambda x, mask: aten._masked_softmax(x, mask, 3, 2)  # noqa: E731
+    short, long = (2, 2, 8, 8), (2, 2, 8, 2048)
+    assert taken(run, dense(*short), dense(*short, dtype=torch.bool)) == []
+    assert taken(run, dense(*long), dense(*long, dtype=torch.bool)) == [4 * math.prod(long)] * 2
+    shared = lambda x, mask: aten._masked_softmax(x, mask, 3, 0)  # noqa: E731
+    assert taken(shared, dense(*short), dense(8, 8, dtype=torch.bool)) == [4 * math.prod(short)] * 2
+    back = lambda grad, y, mask: aten._masked_softmax_backward(grad, y, mask, 3)  # noqa: E731
+    grown = dense(*short), dense(*short), dense(*short, dtype=torch.bool)
+    assert taken(back, *grown) == [4 * math.prod(short)]
+
+
+def test_gradient_of_bags_is_copied_where_it_is_expanded() -> None:
+    def run(grad: torch.Tensor, weight: torch.Tensor, tokens: torch.Tensor) -> None:
+        F.embedding_bag(tokens, weight, mode="max").backward(grad)
+
+    weight = lambda: torch.zeros(50, 64, device="cuda", requires_grad=True)  # noqa: E731
+    spread = lambda: torch.ones((), device="cuda").expand(30, 64)  # noqa: E731
+    tokens = dense(30, 4, dtype=torch.int64)
+    copied, not_copied = (taken(run, grad, weight, tokens).count(4 * 30 * 64) for grad in (spread, dense(30, 64)))
+    assert copied == not_copied + 1
 
 
 def test_unfolding_begins_with_a_result_as_large_as_its_input():

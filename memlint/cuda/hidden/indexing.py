@@ -126,13 +126,17 @@ def _embedding_backward(
 
 @hidden("_embedding_bag_backward", source="EmbeddingBag.cu, EmbeddingBackwardKernel.cu")
 def _embedding_bag_backward(grad: Tensor, indices: Tensor, *rest: Any) -> Steps:
-    """As an embedding's above 3,072 indices, however few there are; nothing where bags take their maximum."""
+    """As an embedding's above 3,072 indices, however few there are; for a maximum only a gradient's dense copy."""
     num_weights, by_frequency, mode = rest[4:7]
     count = indices.numel()
+    dense = contiguous(grad)
     if mode == MAXIMUM or not count:
         yield
-        return
-    yield from _summed_by_row(count, indices.element_size(), num_weights, grad, by_frequency=by_frequency, bags=True)
+    else:
+        yield from _summed_by_row(
+            count, indices.element_size(), num_weights, grad, by_frequency=by_frequency, bags=True
+        )
+    del dense
 
 
 def _summed_by_row(count: int, index: int, num_weights: int, grad: Tensor, *, by_frequency: bool, bags: bool) -> Steps:

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_strides
+from torch._prims_common import make_contiguous_strides_for as _dense
 
 from memlint.accelerator.device import scratch
 from memlint.cuda.hidden.reductions import stage
-from memlint.cuda.hidden.table import Steps, contiguous, hidden
+from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
 from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
@@ -16,6 +18,10 @@ MANY_ROWS = 64 * 1024
 ROWS_PER_BLOCK = 32
 COLUMNS_PER_BLOCK = 32
 MAX_BLOCKS = 64 * 1024 // 2
+FEW_ELEMENTS, FEW_BYTES = 1024, 4096
+"""Rows that masked softmax keeps in registers (SoftMax.cu)."""
+SOURCE_MASK = 0
+"""The kind of mask that every sequence and head shares."""
 
 
 @hidden("_softmax", "_log_softmax", source="SoftMax.cu (host_softmax)")
@@ -27,7 +33,7 @@ def _dense_input(x: Tensor, *_: Any) -> Steps:
     del dense
 
 
-@hidden("_softmax_backward_data", "_log_softmax_backward_data", source="SoftMax.cu (host_softmax_backward)")
+@hidden("_log_softmax_backward_data", source="SoftMax.cu (host_softmax_backward)")
 @hidden(
     *("_softmax_backward_data", "_log_softmax_backward_data"),
     source="SoftMax.cpp: softmax_backward_cpu_out",
@@ -38,6 +44,48 @@ def _softmax_backward(grad: Tensor, output: Tensor, *_: Any) -> Steps:
     yield
     copies = contiguous(grad), contiguous(output)
     del copies
+
+
+@hidden("_softmax_backward_data", source="SoftMax.cu: softmax_backward_cuda_out; measured")
+def _softmax_backward_by_product(grad: Tensor, output: Tensor, *_: Any) -> Steps:
+    """The gradient times the output; copies of this product and of an output that are not contiguous."""
+    yield
+    product = copy_of(output)
+    with torch._C.DisableTorchFunction():
+        strides = compute_elementwise_output_strides(grad, output)
+    is_dense = all(n == 1 or a == b for n, a, b in zip(output.shape, strides, _dense(output.shape), strict=True))
+    copies = None if is_dense else copy_of(output), contiguous(output)
+    del copies, product
+
+
+@hidden("_masked_softmax", source="SoftMax.cu: masked_softmax_cuda")
+def _masked_softmax(x: Tensor, mask: Tensor, dim: int | None = None, mask_type: int | None = None) -> Steps:
+    """Unless rows are short and the mask is a contiguous one: the filled input, and the softmax in a second output."""
+    yield
+    dim = x.dim() - 1 if dim is None else dim
+    length = x.shape[dim] if x.dim() else 1
+    is_shared = mask_type == SOURCE_MASK and mask.shape != x.shape
+    short = length <= FEW_ELEMENTS and length * x.element_size() <= FEW_BYTES and dim == x.dim() - 1
+    if not short or not (mask.expand(x.shape) if is_shared else mask).is_contiguous():
+        filled = copy_of(x)
+        result = copy_of(x)
+        del result, filled
+
+
+@hidden("_masked_softmax_backward", source="SoftMax.cu: masked_softmax_backward_cuda")
+def _masked_softmax_backward(grad: Tensor, output: Tensor, mask: Tensor, dim: int | None = None) -> Steps:
+    """Copies of what is not contiguous, and the gradient times the output.
+
+    Where rows are long: the filled output, the product, and a second result.
+    """
+    yield
+    copies = contiguous(grad), contiguous(output), contiguous(mask)
+    length = output.shape[-1 if dim is None else dim]
+    short = length <= FEW_ELEMENTS and length * grad.element_size() <= FEW_BYTES
+    taken = [copy_of(grad)]
+    if not short or dim not in (None, -1, grad.dim() - 1):
+        taken += [copy_of(grad), copy_of(grad)]
+    del taken, copies
 
 
 @hidden("_softmax", "_log_softmax", source="SoftMax.cpp: softmax_cpu_out", devices="host")
@@ -52,10 +100,11 @@ def _dense_input_of_host(x: Tensor, *_: Any) -> Steps:
 def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: Any) -> Steps:
     """Above 65,536 short rows: partial sums of the gradients of weight and bias, one row for every 32."""
     _mean, _rstd, weight, bias, output_mask = rest
-    copies = contiguous(grad), contiguous(x)
+    dense = contiguous(x)
     yield
+    copies = dense, contiguous(grad)
     _partials(x, shape, weight, (weight is not None and output_mask[1], bias is not None and output_mask[2]))
-    del copies
+    del copies, dense
 
 
 @hidden("native_layer_norm_backward", source="layer_norm.cpp: layer_norm_backward_cpu; run", devices="host")
@@ -71,10 +120,11 @@ def _rms_norm_backward(
     grad: Tensor, x: Tensor, shape: Sequence[int], rstd: Tensor, weight: Tensor | None, output_mask: Sequence[bool]
 ) -> Steps:
     """As layer norm's, without a bias."""
-    copies = contiguous(grad), contiguous(x)
+    dense = contiguous(x)
     yield
+    copies = dense, contiguous(grad)
     _partials(x, shape, weight, (weight is not None and output_mask[1],))
-    del copies
+    del copies, dense
 
 
 def _partials(x: Tensor, shape: Sequence[int], weight: Tensor | None, needed: Sequence[bool]) -> None:

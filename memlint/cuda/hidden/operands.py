@@ -1,7 +1,7 @@
 """Rows of kernels that first lay an operand out as they read it: copies of what is not contiguous.
 
-Read from aten/src/ATen/native/cuda of torch 2.4: every `.contiguous()` and `expect_contiguous()` there.
-docs/how-it-works.md lists those that are elsewhere or left out.
+Read from aten/src/ATen/native/cuda of torch 2.4 and 2.7, in part also of 2.11: `.contiguous()` and
+`expect_contiguous()`. docs/how-it-works.md lists those that are elsewhere or left out.
 """
 
 import math
@@ -17,7 +17,7 @@ from memlint.cuda.hidden import cub
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 Tensor = torch.Tensor
-_hidden = partial(hidden, versions="2.4")
+_hidden = partial(hidden, versions="2.4 to 2.11")
 FEWEST_CHANNELS = 4
 """Below, CUDA's upsampling does without its channels_last kernels (UpSampleNearest2d.cu, UpSampleBilinear2d.cu)."""
 BATCH_AND_CHANNELS = 2
@@ -44,7 +44,9 @@ def _copies(*operands: Tensor, layout: torch.memory_format = torch.contiguous_fo
 @_hidden("upsample_nearest1d_backward", "_upsample_nearest_exact1d_backward", source="UpSampleNearest1d.cu")
 @_hidden("_upsample_bilinear2d_aa_backward", source="UpSampleBilinear2d.cu")
 @_hidden("_upsample_bicubic2d_aa_backward", source="UpSampleBilinear2d.cu")
+@_hidden("upsample_nearest3d_backward", "_upsample_nearest_exact3d_backward", source="UpSampleNearest3d.cu")
 @_hidden("topk", source="TensorTopK.cu")
+@_hidden("nonzero_static", source="Nonzero.cu")
 def _dense_first(x: Tensor, *_: Any, **__: Any) -> Steps:
     """A copy of the first operand if it is not contiguous, channels_last included."""
     yield
@@ -53,9 +55,36 @@ def _dense_first(x: Tensor, *_: Any, **__: Any) -> Steps:
 
 @_hidden("kthvalue", source="Sorting.cpp")
 @_hidden("im2col", "col2im", source="Im2Col.cu, Col2Im.cu")
+@_hidden("roll", source="TensorTransformations.cu")
 def _dense_before(x: Tensor, *_: Any, **__: Any) -> Steps:
     """The same, made before the output."""
     copies = _copies(x)
+    yield
+    del copies
+
+
+@_hidden("median", "nanmedian", source="Sorting.cpp: median_with_indices_impl")
+def _median(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
+    """Along a dimension: a copy of an input that is not contiguous, made before the output."""
+    copies = _copies(x) if dim is not None else None
+    yield
+    del copies
+
+
+@_hidden("rrelu_with_noise", "rrelu_with_noise_", source="RreluWithNoise.cu")
+def _random_relu(
+    x: Tensor, noise: Tensor, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, *_: Any, **__: Any
+) -> Steps:
+    """In training, copies of an input and of noise that are not contiguous."""
+    yield
+    if training:
+        _copies(x, noise)
+
+
+@_hidden("unique_dim", "unique_dim_consecutive", source="Unique.cu: unique_dim_cuda_template")
+def _unique_rows(x: Tensor, dim: int, *_: Any, **__: Any) -> Steps:
+    """A copy with the dimension that is searched first, unless it lies so."""
+    copies = _copies(x.movedim(dim, 0))
     yield
     del copies
 
@@ -150,6 +179,16 @@ def _upsample_nearest(x: Tensor, size: Any, *rest: Any, **_: Any) -> Steps:
     del copies
 
 
+@_hidden("upsample_nearest3d", "_upsample_nearest_exact3d", source="UpSampleNearest3d.cu")
+def _upsample_nearest3d(x: Tensor, size: Any, *_: Any, **__: Any) -> Steps:
+    """A copy of an input that is not contiguous; of one like channels_last that of the result as well."""
+    yield
+    result = math.prod((*x.shape[:BATCH_AND_CHANNELS], *size)) * x.element_size()
+    rearranged = None if _layout(x) is torch.contiguous_format else scratch(result)
+    copies = _copies(x)
+    del copies, rearranged
+
+
 def _upsampled(x: Tensor, result: tuple[int, ...]) -> list[Entry]:
     layout = _layout(x)
     if layout is torch.channels_last and x.shape[1] >= FEWEST_CHANNELS:
@@ -175,7 +214,9 @@ def _upsample_bilinear_backward(grad: Tensor, _size: Any, result: Any, *_: Any, 
 
 
 @_hidden("nll_loss_forward", source="Loss.cu")
-@_hidden("multi_margin_loss", "multilabel_margin_loss_forward", source="MultiMarginLoss.cu")
+@_hidden(
+    "multi_margin_loss", "multilabel_margin_loss_forward", source="MultiMarginLoss.cu, MultiLabelMarginCriterion.cu"
+)
 def _loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
     """Copies of an input and a target that are not contiguous."""
     yield
@@ -183,10 +224,18 @@ def _loss(x: Tensor, target: Tensor, *_: Any) -> Steps:
 
 
 @_hidden("nll_loss_backward", source="Loss.cu")
+@_hidden("multi_margin_loss_backward", source="MultiMarginLoss.cu")
 def _nll_loss_backward(grad: Tensor, x: Tensor, target: Tensor, *_: Any) -> Steps:
     """The same, and of the gradient."""
     yield
     _copies(target, x, grad)
+
+
+@_hidden("multilabel_margin_loss_backward", source="MultiLabelMarginCriterion.cu")
+def _multilabel_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction: int, marks: Tensor) -> Steps:
+    """The same, and of the marks of classes that are targets."""
+    yield
+    _copies(x, target, marks, grad)
 
 
 @_hidden("nll_loss2d_forward", source="NLLLoss2d.cu")
