@@ -131,10 +131,12 @@ def fused_sizes(trace: Trace, matches: list[Attention]) -> dict[int, int]:
     for match in matches:
         scores, output = match.softmax.outputs[0], match.second.outputs[0]
         places = {(node.step, node.module, node.frame) for node in (*match.chain, match.second)}
-        gradients = [i for place in places for i in backward[place] if prod(trace.buffers[i].shape) == numel(scores)]
-        for gradient in gradients:
+        for gradient in (i for place in places for i in backward[place]):
             is_softmax = trace.buffers[gradient].op == "aten._softmax_backward_data.default"
-            if not (is_softmax and match.learned):
+            if prod(trace.buffers[gradient].shape) != numel(scores):
+                if is_softmax:  # what its kernel takes for itself
+                    sizes[gradient] = 0
+            elif not (is_softmax and match.learned):
                 sizes[gradient] = 4 * numel(output) if is_softmax else 0
         for node in match.chain:
             sizes.update((g.buffer, 0) for g in node.outputs if g.buffer >= 0 and numel(g) == numel(scores))
