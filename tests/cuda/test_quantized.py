@@ -85,3 +85,17 @@ def test_cuda_has_no_kernel_for_it() -> None:
 def test_a_solver_that_asks_for_values_comes_to_an_end() -> None:
     real, predicted = peaks(lambda: torch.rand(256, 256), lambda x: torch.lobpcg(x @ x.T, k=2))
     assert real <= predicted <= 1.02 * real
+
+
+def test_weights_of_four_bits_are_packed_and_their_product_takes_its_result_alone() -> None:
+    with virtual_device(device_named("h100-80gb")) as ledger:
+        packed = torch.empty(512, 128, dtype=torch.uint8, device="cuda")
+        weight = torch._convert_weight_to_int4pack(packed, 8)
+        scales = torch.empty(2, 512, 2, dtype=torch.bfloat16, device="cuda")
+        x = torch.empty(16, 256, dtype=torch.bfloat16, device="cuda")
+        before = len(ledger.events)
+        out = torch._weight_int4pack_mm(x, weight, 128, scales)
+        assert weight.shape == (64, 2, 32, 4)
+        assert weight.nbytes == 512 * 256 // 2
+        assert (out.shape, out.dtype) == ((16, 512), torch.bfloat16)
+        assert [ledger.births[event].nbytes for event in ledger.events[before:]] == [16 * 512 * 2]
