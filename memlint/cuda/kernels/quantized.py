@@ -52,7 +52,7 @@ def _whole_numbers(x: Tensor) -> Tensor:
 
 @kernel("_weight_int4pack_mm")
 def _int4_product(x: Tensor, weight: Tensor, _group_size: int, _scales_and_zeros: Tensor) -> Tensor:
-    """A product with weights of four bits, packed in tiles of 8 rows; it takes nothing beside (native/cuda/int4mm.cu)."""
+    """A product with weights of four bits in tiles of 8 rows, which takes nothing beside (native/cuda/int4mm.cu)."""
     return contiguous((x.shape[0], weight.shape[0] * 8), x.dtype)
 
 
