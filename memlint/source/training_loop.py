@@ -325,7 +325,7 @@ def _options(source: Source, project: Project) -> Iterator[LoopSetting]:
                 )
     for name, option in own.items():
         yield LoopSetting(_kind(name, option.value), option.value, f"option {name}", source.path, option.line)
-    outside = frozenset(scopes(source)[0].nodes)
+    outside = frozenset(source.tree.body)  # what stands in a condition there may only try the file out
     for statement in source.index.of(ast.Assign):
         target, constant = statement.targets[0], getattr(statement.value, "value", None)
         if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and statement in outside):

@@ -886,12 +886,15 @@ def test_a_script_that_sets_names_of_its_own_says_batch_and_dtype(write):
     (path.parent / "train.py").write_text(
         "import os\nimport torch\nfrom model import UNet\nbatch_size = 36\nlr_decay = os.environ.get('DECAY')\n"
         "dtype = 'bfloat16'\nptdtype = {'bfloat16': torch.bfloat16, 'float16': torch.float16}[dtype]\n"
-        "crop = dict(settings.get('crop'))\nnet = UNet(3, 2)\nfor x in batches(size=batch_size):\n"
+        "crop = dict(settings.get('crop'))\nnet = UNet(3, 2)\nfor x in batches():\n"
         "    with torch.autocast('cuda', dtype=ptdtype):\n        loss = net(x).mean()\n    loss.backward()\n"
     )
     workload = the_only(path)
     assert (workload.batch, workload.dtype) == (36, "bf16-amp")
     assert ("batch 36: batch_size = 36", 4) in texts(workload)
+    script = path.parent / "train.py"
+    script.write_text(script.read_text().replace("batch_size = 36", "if __name__ == '__main__': bs = 36"))
+    assert the_only(path).batch == 8
 
 
 def test_a_part_that_a_script_builds_too_is_no_answer_where_the_whole_fails(write):
