@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from memlint.accelerator import state
+from memlint.cuda.context import with_context
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 
@@ -25,6 +26,25 @@ MIB = 2**20
 def gpu() -> Any:
     with virtual_device(A100) as ledger:
         yield ledger
+
+
+@pytest.mark.parametrize("modules", ["LAZY", "EAGER"])
+def test_what_is_free_is_what_neither_the_context_nor_the_allocator_has(
+    modules: str, gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_MODULE_LOADING", modules)  # as a program may, before it uses the GPU
+    x = torch.zeros(MIB, device="cuda")
+    free, total = torch.cuda.mem_get_info()
+    context = with_context(A100).context_nbytes
+    assert total - free == context + torch.cuda.memory_reserved() == torch.cuda.device_memory_used()
+    assert (context > A100.context_nbytes) == (modules == "EAGER")
+    del x
+
+
+def test_nothing_is_free_where_the_program_does_not_fit(gpu: Any) -> None:
+    x = torch.empty(2 * A100.total_nbytes, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.mem_get_info()[0] == 0
+    del x
 
 
 def test_submodules_answer_as_torch_cuda_does(gpu: Ledger) -> None:
@@ -188,7 +208,9 @@ def test_what_programs_ask_of_a_device_is_there(gpu: Ledger) -> None:
     properties = torch.cuda.get_device_properties(0)
     assert properties.shared_memory_per_multiprocessor == 164 << 10
     assert properties.shared_memory_per_block_optin == 163 << 10
-    assert torch.cuda.device_memory_used() == torch.cuda.memory_reserved() == 0
+    # "as given by `nvidia-smi`" in its docstring: the CUDA context is in it
+    assert torch.cuda.device_memory_used() == with_context(A100).context_nbytes + torch.cuda.memory_reserved()
+    assert torch.cuda.memory_reserved() == 0
     assert torch._C._cuda_getDevice() == 0
     assert torch.device("cuda", torch.cuda.current_device()).index == 0
     with torch.cuda.device(0) as _, torch.cuda.device_of(torch.zeros(1, device="cuda")):

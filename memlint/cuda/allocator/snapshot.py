@@ -64,8 +64,8 @@ class RecordingAllocator(Driver):
     def malloc(self, nbytes: int, stream: int) -> int | None:
         """As of a Driver, recorded."""
         address = super().malloc(nbytes, stream)
-        assert address is not None, "there is no limit"
-        self._record_segment("segment_alloc", address, nbytes)
+        if address is not None:
+            self._record_segment("segment_alloc", address, nbytes)
         return address
 
     def free(self, address: int, nbytes: int) -> None:
@@ -75,8 +75,10 @@ class RecordingAllocator(Driver):
 
     def map(self, address: int, nbytes: int) -> bool:
         """As of a Driver, recorded."""
-        self._record_segment("segment_map", address, nbytes)
-        return super().map(address, nbytes)
+        is_mapped = super().map(address, nbytes)
+        if is_mapped:
+            self._record_segment("segment_map", address, nbytes)
+        return is_mapped
 
     def unmap(self, address: int, nbytes: int) -> None:
         """As of a Driver, recorded."""

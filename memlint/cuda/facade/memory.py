@@ -14,6 +14,7 @@ from memlint.accelerator.ledger import Entry, Ledger
 from memlint.base.ownership import is_memlint
 from memlint.cuda.allocator.reference import SMALL_SEGMENT, AllocatorSettings, Block, OutOfMemory
 from memlint.cuda.allocator.snapshot import Frames, RecordingAllocator, frame, snapshot
+from memlint.cuda.context import with_context
 from memlint.cuda.simulated import Simulated
 
 _POOLS = ("all", "small_pool", "large_pool")
@@ -105,30 +106,39 @@ class Statistics:
 
     def __init__(self, simulation: Simulated) -> None:
         self._ledger, self._settings = simulation.ledger, simulation.allocator
-        device = simulation.device
-        self._total_nbytes = device.total_nbytes
+        self._device = simulation.device
+        self._total_nbytes = simulation.device.total_nbytes
         self._fraction = self._settings.memory_fraction
         self._stacks: dict[int, Frames] = {}
         """Of the births while the program recorded its history."""
         self._most_entries = sys.maxsize
-        share = None if self._fraction >= 1 else int(self._fraction * self._total_nbytes)
-        self._begin(device.total_nbytes - device.context_nbytes if device.is_cuda else None, share)
+        self._allocator: _CountingAllocator | None = None
+        """Made when the program first asks: until then it may say which modules CUDA loads."""
 
-    def _begin(self, capacity: int | None, share: int | None) -> None:
+    def _context(self) -> int:
+        """Bytes of the CUDA context; the environment is that of now, as for the Estimate."""
+        return with_context(self._device).context_nbytes if self._device.is_cuda else 0
+
+    def _begin(self, capacity: int | None, share: int | None) -> _CountingAllocator:
         self._allocator = _CountingAllocator(self._settings, capacity, share)
         self._position = 0
+        return self._allocator
 
     def now(self) -> _CountingAllocator:
         """The allocator after all that has happened."""
+        allocator = self._allocator
+        if allocator is None:
+            share = None if self._fraction >= 1 else int(self._fraction * self._total_nbytes)
+            allocator = self._begin(self._total_nbytes - self._context() if self._device.is_cuda else None, share)
         try:
-            self._advance()
+            self._advance(allocator)
         except OutOfMemory:
-            self._begin(None, None)
-            self._advance()
-        return self._allocator
+            allocator = self._begin(None, None)
+            self._advance(allocator)
+        return allocator
 
-    def _advance(self) -> None:
-        events, births, allocator = self._ledger.events, self._ledger.births, self._allocator
+    def _advance(self, allocator: _CountingAllocator) -> None:
+        events, births = self._ledger.events, self._ledger.births
         for position in range(self._position, len(events)):
             event, allocator.time = events[position], position
             if event < 0:
@@ -143,8 +153,8 @@ class Statistics:
 
     @property
     def free(self) -> int:
-        """Bytes of the GPU that nobody has reserved."""
-        return self._total_nbytes - self.now().allocator.reserved
+        """Bytes of the GPU that neither the allocator nor the CUDA context has; none where the program is too large."""
+        return max(self._total_nbytes - self._context() - self.now().allocator.reserved, 0)
 
     def patches(self) -> dict[str, Callable[..., Any]]:
         """Functions of `torch._C` by name."""
