@@ -160,7 +160,8 @@ def _with_tensors(kernel: Kernel, args: tuple[Any, ...]) -> tuple[Any, ...]:
     changed = list(args)
     for i in numbers:
         dtype = torch.get_default_dtype() if other is None else torch.result_type(other, args[i])
-        changed[i] = real.full((), args[i], dtype=dtype, device="cpu")
+        made_in = torch.int64 if type(args[i]) is int and not dtype.is_floating_point else dtype
+        changed[i] = real.full((), args[i], dtype=made_in, device="cpu").to(dtype)  # an int wraps: `x & 0x80000000`
     return tuple(changed)
 
 

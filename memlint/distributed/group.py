@@ -38,7 +38,7 @@ dist.Backend.backend_capability["fake"] = ["cpu", "cuda", NAME]  # the fake back
 _join = distributed_c10d.init_process_group
 _make_group = distributed_c10d._new_process_group_helper
 _real_backend = distributed_c10d.get_backend
-_CUDA_VERSION, _NCCL_VERSION = "13.0", (2, 29, 7)
+_NCCL_VERSION = (2, 29, 7)
 """Of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request 190386."""
 _SCRIPTED = "torch.distributed.optim"
 """Compiled by TorchScript when it is imported, which has to see PyTorch's own functions then."""
@@ -144,7 +144,6 @@ def _of_gpu(rank: Rank) -> list[Patch]:
     return [
         (torch.cuda, "device_count", lambda: rank.per_node),
         (torch.accelerator, "device_count", lambda: rank.per_node),
-        (torch.version, "cuda", torch.version.cuda or _CUDA_VERSION),
         (torch.cuda.nccl, "version", lambda: _NCCL_VERSION),
         (dist, "is_nccl_available", lambda: True),
         (distributed_c10d, "is_nccl_available", lambda: True),

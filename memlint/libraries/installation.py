@@ -13,6 +13,7 @@ from memlint.libraries import (
     flash_attn_3,
     flash_attn_norms,
     mamba,
+    mslk,
     own_ops,
     pyg_lib,
     spconv,
@@ -36,6 +37,7 @@ LIBRARIES = (
     apex.extension,
     mamba.library,
     mamba.convolution,
+    mslk.library,
     pyg_lib.library,
     spconv.library,
     torch_cluster.library,
@@ -62,7 +64,7 @@ def _install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes, torchao, deepspeed, xformers, fbgemm):
+    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

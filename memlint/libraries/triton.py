@@ -66,6 +66,16 @@ def _tune(operands: list[torch.Tensor], restored: list[int]) -> None:
     del taken
 
 
+_tuned_already: set[Any] = set()
+
+
+def tune_once(key: Any, operands: Sequence[torch.Tensor]) -> None:
+    """Take what it takes to choose among configurations of a kernel of Triton's, the first time for this key."""
+    if key not in _tuned_already:
+        _tuned_already.add(key)
+        _tune(list(operands), [])
+
+
 def _run_tuned(tuner: Any, *args: Any, **options: Any) -> Any:
     """Stand in for `Autotuner.run`: several configurations are timed once for each key."""
     arguments = {**dict(zip(tuner.arg_names, args, strict=False)), **options}

@@ -6,10 +6,7 @@ memory-efficient attention (cutlass.py, by `aten._efficient_attention_forward`);
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
-
-import torch
 
 from memlint.base.after_import import after_import
 
@@ -17,21 +14,7 @@ from memlint.base.after_import import after_import
 def install() -> None:
     """Let xFormers, where it is imported from now on, believe that it was built for CUDA."""
     after_import("xformers._cpp_lib", _build_for_cuda)
-    after_import("xformers.ops.fmha.dispatch", _dispatch_for_cuda)
 
 
 def _build_for_cuda(module: Any) -> None:
     module._built_with_cuda = True
-
-
-def _dispatch_for_cuda(module: Any) -> None:
-    module.torch = _TorchOfCuda()
-
-
-class _TorchOfCuda:
-    """PyTorch as a build for CUDA has it."""
-
-    version = SimpleNamespace(cuda=torch.version.cuda or "13.0", hip=None)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(torch, name)

@@ -162,3 +162,14 @@ def test_each_operand_of_every_op_may_be_a_host_scalar_or_is_refused_as_on_a_gpu
                         failures.append(f"{op.name} {place}: {type(error).__name__}: {error}")
     assert num_run > 1000
     assert failures == []
+
+
+@pytest.mark.parametrize("number", [0x80000000, -1, 1 << 40])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8])
+def test_numbers_that_a_dtype_does_not_hold_wrap(number, dtype):
+    def result(device):
+        return torch.full((2,), 7, dtype=dtype, device=device) & number
+
+    real = result("cpu")
+    with virtual_device(device_named("a100-80gb")):
+        assert result("cuda").tolist() == real.tolist()

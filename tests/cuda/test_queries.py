@@ -261,3 +261,11 @@ def test_a_scaler_steps_several_optimizers(gpu: Ledger) -> None:
             scaler.step(optimizer)
         scaler.update()
     assert len(optimizers[1].state) == 2
+
+
+def test_the_version_of_cuda_is_known_where_pytorch_is_a_build_without_it() -> None:
+    built = torch.version.cuda
+    with virtual_device(device_named("a100-80gb")):
+        assert torch.version.cuda
+        assert int(torch.version.cuda.partition(".")[0]) >= 12  # what packages read of it is a number
+    assert torch.version.cuda == built

@@ -5,6 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import torch
+
+from memlint.libraries import mslk
 from tests.script.isolated import needs
 
 CODE = """
@@ -14,6 +17,7 @@ installation.install()
 from memlint.accelerator.sparse import parts_of
 from memlint.tracing.categories import Roles
 import torchao.optim, torchao.quantization as quantization
+import torchao.prototype.mx_formats as mx_formats, torchao.prototype.quantization as prototype
 from tests.libraries.events import simulated
 torch.compile = lambda function=None, **_: function or (lambda f: f)
 
@@ -29,8 +33,9 @@ def states(place, name):
 
 def quantized(place, config):
     model = torch.nn.Sequential(torch.nn.Linear(256, 128, bias=False, dtype=torch.bfloat16)).to(place)
-    quantization.quantize_(model, getattr(quantization, config)())
-    return parts(model[0].weight)
+    model.requires_grad_(False)
+    quantization.quantize_(model, config)
+    return parts(model[0].weight), model
 
 for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8"):
     real, _ = states("cpu", name)
@@ -42,12 +47,34 @@ for name in ("AdamW8bit", "AdamW4bit", "AdamWFp8"):
         kinds = [kind.value for kind in roles.categories.values()]
         assert kinds.count("optimizer_state") >= 4, kinds
         assert len(seen.assumptions) == 1 and "eagerly" in seen.assumptions[0], seen.assumptions
-for config in ("Int8WeightOnlyConfig", "Int8DynamicActivationInt8WeightConfig", "Float8WeightOnlyConfig"):
-    real = quantized("cpu", config)
-    with simulated() as seen:
-        assert quantized("cuda", config) == real, config
-        nbytes = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in real)
-        assert nbytes <= seen.held <= nbytes + 1024, (config, nbytes, seen.held)
+configs = {
+    "h100-80gb": [
+        quantization.Int8WeightOnlyConfig(), quantization.Int8DynamicActivationInt8WeightConfig(),
+        quantization.Float8WeightOnlyConfig(), quantization.IntxWeightOnlyConfig(),
+        quantization.Int8DynamicActivationIntxWeightConfig(), mx_formats.NVFP4WeightOnlyConfig(),
+        prototype.GGUFWeightOnlyConfig(),
+    ],
+    "b200": [mx_formats.MXDynamicActivationMXWeightConfig()],
+}
+for gpu, each in configs.items():
+    for config in each:
+        real, _ = quantized("cpu", config)
+        with simulated(gpu) as seen:
+            there, model = quantized("cuda", config)
+            assert there == real, (config, there, real)
+            nbytes = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in real)
+            assert nbytes <= seen.held <= nbytes + 1024, (config, nbytes, seen.held)
+            assert model(torch.empty(16, 256, dtype=torch.bfloat16, device="cuda")).shape == (16, 128)
+with simulated("b200") as seen:  # these ask for such a GPU where they are made
+    for config in (
+        quantization.Float8DynamicActivationFloat8WeightConfig(), mx_formats.NVFP4DynamicActivationNVFP4WeightConfig()
+    ):
+        there, model = quantized("cuda", config)
+        assert model(torch.empty(16, 256, dtype=torch.bfloat16, device="cuda")).shape == (16, 128)
+        block = 16 if "NVFP4" in type(config).__name__ else None
+        # two weights a byte and a byte of scale for each 16, or a byte each; float32 of the whole tensor
+        nbytes = 128 * 256 // 2 + 128 * 256 // 16 if block else 128 * 256
+        assert 0 <= sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in there) - nbytes <= 8, there
 """
 
 
@@ -80,3 +107,83 @@ with simulated() as seen:
 def test_nf4_has_half_a_byte_an_element_and_its_scales():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", NF4], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+INT4 = """
+import importlib.util
+import torch
+from memlint.libraries import installation
+from memlint.libraries.library import UnknownFunctionError
+from memlint.libraries.mslk import int4_row_quantize_zp
+from tests.libraries.events import on_gpu, simulated
+installation.install()
+ROWS, COLUMNS, GROUPS = 512, 1024, 1024 // 128
+HALF, SCALES = ROWS * COLUMNS // 2, ROWS * GROUPS * 2  # two weights a byte; bfloat16 of each group
+
+kept = []  # so that nothing dies meanwhile
+
+def quantized(seen, config):
+    model = torch.nn.Linear(COLUMNS, ROWS, bias=False, dtype=torch.bfloat16, device="cuda")
+    model.requires_grad_(False)
+    held = seen.held
+    torchao.quantization.quantize_(model, config)
+    kept.append(model)
+    return model, seen.held - held + 2 * ROWS * COLUMNS
+
+def product(seen, model):
+    x = on_gpu(2, 8, COLUMNS, grad=False)
+    seen.begin()
+    assert model(x).shape == (2, 8, ROWS)
+    return seen.peak
+
+with simulated("h100-80gb") as seen:
+    import torchao.quantization
+    from torchao.quantization import Float8DynamicActivationInt4WeightConfig, Int4WeightOnlyConfig
+    for config in (Int4WeightOnlyConfig(), Int4WeightOnlyConfig(int4_packing_format="preshuffled")):
+        model, nbytes = quantized(seen, config)
+        assert nbytes == HALF + SCALES + SCALES, (config, nbytes)  # scales and zeros
+        assert product(seen, model) == 2 * 16 * ROWS
+    # activations a byte each, and a float32 of each row
+    operand = 16 * COLUMNS + 4 * 16
+    model, nbytes = quantized(seen, Float8DynamicActivationInt4WeightConfig(int4_packing_format="plain"))
+    assert nbytes == HALF + SCALES + SCALES, nbytes
+    assert product(seen, model) == operand + (256 << 20)  # five configurations are tried at first
+    model, nbytes = quantized(seen, Float8DynamicActivationInt4WeightConfig())
+    assert nbytes == HALF + 8 * ROWS * GROUPS + 4 * ROWS, nbytes  # fp8: 8 of each scale, and a float32 of each row
+    assert product(seen, model) == operand + 2 * 16 * ROWS
+    weight = on_gpu(ROWS, COLUMNS, grad=False)
+    seen.begin()
+    made = int4_row_quantize_zp(weight)
+    # in float32, rounded in float32 and in a byte; the least, the most, scale and zero of each group; a group at a time
+    assert seen.peak == 9 * ROWS * COLUMNS + 4 * 4 * ROWS * GROUPS + 4 * ROWS * 128, seen.peak
+    assert importlib.util.find_spec("mslk") is None  # who asks is told the truth
+    assert [each for each in seen.assumptions if "mslk-cuda" in each and "1.1.0" in each], seen.assumptions
+
+with simulated("a100-80gb") as seen:
+    model, _ = quantized(seen, Int4WeightOnlyConfig())
+    try:
+        product(seen, model)
+    except UnknownFunctionError as error:
+        assert "not Hopper" in str(error), error
+    else:
+        raise AssertionError("its kernel is Hopper's")
+"""
+
+
+@needs("torchao")
+def test_weights_of_four_bits_are_two_a_byte_with_scales_and_zeros():
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", INT4], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_whole_numbers_of_four_bits_are_those_of_the_formula():
+    weight = torch.randn(6, 256)
+    numbers, scale, zero = mslk.int4_row_quantize_zp(weight)
+    assert (scale.shape, zero.shape, numbers.dtype) == ((2, 6), (2, 6), torch.int8)
+    wide = [each.t().repeat_interleave(128, dim=1) for each in (scale, zero)]
+    assert ((numbers * wide[0] + wide[1]) - weight).abs().max() <= scale.max() / 2 + 1e-5
+    packed = mslk.pack_int4(numbers)
+    assert torch.equal(packed >> 4, numbers[:, 1::2])
+    assert torch.equal((packed << 4) >> 4, numbers[:, ::2])
+    numbers, scale = mslk.int4_row_quantize(weight)
+    assert ((numbers * scale.t().repeat_interleave(128, dim=1)) - weight).abs().max() <= scale.max() + 1e-5

@@ -38,6 +38,9 @@ def _answer(value: Any = None) -> Callable[..., Any]:
     return lambda *_, **__: value  # a new function each: TorchDynamo wants replaced functions to be distinct
 
 
+CUDA_VERSION = torch.version.cuda or "13.0"
+"""The installed PyTorch's, or that of the wheels of torch 2.13: RELEASE.md of pytorch/pytorch, by its pull request
+190386."""
 _NAMES = """
     init _lazy_init _lazy_call set_device manual_seed manual_seed_all seed seed_all set_rng_state
     set_rng_state_all ipc_collect _sleep
@@ -188,6 +191,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
             **{name: _legacy(name, dtype) for name, dtype in _TENSOR_TYPES.items()},
         },
         torch: {"set_default_tensor_type": _set_default_tensor_type},
+        torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {"_nvtx": _Silent()},
         torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
         torch._C: {
