@@ -65,22 +65,41 @@ for gpu, each in configs.items():
             nbytes = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in real)
             assert nbytes <= seen.held <= nbytes + 1024, (config, nbytes, seen.held)
             assert model(torch.empty(16, 256, dtype=torch.bfloat16, device="cuda")).shape == (16, 128)
-with simulated("b200") as seen:  # these ask for such a GPU where they are made
-    for config in (
-        quantization.Float8DynamicActivationFloat8WeightConfig(), mx_formats.NVFP4DynamicActivationNVFP4WeightConfig()
-    ):
-        there, model = quantized("cuda", config)
-        assert model(torch.empty(16, 256, dtype=torch.bfloat16, device="cuda")).shape == (16, 128)
-        block = 16 if "NVFP4" in type(config).__name__ else None
-        # two weights a byte and a byte of scale for each 16, or a byte each; float32 of the whole tensor
-        nbytes = 128 * 256 // 2 + 128 * 256 // 16 if block else 128 * 256
-        assert 0 <= sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in there) - nbytes <= 8, there
 """
 
 
 @needs("torchao")
 def test_states_and_weights_have_the_parts_of_a_real_run():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", CODE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+BLACKWELL = """
+import torch
+from memlint.libraries import installation
+from memlint.accelerator.sparse import parts_of
+from tests.libraries.events import on_gpu, simulated
+installation.install()
+with simulated("b200") as seen:
+    from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_  # which look at the GPU
+    from torchao.prototype.mx_formats import NVFP4DynamicActivationNVFP4WeightConfig
+    # a byte each; two weights a byte and a byte of scale for each 16; float32 of the whole tensor
+    for config, nbytes in (
+        (Float8DynamicActivationFloat8WeightConfig(), 128 * 256),
+        (NVFP4DynamicActivationNVFP4WeightConfig(), 128 * 256 // 2 + 128 * 256 // 16),
+    ):
+        model = torch.nn.Linear(256, 128, bias=False, dtype=torch.bfloat16, device="cuda").requires_grad_(False)
+        quantize_(model, config)
+        assert model(on_gpu(128, 256, grad=False)).shape == (128, 128)
+        assert 0 <= sum(part.nbytes for part in parts_of(model.weight)) - nbytes <= 8, config
+"""
+
+
+@needs("torchao")
+def test_weights_that_ask_for_a_gpu_find_it():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", BLACKWELL], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
