@@ -183,7 +183,8 @@ def _input_value(spec: InputSpec) -> object:
         return spec.low
     value: dict[str, object] = {"shape": spec.shape, "dtype": spec.dtype}
     bounds = {key: bound for key in ("low", "high") if (bound := getattr(spec, key)) is not None}
-    return value | bounds | ({"runs": spec.runs} if spec.runs else {})
+    more = {key: given for key in ("runs", "counted") if (given := getattr(spec, key))}
+    return value | bounds | more
 
 
 def _relative_target(workload: Workload, base: Path | None) -> str:

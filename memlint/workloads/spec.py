@@ -62,6 +62,8 @@ class InputSpec:
     """Values stay below it; None: 2 for integers."""
     runs: tuple[tuple[int, int], ...] = ()
     """Of integers: what each entry of the first dimension begins with, as values and how often each comes."""
+    counted: bool = False
+    """Of numbers: those from `low` on, one after another along the last dimension, as positions are."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no tensor can have."""
@@ -69,6 +71,8 @@ class InputSpec:
             raise UsageError(
                 f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."
             )
+        if self.counted and (not self.shape or self.dtype == CONSTANT):
+            raise UsageError(f"input {self.name}: it has no dimension to count along", "Give it a shape.")
         for size in self.shape:
             named = isinstance(size, str) and _MULTIPLE.fullmatch(size) is not None
             if not named and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
@@ -111,6 +115,8 @@ class InputSpec:
         if self.runs:
             begin = ", ".join(f"{count} x {value}" if count > 1 else str(value) for value, count in self.runs)
             return f"{text} each {begin}{f', then below {self.high}' if self.high is not None else ''}"
+        if self.counted:
+            return f"{text} counting from {self.low or 0}"
         return f"{text} below {self.high}" if self.high is not None else text
 
     def __str__(self) -> str:

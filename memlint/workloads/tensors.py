@@ -47,6 +47,8 @@ register_pytree_node(
 
 def _listed(value: Any) -> Any:
     """Mappings whose keys count from 0, made into lists."""
+    if isinstance(value, list):
+        return [_listed(each) for each in value]
     if isinstance(value, dict):
         value = Fields({key: _listed(each) for key, each in value.items()})
         if value and list(value) == [str(position) for position in range(len(value))]:
@@ -65,6 +67,11 @@ def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> A
     if spec.dtype == CONSTANT:
         return spec.low
     shape, dtype = spec.sizes(batch, dimensions), getattr(torch, spec.dtype)
+    if spec.counted:
+        first = int(spec.low or 0)
+        return torch.arange(first, first + shape[-1], dtype=dtype).expand(shape).clone(
+            memory_format=torch.contiguous_format
+        )
     if dtype.is_floating_point or dtype.is_complex:
         if spec.low is None and spec.high is None:
             return torch.randn(shape, dtype=dtype)

@@ -164,7 +164,7 @@ def _less_what_is_added(trial: Trial) -> Iterator[Specs]:
         excess = trial.received[1] - trial.layer.in_channels
         for index, spec in enumerate(trial.specs):
             channels = spec.shape[1] if len(spec.shape) > 2 and spec.dtype == "float32" else 0
-            if excess and isinstance(channels, int) and channels > excess:
+            if excess and isinstance(channels, int) and channels > max(excess, 0):
                 shape = (spec.shape[0], channels - excess, *spec.shape[2:])
                 yield _with(trial.specs, index, replace(spec, shape=shape))
 

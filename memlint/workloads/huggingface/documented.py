@@ -20,15 +20,31 @@ def documented_shape(function: Callable[..., Any], name: str, sizes: Mapping[str
 
     None where the docstring does not say it, or with a dimension that is not in `sizes`.
     """
+    shape = tuple(_size(part, sizes) for part in documented_sizes(function, name))
+    return None if None in shape or not shape else tuple(size for size in shape if size is not None)
+
+
+def documented_sizes(function: Callable[..., Any], name: str) -> tuple[str, ...]:
+    """The dimensions of the parameter `name` as the docstring writes them; empty where it does not."""
+    match = _SHAPE.search(documented(function, name))
+    parts = re.split(r",(?![^(]*\))", match[1] or match[2]) if match is not None else []
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def documented(function: Callable[..., Any], name: str) -> str:
+    """What the docstring says of the parameter `name`, in one line; empty where it says nothing."""
     entry = re.search(
         rf"^( *){re.escape(name)}:? ?[(:].*(?:\n(?:\1 +\S.*|\s*$))*", function.__doc__ or "", re.MULTILINE
     )
-    match = _SHAPE.search(" ".join(entry[0].split())) if entry is not None else None
-    if match is None:
+    return " ".join(entry[0].split()) if entry is not None else ""
+
+
+def solved(text: str, value: int, name: str) -> int | None:
+    """What the size `name` is where the dimension `text`, a sum with a multiple of it, has this `value`."""
+    at = [computed for size in (0, 1) if isinstance(computed := _size(text, {name: size}), int)]
+    if len(at) < 2 or at[0] == at[1] or (value - at[0]) % (at[1] - at[0]):
         return None
-    parts = [part for part in re.split(r",(?![^(]*\))", match[1] or match[2]) if part.strip()]
-    shape = tuple(_size(part.strip(), sizes) for part in parts)
-    return None if None in shape else tuple(size for size in shape if size is not None)
+    return (value - at[0]) // (at[1] - at[0])
 
 
 def _size(text: str, sizes: Mapping[str, Size]) -> Size | None:
@@ -46,8 +62,10 @@ def _computed(node: ast.expr, sizes: Mapping[str, Size]) -> int:
     match node:
         case ast.Constant(value=int(value)):
             return value
-        case ast.Name(id=name) | ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)]):
-            return int(sizes[name if isinstance(node, ast.Name) else f"len_{name}"])
+        case ast.Name(id=name):
+            return int(sizes[name])
+        case ast.Call(func=ast.Name(id="len" | "prod" as function), args=[ast.Name(id=name)]):
+            return int(sizes[f"{function}_{name}"])
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() as op, left=left, right=right):
             result = OPERATORS[type(op)](_computed(left, sizes), _computed(right, sizes))
             assert isinstance(result, int)

@@ -1,0 +1,154 @@
+"""Which layer the code of `forward` gives a parameter to, and what it goes over together with its layers."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+
+from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.layers import ENTRIES
+
+_DEPTH = 6
+"""Modules within modules that are looked into."""
+_SAME = frozenset({"to", "float", "type_as", "contiguous", "transpose", "permute", "movedim", "clone", "detach"})
+"""Methods whose result goes into a layer in the place of the tensor."""
+
+
+def taker(model: nn.Module, name: str) -> nn.Module | None:
+    """The first layer that says what it takes and is given the parameter `name` of the model's `forward`, as it is.
+
+    None where nobody sees that: the parameter is computed with, or goes into a function.
+    """
+    return _taker(model, name, _DEPTH)
+
+
+def takers_of_entries(model: nn.Module, name: str) -> tuple[nn.Module, ...]:
+    """The layers that the entries of the parameter `name`, a list, go into, one after the other; empty where none do.
+
+    `for place, entry in enumerate(name)` gives them to `self.layers[place]`, or `zip(name, self.layers)` to `layer`.
+    """
+    for loop in ast.walk(forward_code(type(model))):
+        if not isinstance(loop, ast.For | ast.comprehension):
+            continue
+        match loop:
+            case ast.For(
+                target=ast.Tuple(elts=[ast.Name(id=place), ast.Name(id=entry)]),
+                iter=ast.Call(func=ast.Name(id="enumerate"), args=[ast.Name(id=each)]),
+            ) if each == name:
+                found = (_indexed(model, call.func, place) for call in _calls(loop) if _gives(call, entry))
+                layers = next((layers for layers in found if layers is not None), None)
+            case ast.For(iter=ast.Call(func=ast.Name(id="zip"), args=both)):
+                others = [each for each in both if not (isinstance(each, ast.Name) and each.id == name)]
+                layers = _module(model, others[0]) if len(others) == len(both) - 1 == 1 else None
+            case _:
+                layers = None
+        if isinstance(layers, nn.ModuleList):
+            return tuple(layers)
+    return ()
+
+
+def first_taker(module: nn.Module) -> nn.Module | None:
+    """The layer that takes what `module` is called with."""
+    names = list(parameters(module.forward))
+    return module if isinstance(module, ENTRIES) else taker(module, names[0]) if names else None
+
+
+@lru_cache(maxsize=256)
+def forward_code(kind: type[nn.Module]) -> ast.Module:
+    """The code of `forward`; empty where nobody sees it."""
+    try:
+        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward))))
+    except (OSError, TypeError, SyntaxError):
+        return ast.Module([], [])
+
+
+def _taker(module: nn.Module, name: str, depth: int) -> nn.Module | None:
+    if isinstance(module, ENTRIES):
+        return module
+    if isinstance(module, nn.Sequential):
+        return next((_taker(each, "input", depth - 1) for each in module), None)
+    code = forward_code(type(module))
+    end = _last_line(code, name)
+    for call in _calls(code) if depth else ():
+        place = _gives(call, name) if call.lineno <= end else None
+        inner = _module(module, call.func) if place else None
+        taken = list(parameters(inner.forward)) if inner is not None else []
+        if inner is None or not (taken or isinstance(inner, ENTRIES)):
+            continue
+        assert place is not None
+        own = place.own if place.own is not None else taken[place.index] if place.index < len(taken) else ""
+        if (layer := _taker(inner, own, depth - 1)) is not None:
+            return layer
+    return None
+
+
+def _last_line(code: ast.Module, name: str) -> float:
+    """Where the variable `name` gets another value than that of the parameter: it is computed with from there on."""
+    stores = (
+        each.end_lineno or each.lineno
+        for each in ast.walk(code)
+        if isinstance(each, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.For)
+        and any(isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in ast.walk(each))
+        and not (isinstance(each, ast.Assign) and _is(each.value, name))
+    )
+    return min(stores, default=math.inf)
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Calls in the order of the code; of two on a line the inner one first."""
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    yield from sorted(calls, key=lambda call: (call.lineno, -call.col_offset))
+
+
+class _Place:
+    """Where a call gets a value: by position or by the name of its parameter."""
+
+    def __init__(self, index: int, own: str | None) -> None:
+        self.index, self.own = index, own
+
+
+def _gives(call: ast.Call, name: str) -> _Place | None:
+    for index, each in enumerate(call.args):
+        if _is(each, name):
+            return _Place(index, None)
+    return next((_Place(0, each.arg) for each in call.keywords if each.arg and _is(each.value, name)), None)
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    """Whether an expression is the variable `name`, as it is or in another layout or type."""
+    match node:
+        case ast.Name(id=own):
+            return own == name
+        case ast.Call(func=ast.Attribute(value=value, attr=attr)) if attr in _SAME:
+            return _is(value, name)
+    return False
+
+
+def _module(model: nn.Module, node: ast.expr) -> nn.Module | None:
+    """The part of `model` that `self.blocks[0].linear` names."""
+    value: Any = None
+    match node:
+        case ast.Name(id="self"):
+            value = model
+        case ast.Attribute(value=inner, attr=attr):
+            value = getattr(_module(model, inner), attr, None)
+        case ast.Subscript(value=inner, slice=ast.Constant(value=int(place))):
+            layers = _module(model, inner)
+            is_there = isinstance(layers, nn.ModuleList | nn.Sequential) and -len(layers) <= place < len(layers)
+            value = layers[place] if is_there and isinstance(layers, nn.ModuleList | nn.Sequential) else None
+    return value if isinstance(value, nn.Module) else None
+
+
+def _indexed(model: nn.Module, node: ast.expr, place: str) -> nn.Module | None:
+    """The list of modules that `self.layers[place]` is one of."""
+    match node:
+        case ast.Subscript(value=inner, slice=ast.Name(id=own)) if own == place:
+            return _module(model, inner)
+    return None
