@@ -69,8 +69,10 @@ def make_tensor(spec: InputSpec, batch: int, dimensions: Mapping[str, int]) -> A
     shape, dtype = spec.sizes(batch, dimensions), getattr(torch, spec.dtype)
     if spec.counted:
         first = int(spec.low or 0)
-        return torch.arange(first, first + shape[-1], dtype=dtype).expand(shape).clone(
-            memory_format=torch.contiguous_format
+        return (
+            torch.arange(first, first + shape[-1], dtype=dtype)
+            .expand(shape)
+            .clone(memory_format=torch.contiguous_format)
         )
     if dtype.is_floating_point or dtype.is_complex:
         if spec.low is None and spec.high is None:

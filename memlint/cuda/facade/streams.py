@@ -7,6 +7,7 @@ birth, and what another stream uses is surely free only once the program has wai
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
@@ -184,6 +185,16 @@ def _synchronize(device: Any = None) -> None:
     state.current.ledger.synchronize()
 
 
+def _of_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same as another function: Dynamo has a handler for each of PyTorch's, and refuses one that it has already."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call
+
+
 def patches() -> list[tuple[Any, str, Any]]:
     """Everything replaced while a GPU is simulated: owner, name, replacement."""
     functions: dict[Any, dict[str, Callable[..., Any]]] = {
@@ -200,9 +211,9 @@ def patches() -> list[tuple[Any, str, Any]]:
         },
         torch: {"Stream": Stream, "Event": Event},
         torch.accelerator: {
-            "current_stream": _current_stream,
-            "set_stream": _set_current,
-            "synchronize": _synchronize,
+            "current_stream": _of_its_own(_current_stream),
+            "set_stream": _of_its_own(_set_current),
+            "synchronize": _of_its_own(_synchronize),
         },
         torch.Tensor: {"record_stream": _record_stream},
         torch._C: {

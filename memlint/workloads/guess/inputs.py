@@ -36,6 +36,7 @@ from memlint.workloads.guess.forward_names import (
     is_list,
     unpacked,
 )
+from memlint.workloads.guess.reasons import own_reason
 from memlint.workloads.guess.repair import Specs, repairs
 from memlint.workloads.guess.trial import TRIAL_BATCH, Stage, Trial
 from memlint.workloads.huggingface import diffusion
@@ -131,7 +132,12 @@ def infer_inputs(
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
-    specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
+    taken, own = specs, dict[str, int]()
+    specs, dimensions = _with_length_named(specs, length) if named else (specs, own)
+    if dimensions and is_diffusion_model(model):
+        _, own = _with_length_named(taken, None)
+        if Stage(model, device).attempt(specs, {SEQUENCE: own[SEQUENCE] // 2}).error is not None:
+            specs, dimensions = taken, {}  # it is as long as a picture is
     if (
         failure is not None
         and length is not None
@@ -186,7 +192,7 @@ def _of_diffusion(stage: Stage, guess: Specs) -> list[Specs]:
     for first in dict.fromkeys(diffusion.candidates(stage.model)):
         if tried and time.monotonic() > end:
             break
-        names = {spec.name.partition(".")[0] for spec in first}
+        names = diffusion.names_of(first)
         specs = (*first, *(spec for spec in guess if spec.name in required - names))
         trial = stage.attempt(specs)
         while trial.error is not None and len(tried) < MOST_TRIALS and time.monotonic() < end:
@@ -347,6 +353,8 @@ def _failure(stage: Stage, trials: Sequence[Trial]) -> WorkloadError:
         message = (
             f"{type(model).__name__} takes a batch of 1 alone; with {TRIAL_BATCH} it raises {describe(best.error)}"
         )
+    elif reason := own_reason(model, trials):
+        message = f"{type(model).__name__} {reason}; with {tried} it raises {describe(best.error)}"
     specs = tuple(spec.with_sizes(best.dimensions) for spec in best.specs)
     failure = NoInputsError(message, specs, what_to_do(best.error))
     failure.__cause__ = best.error

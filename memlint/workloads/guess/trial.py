@@ -33,6 +33,8 @@ class Trial:
     """The layer that raised; None when the error came from between layers."""
     received: tuple[int, ...] = ()
     """Shape of what that layer got."""
+    fed: str | None = None
+    """The kind of layer of the model's that made what the failing layer got; None where that came from elsewhere."""
     entries: dict[str, nn.Module] = field(default_factory=dict)
     """For each input the first layer that got it, or a view of it."""
     first: nn.Module | None = None
@@ -52,6 +54,7 @@ class Stage:
         self._trial = Trial(())
         self._storages: Mapping[int, str] = {}
         self._running: list[tuple[nn.Module, tuple[int, ...]]] = []
+        self._widths: dict[int, str] = {}
 
     @contextmanager
     def watched(self) -> Iterator[Self]:
@@ -87,7 +90,7 @@ class Stage:
             for name, leaf in _leaves(inputs, frozenset(spec.name for spec in specs))
             if isinstance(leaf, torch.Tensor)
         }
-        self._running = []
+        self._running, self._widths = [], {}
         positional, named = positional_and_named(inputs)
         try:
             with torch.set_grad_enabled(grad):
@@ -96,6 +99,9 @@ class Stage:
             trial.error = error
             if self._running:
                 trial.layer, trial.received = self._running[-1]
+                own = {size for spec in trial.specs for size in spec.shape}
+                if trial.received and trial.received[-1] not in own:
+                    trial.fed = self._widths.get(trial.received[-1])
             trial.module, trial.held = self._place_of(error)
         return trial
 
@@ -126,6 +132,8 @@ class Stage:
 
     def _leave(self, module: nn.Module, *_: object) -> None:
         self._trial.progress += 1
+        if isinstance(module, nn.Linear):
+            self._widths[module.out_features] = f"a Linear({module.in_features}, {module.out_features})"
         if self._running and self._running[-1][0] is module:
             self._running.pop()
 

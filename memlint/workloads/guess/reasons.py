@@ -1,0 +1,105 @@
+"""Why no inputs could make a model run: reasons that are its own."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlint.base.frames import text_of
+from memlint.workloads.constructor_values import parameters
+from memlint.workloads.guess.trial import Trial
+
+_CALLED = re.compile(r"\bself\.(\w+)\(")
+
+
+def own_reason(model: nn.Module, trials: Iterable[Trial]) -> str:
+    """What it is of the model that stood in the way of `trials`, to go on behind its name; empty where nothing shows.
+
+    It is asked where every trial failed: of each of these some inputs might have led around it.
+    """
+    tried = list(trials)
+    found = (*(_left_out(each) for each in tried), _object(model), _dictionary(model, tried), *map(_widths, tried))
+    return next(filter(None, found), "")
+
+
+def _left_out(trial: Trial) -> str:
+    """A part that the code calls and the model has as None: its constructor makes it with other arguments alone."""
+    if not isinstance(trial.error, TypeError) or "'NoneType' object is not callable" not in text_of(trial.error):
+        return ""
+    frame, _ = list(traceback.walk_tb(trial.error.__traceback__))[-1]
+    owner = frame.f_locals.get("self")
+    line = traceback.extract_tb(trial.error.__traceback__)[-1].line or ""
+    called = [name for name in _CALLED.findall(line) if getattr(owner, name, 0) is None]
+    if not called or not isinstance(owner, nn.Module):
+        return ""
+    switches = ", ".join(f"{name}={value!r}" for name, value in _switches(owner, called[0]))
+    return f"calls its {called[0]}, which it is built without{f', as {switches} has it' if switches else ''}"
+
+
+def _switches(owner: nn.Module, part: str) -> Iterator[tuple[str, Any]]:
+    """Parameters of a constructor on which it depends whether `self.part` is made, with their defaults."""
+    constructor = inspect.unwrap(type(owner).__init__)
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(constructor)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=test, body=[*body]) if any(_sets(each, part) for each in body):
+                pass
+            case ast.Assign(value=ast.IfExp(test=test)) if _sets(node, part):
+                pass
+            case _:
+                continue
+        names = {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}
+        yield from ((k, each.default) for k, each in parameters(constructor).items() if k in names)
+
+
+def _sets(node: ast.AST, part: str) -> bool:
+    """Whether a statement assigns to `self.part`."""
+    return isinstance(node, ast.Assign) and any(ast.unparse(target) == f"self.{part}" for target in node.targets)
+
+
+def _object(model: nn.Module) -> str:
+    """A required parameter that takes an object of the library's or the project's own: it is made by hand."""
+    for name, parameter in parameters(model.forward).items():
+        kind = parameter.annotation
+        if isinstance(kind, str):
+            kind = getattr(inspect.getmodule(type(model)), kind, None)
+        if parameter.default is parameter.empty and isinstance(kind, type) and _is_own(kind):
+            return f"takes {name}, a {kind.__name__}, which is no tensor"
+    return ""
+
+
+def _is_own(kind: type) -> bool:
+    known = issubclass(kind, torch.Tensor | tuple | list | dict | str) or kind.__module__.startswith(("torch", "numpy"))
+    return kind.__module__ not in ("builtins", "typing", "collections.abc") and not known
+
+
+def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
+    """An optional dictionary whose entries nothing describes, and the code reads one of them."""
+    annotated = {name: str(each.annotation).lower() for name, each in parameters(model.forward).items()}
+    owner = next((name for name, kind in annotated.items() if "dict" in kind and "kwargs" not in name), None)
+    for trial in trials:
+        if owner is not None and isinstance(trial.error, KeyError) and trial.error.args:
+            return f"reads {trial.error.args[0]!r} of its {owner}, a dictionary whose entries nothing describes"
+    return ""
+
+
+def _widths(trial: Trial) -> str:
+    """A layer that another layer of the model gives other features than it takes: its sizes do not go together."""
+    layer, given = trial.layer, trial.received[-1] if trial.received else 0
+    if not isinstance(layer, nn.Linear) or given == layer.in_features or trial.fed is None:
+        return ""
+    return (
+        f"is built with sizes that do not fit one another: {trial.fed} gives {given} features "
+        f"to a layer that takes {layer.in_features}"
+    )

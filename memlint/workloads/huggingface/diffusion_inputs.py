@@ -1,0 +1,282 @@
+"""What stands for a parameter of a diffusers model: by its name, the docstring, the config and the code."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from memlint.base.signatures import signature_of
+from memlint.workloads.guess.takers import first_taker, taker, takers_of_entries
+from memlint.workloads.huggingface.diffusion_sizes import (
+    COLOURS,
+    FRAMES_IN_ONE,
+    PIXELS,
+    TEXT,
+    TEXT_WIDTHS,
+    first,
+    frames_of,
+    grid_of,
+    patch_of,
+    rows_of,
+    sizes_of,
+    spatial,
+)
+from memlint.workloads.huggingface.documented import documented, documented_shape, documented_sizes
+from memlint.workloads.spec import BATCH, InputSpec
+
+TIMES = 1000
+"""Steps of the noise schedule."""
+CLIP_WIDTH, CLIP_TOKENS = 1280, 257
+"""Features of an image from CLIP's largest encoders where the config does not say their width: ViT-H has 1,280."""
+_IMAGE_WIDTHS = ("image_embed_dim", "image_proj_dim", "image_dim")
+_POOLED_WIDTHS = ("pooled_projection_dim", "in_text_dim2", "cond_embed_dim")
+_GRID = re.compile(r"(?i)list\[list\[tuple\[int, int, int\]\]\]")
+"""An annotation: frames, height and width of each picture of each item."""
+_TIMES = ("timestep", "timesteps", "t", "timestep_r", "r_timestep", "timestep_ratio", "fps")
+_WITHOUT_LATENT = (*_TIMES, "encoder_hidden_states")
+"""What is made without knowing the latent."""
+_PAIRS = re.compile(r"list of `\((\w+), (\w+)\)`")
+
+
+def required_of(parameters: Mapping[str, Any]) -> set[str]:
+    """Names of the parameters without a default."""
+    return {name for name, each in parameters.items() if each.default is each.empty}
+
+
+def inputs_for(model: Any, name: str, shape: tuple[int | str, ...] = ()) -> Iterator[InputSpec]:
+    """What stands for the parameter `name`, beside a latent of `shape`.
+
+    The first way that says something of it; nothing where none does.
+    """
+    made = _made(model, signature_of(model.forward).parameters, shape) if shape or name in _WITHOUT_LATENT else {}
+    if (spec := made.get(name)) is not None:
+        yield replace(spec, name=name)
+        return
+    for way in (_of_film, _as_documented, _of_config, _by_name, _by_code):
+        if found := tuple(way(model, name)):
+            yield from found
+            return
+
+
+def _of_film(model: Any, name: str) -> Iterator[InputSpec]:
+    """What goes with a film: positions along its axes, the film in pixels, the numbers of its frames."""
+    if name.endswith("rope_pos"):
+        yield from _positions(model, name)
+    elif name.endswith("pixel_values"):
+        side = first(model.config, ("image_size", "motion_encoder_size")) or PIXELS
+        yield InputSpec(name, (BATCH, COLOURS, (frames_of(model.config) - 1) * FRAMES_IN_ONE + 1, side, side))
+    elif name.startswith("indices_"):
+        yield InputSpec(name, (frames_of(model.config),), "int64", counted=True)
+
+
+def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
+    """By the shape that the docstring says, or the pairs that it says are in a list."""
+    text = documented(model.forward, name)
+    if (shape := documented_shape(model.forward, name, sizes_of(model))) is not None:
+        yield _of_shape(model, name, shape)
+    elif (pair := _PAIRS.search(text)) is not None:
+        width = first(model.config, (*TEXT_WIDTHS, "d_model", "hidden_size")) or 1
+        yield InputSpec(f"{name}.0.0", (BATCH, TEXT, width))
+        if pair[2].endswith("mask"):
+            yield InputSpec(f"{name}.0.1", (BATCH, TEXT), "bool", 1, 2)
+
+
+def _of_config(model: Any, name: str) -> Iterator[InputSpec]:
+    """A value of that name, or the width that the config has for such an input."""
+    stem = name.removesuffix("s")
+    of_each, of_all = model.config.get(f"{stem}_encode_dim"), model.config.get(f"{stem}_embed_dim")
+    if (value := model.config.get(name)) is not None:
+        yield from _constants(name, value)
+    elif of_each and of_all:  # numbers, each embedded for itself
+        yield InputSpec(name, (BATCH, of_all // of_each))
+    elif name.startswith("pooled") and (width := first(model.config, _POOLED_WIDTHS)) is not None:
+        yield InputSpec(name, (BATCH, width))
+
+
+def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
+    kind = str(signature_of(model.forward).parameters[name].annotation)
+    if _GRID.search(kind):
+        yield from _constants(f"{name}[].0", grid_of(model))
+    elif "int" in kind and name.startswith("audio") and name.endswith("frames"):
+        yield InputSpec.constant(name, rows_of(model)["audio"])
+    elif name.endswith("_order_mask"):  # which item of the batch it belongs to
+        yield InputSpec(name, (BATCH,), "int64", counted=True)
+    elif name.endswith("_mask"):
+        yield InputSpec(name, (BATCH, TEXT), "bool", 1, 2)
+    elif name.endswith("_drop"):
+        yield InputSpec(name, (BATCH, TEXT), "bool")
+
+
+def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
+    """By the layers that the code of `forward` gives it to, or the entries of it."""
+    if layers := takers_of_entries(model, name):
+        for place, layer in enumerate(layers):
+            yield from _taken(f"{name}.{place}", first_taker(layer))
+    else:
+        yield from _taken(name, taker(model, name))
+
+
+def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
+    """An input of a documented shape: numbers of what, its name and the docstring say."""
+    if name.endswith(("_indices", "_indexes")):  # of rows, or of what stands under the rest of the name
+        of = documented_shape(model.forward, re.sub("_ind(ic|ex)es$", "", name), sizes_of(model))
+        if of is not None:
+            return InputSpec(name, shape, "int64", high=of[0] if isinstance(of[0], int) else 1)
+        streams = list(rows_of(model))
+        before = streams[: streams.index(stem)] if (stem := name.partition("_")[0]) in streams else []
+        return InputSpec(name, shape, "int64", low=sum(rows_of(model)[each] for each in before), counted=True)
+    if name.endswith(("_ids", "_id", "_tokens", "_tags")) and not isinstance(taker(model, name), nn.Linear):
+        kinds = {int(number) for number in re.findall(r"`(\d)`", documented(model.forward, name))}
+        rows = max(kinds, default=0) + 1 if name.endswith("_tags") else first(model.config, ("vocab_size",)) or 2
+        return InputSpec(name, shape, "int64", high=rows)
+    if name.endswith("mask"):
+        return InputSpec(name, shape, "bool", 1, 2)
+    is_part = name.startswith("time") or name.endswith("_time") or "`[0, 1]`" in documented(model.forward, name)
+    return InputSpec(name, shape, "float32", *((0.0, 1.0) if is_part else (None, None)))
+
+
+def _constants(name: str, value: object) -> Iterator[InputSpec]:
+    """A value of a config, and the entries of a list as inputs of their own."""
+    if isinstance(value, bool | int | float | str):
+        yield InputSpec.constant(name, value)
+    elif isinstance(value, Sequence):
+        for place, each in enumerate(value):
+            yield from _constants(f"{name}.{place}", each)
+
+
+def _taken(name: str, layer: nn.Module | None) -> Iterator[InputSpec]:
+    """What a layer takes of a text, or of what is as long as one."""
+    if isinstance(layer, nn.Linear):
+        is_pooled = "pooled" in name
+        yield InputSpec(name, (BATCH, layer.in_features) if is_pooled else (BATCH, TEXT, layer.in_features))
+    elif isinstance(layer, nn.Embedding):
+        yield InputSpec(name, (BATCH, TEXT), "int64", high=layer.num_embeddings)
+
+
+def _positions(model: Any, name: str) -> Iterator[InputSpec]:
+    """Positions of a text, or of a film along each of its axes, in patches."""
+    if name.startswith("text"):
+        yield InputSpec(name, (TEXT,), "int64", counted=True)
+        return
+    height, width = spatial(model.config, encoded=True)
+    sizes = zip((frames_of(model.config), height, width), patch_of(model.config), strict=True)
+    for axis, (size, patch) in enumerate(sizes):
+        yield InputSpec(f"{name}.{axis}", (size // patch,), "int64", counted=True)
+
+
+def _made(model: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> dict[str, InputSpec | None]:
+    """What goes with a latent of `shape`, by name."""
+    config = model.config
+    length = config.get("max_text_seq_length") or (77 if "sample" in parameters else TEXT)
+    width = first(config, TEXT_WIDTHS)
+    pooled, labels = (
+        first(config, _POOLED_WIDTHS),
+        config.get("num_embeds_ada_norm") or config.get("num_class_embeds"),
+    )
+    grid = shape[-2:] if len(shape) > 2 else (1, 1)
+    axes = len(config.get("axes_dims_rope") or (0, 0, 0))
+    control, second = config.get("vace_in_channels"), config.get("text_embed_2_dim")
+    return {
+        **dict.fromkeys(_TIMES, InputSpec("", (BATCH,), "int64", high=TIMES)),
+        "control_hidden_states": InputSpec("", (BATCH, control, *shape[1:])) if control else None,
+        "image_latents": InputSpec("", (BATCH, *shape)),
+        **dict.fromkeys(
+            ("encoder_hidden_states", "cap_feats"), InputSpec("", (BATCH, length, width)) if width else None
+        ),
+        "encoder_attention_mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
+        "pooled_projections": InputSpec("", (BATCH, pooled)) if pooled else None,
+        "class_labels": InputSpec("", (BATCH,), "int64", high=labels) if labels else None,
+        "guidance": InputSpec("", (BATCH,)) if config.get("guidance_embeds") else None,
+        "img_ids": InputSpec("", (shape[0], axes)) if len(shape) == 2 else None,
+        "txt_ids": InputSpec("", (length, axes)),
+        "num_frames": InputSpec.constant("", frames_of(config)) if len(shape) == 2 else None,
+        "height": InputSpec.constant("", spatial(config, encoded=True)[0]) if len(shape) == 2 else None,
+        "width": InputSpec.constant("", spatial(config, encoded=True)[1]) if len(shape) == 2 else None,
+        **{
+            name: InputSpec("", (BATCH, CLIP_TOKENS, first(config, _IMAGE_WIDTHS) or CLIP_WIDTH))
+            for name in ("image_embeds", "encoder_hidden_states_image")
+        },
+        "encoder_hidden_states_2": InputSpec("", (BATCH, length, second)) if second else None,
+        "encoder_attention_mask_2": InputSpec("", (BATCH, length), "int64", low=1, high=2) if second else None,
+        "image_embeddings": InputSpec("", (BATCH, 1, width)) if width else None,
+        "encoder_hidden_states_mask": InputSpec("", (BATCH, length), "bool", low=1, high=2) if width else None,
+        "mask": InputSpec("", (BATCH, length), "int64", low=1, high=2) if width else None,
+        **{name: InputSpec("", (BATCH, 2)) for name in ("original_size", "target_size", "crop_coords")},
+        "added_time_ids": _time_ids(config),
+        "controlnet_cond": _condition(model, shape),
+        "img_mask": _slots(model, length, shape),
+        "conditioning_mask": InputSpec("", (BATCH, 1, *shape[1:])),
+        "conditioning_scale": None,
+        "padding_mask": InputSpec("", (1, 1, *grid)) if len(grid) == 2 else None,
+        "global_hidden_states": _global(config),
+    }
+
+
+def inputs_beside(model: Any, parameters: Mapping[str, Any], shape: tuple[int | str, ...]) -> Iterator[InputSpec]:
+    """What goes with a latent of `shape`, of those that the model needs or takes."""
+    config, made, required = model.config, _made(model, parameters, shape), required_of(parameters)
+    optional = {
+        *("timestep", "encoder_hidden_states", "encoder_attention_mask", "pooled_projections", "class_labels"),
+        *("guidance", "img_ids", "txt_ids", "num_frames", "height", "width", "global_hidden_states"),
+    }
+    for name in parameters:
+        spec = made.get(name) if name in required | optional else None
+        if spec is not None and name in _TIMES and _is_packed(documented_sizes(model.forward, name)):
+            yield from _as_documented(model, name)
+        elif spec is not None:
+            yield replace(spec, name=name)
+    if "added_cond_kwargs" in parameters:
+        yield from _added(config)
+    if "img_shapes" in parameters:  # one image: frames, height and width of its latents
+        sides = (1, *spatial(config, encoded=True))
+        yield from (InputSpec.constant(f"img_shapes.0.0.{place}", size) for place, size in enumerate(sides))
+
+
+def _is_packed(sizes: tuple[str, ...]) -> bool:
+    """Whether documented sizes begin with another than that of the batch, as of what all of its rows share."""
+    return bool(sizes) and sizes[0].startswith("num_")
+
+
+def _added(config: Any) -> Iterator[InputSpec]:
+    """The second text encoder and the sizes of SDXL, the sizes of PixArt."""
+    width, total = config.get("addition_time_embed_dim"), config.get("projection_class_embeddings_input_dim")
+    if config.get("addition_embed_type") == "text_time" and width and total:
+        yield InputSpec("added_cond_kwargs.text_embeds", (BATCH, total - 6 * width))
+        yield InputSpec("added_cond_kwargs.time_ids", (BATCH, 6))
+    if "use_additional_conditions" in config:
+        yield InputSpec("added_cond_kwargs.resolution", (BATCH, 2))
+        yield InputSpec("added_cond_kwargs.aspect_ratio", (BATCH, 1))
+
+
+def _time_ids(config: Any) -> InputSpec | None:
+    width, total = config.get("addition_time_embed_dim"), config.get("projection_class_embeddings_input_dim")
+    return InputSpec("", (BATCH, total // width)) if width and total else None
+
+
+def _condition(model: Any, shape: tuple[Any, ...]) -> InputSpec | None:
+    """The picture that a ControlNet follows: larger than the latent by what its embedding shrinks it, or as that is."""
+    channels = first(model.config, ("conditioning_channels", "ctrl_conditioning_channels"))
+    if not channels:
+        return InputSpec("", (BATCH, *shape))
+    layers = getattr(model, "controlnet_cond_embedding", nn.Identity()).modules()
+    factor = math.prod(layer.stride[-1] for layer in layers if isinstance(layer, nn.Conv2d | nn.Conv3d))
+    return InputSpec("", (BATCH, channels, *shape[1:-2], *(factor * size for size in shape[-2:])))
+
+
+def _slots(model: Any, length: int, shape: tuple[Any, ...]) -> InputSpec | None:
+    """A text and the slots of its picture behind it, each of which stands for `2x2` latents as the docstring says."""
+    group = re.search(r"`(\d)x(\d)`", documented(model.forward, "img_mask"))
+    if group is None or len(shape) != 2:
+        return None
+    slots = shape[0] // (int(group[1]) * int(group[2]))
+    return InputSpec("", (BATCH, length + slots), "bool", 1, 2, runs=((0, length),))
+
+
+def _global(config: Any) -> InputSpec | None:
+    width = config.get("global_states_input_dim") or config.get("global_cond_dim")
+    return InputSpec("", (BATCH, 1, width)) if width else None
