@@ -71,6 +71,8 @@ class InputSpec:
             raise UsageError(
                 f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."
             )
+        if not isinstance(self.counted, bool):
+            raise UsageError(f"input {self.name}: counted is {self.counted!r}", "Write true or leave it out.")
         if self.counted and (not self.shape or self.dtype == CONSTANT):
             raise UsageError(f"input {self.name}: it has no dimension to count along", "Give it a shape.")
         for size in self.shape:

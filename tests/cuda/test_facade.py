@@ -666,3 +666,11 @@ def test_warnings_do_not_name_the_device() -> None:
         warnings.simplefilter("always")
         _everything()
     assert not [w for w in caught if "vgpu" in str(w.message)]
+
+
+def test_each_function_of_pytorch_that_is_replaced_is_one_of_its_own():
+    """Dynamo has a handler for each, and refuses to compile anything where one function stands in two places."""
+    with virtual_device(A100):
+        names = ("current_stream", "set_stream", "synchronize")
+        functions = [getattr(owner, name) for owner in (torch.cuda, torch.accelerator) for name in names]
+        assert len({*functions}) == len(functions)

@@ -29,6 +29,14 @@ tensors = st.builds(
     bounds,
     st.lists(st.tuples(st.integers(-99, 10**6), st.integers(1, 999)), max_size=3).map(tuple),
 )
+counted = st.builds(
+    InputSpec,
+    names,
+    st.lists(sizes, min_size=1, max_size=4).map(tuple),
+    st.just("int64"),
+    bounds,
+    counted=st.just(True),
+)
 constants = st.builds(InputSpec.constant, names, st.booleans() | st.integers(-99, 99) | st.text(max_size=5))
 workloads = st.builds(
     lambda dimensions, **settings: Workload(
@@ -42,7 +50,7 @@ workloads = st.builds(
     batch=st.integers(1, 512),
     dtype=st.sampled_from(["float32", "bfloat16", "bf16-amp"]),
     optimizer=st.sampled_from(["adamw", "none"]),
-    inputs=st.none() | st.lists(tensors | constants, max_size=3, unique_by=lambda spec: spec.name).map(tuple),
+    inputs=st.none() | st.lists(tensors | counted | constants, max_size=3, unique_by=lambda spec: spec.name).map(tuple),
     arguments=st.dictionaries(names, st.integers() | st.booleans() | names | st.lists(names, max_size=2), max_size=3),
     adapter=st.dictionaries(names, st.integers() | names | st.lists(names, max_size=2), max_size=2),
     dimensions=dimensions,
@@ -125,6 +133,8 @@ gpu = "h100-80gb"
         ('inputs = { x = { shape = ["0*batch"] } }', "'0.batch' is not a size"),
         ('inputs = { x = { shape = [4], dtype = "int64", runs = [7] } }', "input x: runs is"),
         ('inputs = { x = { shape = [4], dtype = "int64", runs = [[7, 1.5]] } }', "input x: runs is"),
+        ('inputs = { x = { shape = [], dtype = "int64", counted = true } }', "input x: it has no dimension"),
+        ('inputs = { x = { shape = [4], dtype = "int64", counted = "yes" } }', "input x: counted is 'yes'"),
         ("inputs = [1]", "inputs is not a table"),
     ],
 )

@@ -402,3 +402,17 @@ class Net(nn.Module):
     (workload,) = find_workloads(str(path), path.parent).workloads
     workload, _ = complete(workload)
     assert {spec.name: spec.low for spec in workload.inputs}["scale"] == 2
+
+
+def test_a_part_that_a_model_is_built_without_is_named_in_the_place_of_trials(write):
+    path = write("""
+    class Net(nn.Module):
+        def __init__(self, with_head=False):
+            super().__init__()
+            self.body = nn.Linear(4, 8)
+            self.head = nn.Linear(8, 2) if with_head else None
+        def forward(self, x):
+            return self.head(self.body(x))
+    """)
+    with pytest.raises(WorkloadError, match="Net calls its head, which it is built without, as with_head=False has it"):
+        inputs(path)

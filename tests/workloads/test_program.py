@@ -139,6 +139,8 @@ def test_inputs_nest_as_their_names_say():
         InputSpec("data.x", ("batch", 2)),
         InputSpec.constant("flag", value=True),
         InputSpec("images[]", (3, 8, 8)),
+        InputSpec.constant("grids[].0.0", value=1),
+        InputSpec.constant("grids[].0.1", value=4),
     )
     made = make_inputs(specs, 2, {})
     assert [item["boxes"].shape for item in made["labels"]] == [(5, 4), (5, 4)]
@@ -146,6 +148,21 @@ def test_inputs_nest_as_their_names_say():
     assert made["data"]["x"].shape == (2, 2)
     assert made["flag"] is True
     assert [image.shape for image in made["images"]] == [(3, 8, 8)] * 2
+    assert made["grids"] == [[[1, 4]], [[1, 4]]]
+
+
+def test_numbers_that_are_counted_follow_one_another_along_the_last_dimension():
+    specs = (
+        InputSpec("positions", ("batch", 3), "int64", counted=True),
+        InputSpec("places", ("2*batch",), "int64", low=5, counted=True),
+        InputSpec("times", (2,), "float32", counted=True),
+    )
+    made = make_inputs(specs, 2, {})
+    assert made["positions"].tolist() == [[0, 1, 2], [0, 1, 2]]
+    assert made["positions"].is_contiguous()
+    assert made["places"].tolist() == [5, 6, 7, 8]
+    assert made["times"].tolist() == [0.0, 1.0]
+    assert str(specs[1]) == "places [2*batch] int64 counting from 5"
 
 
 def test_making_inputs_leaves_the_random_state_alone():

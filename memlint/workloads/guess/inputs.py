@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -132,12 +133,9 @@ def infer_inputs(
         specs = trial.specs
         if train:
             specs = _with_labels(stage, trial) or specs
-    taken, own = specs, dict[str, int]()
-    specs, dimensions = _with_length_named(specs, length) if named else (specs, own)
-    if dimensions and is_diffusion_model(model):
-        _, own = _with_length_named(taken, None)
-        if Stage(model, device).attempt(specs, {SEQUENCE: own[SEQUENCE] // 2}).error is not None:
-            specs, dimensions = taken, {}  # it is as long as a picture is
+    specs, dimensions = _with_length_named(specs, length) if named else (specs, {})
+    if dimensions and is_diffusion_model(model) and not _is_free(Stage(model, device), specs):
+        specs, dimensions = tuple(spec.with_sizes(dimensions) for spec in specs), {}
     if (
         failure is not None
         and length is not None
@@ -147,7 +145,7 @@ def infer_inputs(
     if shown is not None and trial.specs == example:
         inputs, place = ", ".join(spec.described(dimensions) for spec in specs), Frame(shown.path, shown.line, "")
         return Inferred(specs, (Assumption(f"inputs {inputs}, as an example has them", place, found=True),), dimensions)
-    return Inferred(specs, tuple(_assumed(spec, dimensions, trial, model) for spec in specs), dimensions)
+    return Inferred(specs, tuple(_assumptions(specs, dimensions, trial, model)), dimensions)
 
 
 def _as_part(model: nn.Module, *, train: bool, device: str) -> Inferred | None:
@@ -407,6 +405,11 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
     return named, {SEQUENCE: length or own}
 
 
+def _is_free(stage: Stage, specs: Specs) -> bool:
+    """Whether the model takes texts of another length: else it is that of something else, such as a picture."""
+    return stage.attempt(specs, {SEQUENCE: _SHORTEST}).error is None
+
+
 def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
     """Find inputs of a Hugging Face model; where it runs only with fewer than it should, the assumption says why."""
     trials: list[Trial] = []
@@ -440,6 +443,18 @@ def _of_text_that_is_taken(stage: Stage, trials: Sequence[Trial]) -> list[Trial]
     return [trial for trial in again if trial.progress]
 
 
+def _assumptions(specs: Specs, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Iterator[Assumption]:
+    """What was assumed of each input; the like entries of a list in one line."""
+    for _, group in groupby(specs, lambda spec: replace(spec, name=spec.name.rstrip("0123456789"))):
+        alike = list(group)
+        first = _assumed(alike[0], dimensions, trial, model)
+        if len(alike) > 1 and "." in alike[0].name:
+            last = alike[-1].name.rpartition(".")[2]
+            yield first._replace(text=first.text.replace(alike[0].name, f"{alike[0].name} to .{last}", 1))
+        else:
+            yield from (first, *(_assumed(spec, dimensions, trial, model) for spec in alike[1:]))
+
+
 def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model: nn.Module) -> Assumption:
     text = spec.described(dimensions)
     if spec.name in trial.entries:
@@ -449,5 +464,6 @@ def _assumed(spec: InputSpec, dimensions: Mapping[str, int], trial: Trial, model
         article = "an" if kind[0] in "AEIOU" else "a"
         return Assumption(f"input {text} (it goes into {path or 'the model'}, {article} {kind})", None)
     if spec.dtype == CONSTANT:
-        return Assumption(f"input {text} (from its annotation)", None)
+        source = "the config" if is_diffusion_model(model) else "its annotation"
+        return Assumption(f"input {text} (from {source})", None)
     return Assumption(f"input {text} (the model runs with it)", None)

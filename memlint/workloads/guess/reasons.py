@@ -17,6 +17,8 @@ from memlint.base.frames import text_of
 from memlint.workloads.constructor_values import parameters
 from memlint.workloads.guess.trial import Trial
 
+_OPEN = (torch.Tensor, tuple, list, dict, str)
+_KNOWN = ("builtins", "typing", "collections", "torch", "tensordict", "jaxtyping", "numpy")
 _CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
@@ -73,15 +75,15 @@ def _object(model: nn.Module) -> str:
     for name, parameter in parameters(model.forward).items():
         kind = parameter.annotation
         if isinstance(kind, str):
-            kind = getattr(inspect.getmodule(type(model)), kind, None)
+            kind = getattr(inspect.unwrap(type(model).forward), "__globals__", {}).get(kind)
         if parameter.default is parameter.empty and isinstance(kind, type) and _is_own(kind):
             return f"takes {name}, a {kind.__name__}, which is no tensor"
     return ""
 
 
 def _is_own(kind: type) -> bool:
-    known = issubclass(kind, torch.Tensor | tuple | list | dict | str) or kind.__module__.startswith(("torch", "numpy"))
-    return kind.__module__ not in ("builtins", "typing", "collections.abc") and not known
+    """Whether it is a class of the library or the project, and nothing that is, or holds, tensors for all to see."""
+    return not (kind is inspect.Parameter.empty or issubclass(kind, _OPEN) or kind.__module__.startswith(_KNOWN))
 
 
 def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
