@@ -6,7 +6,7 @@ import ast
 import inspect
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,9 @@ from memlint.workloads.guess.layers import ENTRIES
 
 _DEPTH = 6
 """Modules within modules that are looked into."""
-_SAME = frozenset({"to", "float", "type_as", "contiguous", "transpose", "permute", "movedim", "clone", "detach"})
+_SAME = frozenset(
+    {"to", "float", "type_as", "contiguous", "transpose", "permute", "movedim", "clone", "detach", "masked_fill"}
+)
 """Methods whose result goes into a layer in the place of the tensor."""
 
 
@@ -60,11 +62,15 @@ def first_taker(module: nn.Module) -> nn.Module | None:
     return module if isinstance(module, ENTRIES) else taker(module, names[0]) if names else None
 
 
-@lru_cache(maxsize=256)
 def forward_code(kind: type[nn.Module]) -> ast.Module:
     """The code of `forward`; empty where nobody sees it."""
+    return _code(inspect.unwrap(kind.forward))
+
+
+@lru_cache(maxsize=256)
+def _code(function: Callable[..., Any]) -> ast.Module:
     try:
-        return ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(kind.forward))))
+        return ast.parse(textwrap.dedent(inspect.getsource(function)))
     except (OSError, TypeError, SyntaxError):
         return ast.Module([], [])
 
@@ -78,7 +84,7 @@ def _taker(module: nn.Module, name: str, depth: int) -> nn.Module | None:
     end = _last_line(code, name)
     for call in _calls(code) if depth else ():
         place = _gives(call, name) if call.lineno <= end else None
-        inner = _module(module, call.func) if place else None
+        inner = _module(module, call.func, code) if place else None
         taken = list(parameters(inner.forward)) if inner is not None else []
         if inner is None or not (taken or isinstance(inner, ENTRIES)):
             continue
@@ -131,12 +137,16 @@ def _is(node: ast.expr, name: str) -> bool:
     return False
 
 
-def _module(model: nn.Module, node: ast.expr) -> nn.Module | None:
-    """The part of `model` that `self.blocks[0].linear` names."""
+def _module(model: nn.Module, node: ast.expr, code: ast.Module | None = None) -> nn.Module | None:
+    """The part of `model` that `self.blocks[0].linear` names, or `block` in a loop of `code` over `self.blocks`."""
     value: Any = None
     match node:
         case ast.Name(id="self"):
             value = model
+        case ast.Name(id=name) if code is not None:
+            loops = (each for each in ast.walk(code) if isinstance(each, ast.For))
+            layers = next((_module(model, _gone_over(loop)) for loop in loops if _goes_over(loop, name)), None)
+            value = next(iter(layers), None) if isinstance(layers, nn.ModuleList) else None
         case ast.Attribute(value=inner, attr=attr):
             value = getattr(_module(model, inner), attr, None)
         case ast.Subscript(value=inner, slice=ast.Constant(value=int(place))):
@@ -144,6 +154,22 @@ def _module(model: nn.Module, node: ast.expr) -> nn.Module | None:
             is_there = isinstance(layers, nn.ModuleList | nn.Sequential) and -len(layers) <= place < len(layers)
             value = layers[place] if is_there and isinstance(layers, nn.ModuleList | nn.Sequential) else None
     return value if isinstance(value, nn.Module) else None
+
+
+def _goes_over(loop: ast.For, name: str) -> bool:
+    """Whether the variable of a loop, or the second of `enumerate`, is `name`."""
+    match loop.target:
+        case ast.Name(id=own) | ast.Tuple(elts=[_, ast.Name(id=own)]):
+            return own == name
+    return False
+
+
+def _gone_over(loop: ast.For) -> ast.expr:
+    """What a loop goes over, behind `enumerate`."""
+    match loop.iter:
+        case ast.Call(func=ast.Name(id="enumerate"), args=[each]) if not isinstance(loop.target, ast.Name):
+            return each
+    return loop.iter
 
 
 def _indexed(model: nn.Module, node: ast.expr, place: str) -> nn.Module | None:

@@ -121,8 +121,8 @@ def asked(model: Any, specs: Specs, error: Exception) -> Specs:
     if times and _TOO_MANY.search(text) and any(f"{spec.name}[:, " in statement + line_of(error) for spec in times):
         return tuple(replace(spec, shape=(BATCH, frames_of(model.config))) if spec in times else spec for spec in specs)
     if (mismatch := _MISMATCH.search(text)) is not None:
-        sizes = int(mismatch[1]), int(mismatch[2])
-        if (changed := _as_long(specs, sizes) or _for_each_frame(specs, sizes)) is not None:
+        both = int(mismatch[1]), int(mismatch[2])
+        if (changed := _as_long(specs, both) or _for_each_frame(specs, both)) is not None:
             return changed
     words = {*re.findall(r"\w+", f"{statement} {text}")}
     shape = specs[0].shape[1:] if specs else ()

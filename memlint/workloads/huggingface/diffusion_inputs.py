@@ -15,6 +15,7 @@ from memlint.workloads.guess.takers import first_taker, taker, takers_of_entries
 from memlint.workloads.huggingface.diffusion_sizes import (
     COLOURS,
     FRAMES_IN_ONE,
+    LATENT_NAMES,
     PIXELS,
     TEXT,
     TEXT_WIDTHS,
@@ -77,13 +78,21 @@ def _of_film(model: Any, name: str) -> Iterator[InputSpec]:
 def _as_documented(model: Any, name: str) -> Iterator[InputSpec]:
     """By the shape that the docstring says, or the pairs that it says are in a list."""
     text = documented(model.forward, name)
-    if (shape := documented_shape(model.forward, name, sizes_of(model))) is not None:
+    if (shape := documented_shape(model.forward, name, _sizes_here(model, name))) is not None:
         yield _of_shape(model, name, shape)
     elif (pair := _PAIRS.search(text)) is not None:
         width = first(model.config, (*TEXT_WIDTHS, "d_model", "hidden_size")) or 1
         yield InputSpec(f"{name}.0.0", (BATCH, TEXT, width))
         if pair[2].endswith("mask"):
             yield InputSpec(f"{name}.0.1", (BATCH, TEXT), "bool", 1, 2)
+
+
+def _sizes_here(model: Any, name: str) -> dict[str, int | str]:
+    """The sizes that the docstring names of one parameter: lengths of texts, and the width that its layer takes."""
+    written, layer = documented_sizes(model.forward, name), taker(model, name)
+    lengths = {each: TEXT for each in written if each.endswith(("_sequence_length", "_seq_len"))}
+    width = {written[-1]: layer.in_features} if len(written) > 2 and isinstance(layer, nn.Linear) else {}
+    return {**lengths, **width, **sizes_of(model)}
 
 
 def _of_config(model: Any, name: str) -> Iterator[InputSpec]:
@@ -108,6 +117,8 @@ def _by_name(model: Any, name: str) -> Iterator[InputSpec]:
         yield InputSpec(name, (BATCH,), "int64", counted=True)
     elif name.endswith("_mask"):
         yield InputSpec(name, (BATCH, TEXT), "bool", 1, 2)
+    elif name.endswith(("_lens", "_lengths")):
+        yield InputSpec(name, (BATCH,), "int64", low=TEXT, high=TEXT + 1)
     elif name.endswith("_drop"):
         yield InputSpec(name, (BATCH, TEXT), "bool")
 
@@ -117,7 +128,7 @@ def _by_code(model: Any, name: str) -> Iterator[InputSpec]:
     if layers := takers_of_entries(model, name):
         for place, layer in enumerate(layers):
             yield from _taken(f"{name}.{place}", first_taker(layer))
-    else:
+    elif name not in LATENT_NAMES:
         yield from _taken(name, taker(model, name))
 
 
@@ -130,7 +141,10 @@ def _of_shape(model: Any, name: str, shape: tuple[int | str, ...]) -> InputSpec:
         streams = list(rows_of(model))
         before = streams[: streams.index(stem)] if (stem := name.partition("_")[0]) in streams else []
         return InputSpec(name, shape, "int64", low=sum(rows_of(model)[each] for each in before), counted=True)
-    if name.endswith(("_ids", "_id", "_tokens", "_tags")) and not isinstance(taker(model, name), nn.Linear):
+    layer = taker(model, name)
+    if isinstance(layer, nn.Embedding):
+        return InputSpec(name, shape, "int64", high=layer.num_embeddings)
+    if name.endswith(("_ids", "_id", "_tokens", "_tags")) and not isinstance(layer, nn.Linear):
         kinds = {int(number) for number in re.findall(r"`(\d)`", documented(model.forward, name))}
         rows = max(kinds, default=0) + 1 if name.endswith("_tags") else first(model.config, ("vocab_size",)) or 2
         return InputSpec(name, shape, "int64", high=rows)

@@ -37,7 +37,6 @@ _CHANNELS = (
     "num_channels",
     "audio_channels",
     "in_dim",
-    "latent_channels",
 )
 LATENT_NAMES = ("sample", "hidden_states", "x", "z")
 
@@ -54,7 +53,8 @@ def sizes_of(model: Any) -> dict[str, int | str]:
     patch, grid, rows = patch_of(config), grid_of(model), rows_of(model)
     known: dict[str, int | str | None] = {
         **dict.fromkeys(("batch_size", "batch", "B"), BATCH),
-        **dict.fromkeys(("num_frames", "frames", "duration", "T", "F", "num_samples"), frames),
+        **dict.fromkeys(("num_frames", "frames", "duration", "T", "F"), frames),
+        "num_samples": SAMPLES,
         **dict.fromkeys(("num_channels", "channels", "channel", "in_channels", "C", "dim"), channels),
         "audio_channels": config.get("dec_out_channels"),
         **dict.fromkeys(("height", "H"), height),
@@ -112,8 +112,12 @@ def grid_of(model: Any) -> tuple[int, int, int]:
 
 def channels_of(model: Any) -> int | None:
     """Those of the latent: by the config, or else as the model has them."""
-    own = getattr(model, "in_channels", None) if first(model.config, _CHANNELS) is None else None
-    return own if type(own) is int else first(model.config, _CHANNELS)
+    if (known := first(model.config, _CHANNELS)) is not None:
+        return known
+    if "z" in signature_of(model.forward).parameters:  # latents alone, which it decodes
+        return first(model.config, ("latent_channels",))
+    own = getattr(model, "in_channels", None)
+    return own if type(own) is int else None
 
 
 def spatial(config: Any, *, encoded: bool) -> tuple[int, int]:
