@@ -459,6 +459,15 @@ class WithDictionary(Mixin):
         return self.image(hidden_states) * (conditioning or {})["atoms"]
 
 
+class OfItems(Mixin):
+    def __init__(self):
+        super().__init__(in_channels=4)
+        self.image = nn.Linear(4, 8)
+
+    def forward(self, hidden_states, vision_tokens: list[torch.Tensor], masks: list[torch.Tensor] | None = None):
+        return self.image(hidden_states) + sum(each.squeeze(0) for each in vision_tokens)
+
+
 class Unfitting(Mixin):
     def __init__(self):
         super().__init__(in_channels=4)
@@ -473,6 +482,7 @@ class Unfitting(Mixin):
     [
         (WithoutPart, "calls its history, which it is built without, as has_history=False has it"),
         (WithCache, "takes cache, a Cache, which is no tensor"),
+        (OfItems, "takes lists of tensors of which nothing says how many and how large: vision_tokens"),
         (WithDictionary, "reads 'atoms' of its conditioning, a dictionary whose entries nothing describes"),
         (
             Unfitting,

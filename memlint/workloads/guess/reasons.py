@@ -19,6 +19,7 @@ from memlint.workloads.guess.trial import Trial
 
 _OPEN = (torch.Tensor, tuple, list, dict, str)
 _KNOWN = ("builtins", "typing", "collections", "torch", "tensordict", "jaxtyping", "numpy")
+_LIST = re.compile(r"(?i)\blist\[(torch\.)?Tensor\]")
 _CALLED = re.compile(r"\bself\.(\w+)\(")
 
 
@@ -28,7 +29,12 @@ def own_reason(model: nn.Module, trials: Iterable[Trial]) -> str:
     It is asked where every trial failed: of each of these some inputs might have led around it.
     """
     tried = list(trials)
-    found = (*(_left_out(each) for each in tried), _object(model), _dictionary(model, tried), *map(_widths, tried))
+    found = (
+        *map(_left_out, tried),
+        *(_object(model), _dictionary(model, tried)),
+        *map(_widths, tried),
+        _lists(model),
+    )
     return next(filter(None, found), "")
 
 
@@ -94,6 +100,13 @@ def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
         if owner is not None and isinstance(trial.error, KeyError) and trial.error.args:
             return f"reads {trial.error.args[0]!r} of its {owner}, a dictionary whose entries nothing describes"
     return ""
+
+
+def _lists(model: nn.Module) -> str:
+    """Required lists of tensors, of which each model has its own idea: those of one item, of its frames, of its parts."""
+    needed = (each for each in parameters(model.forward).values() if each.default is each.empty)
+    names = [each.name for each in needed if _LIST.search(str(each.annotation))]
+    return f"takes lists of tensors of which nothing says how many and how large: {', '.join(names)}" if names else ""
 
 
 def _widths(trial: Trial) -> str:
