@@ -103,7 +103,7 @@ def _dictionary(model: nn.Module, trials: Iterable[Trial]) -> str:
 
 
 def _lists(model: nn.Module) -> str:
-    """Required lists of tensors, of which each model has its own idea: those of one item, of its frames, of its parts."""
+    """Required lists of tensors: of one item, of its frames, of its parts, as each model has it."""
     needed = (each for each in parameters(model.forward).values() if each.default is each.empty)
     names = [each.name for each in needed if _LIST.search(str(each.annotation))]
     return f"takes lists of tensors of which nothing says how many and how large: {', '.join(names)}" if names else ""
