@@ -11,7 +11,9 @@ from torch import nn
 
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.guess.reasons import own_reason
+from memlint.workloads.guess.takers import taker
 from memlint.workloads.guess.trial import Stage
+from memlint.workloads.loading import prepare_imports
 from memlint.workloads.spec import InputSpec
 
 SMALL = {"sample_height": 8, "sample_width": 8, "num_frames": 3}
@@ -28,6 +30,7 @@ class Mixin(nn.Module):
 
 @pytest.fixture(autouse=True)
 def diffusers(monkeypatch):
+    prepare_imports()
     monkeypatch.setitem(sys.modules, "diffusers.models.modeling_utils", SimpleNamespace(ModelMixin=Mixin))
 
 
@@ -500,3 +503,56 @@ def test_a_reason_of_the_models_own_is_known_by_how_a_trial_failed(kind, said):
         trial = stage.attempt((InputSpec("hidden_states", ("batch", 5, 4)),))
     assert trial.error is not None
     assert own_reason(model, [trial]) == said
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.query, self.key = nn.Linear(8, 8), nn.Sequential(nn.Dropout(0.0), nn.Linear(6, 8))
+
+    def forward(self, x, context):
+        return self.query(x) + self.key(context.masked_fill(context > 3, 0.0)).mean()
+
+
+class OfBlocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.joined, self.table = nn.ModuleList([Block(), Block()]), nn.Linear(14, 8), nn.Embedding(9, 8)
+
+    def forward(self, x, context, ids, other):
+        x = torch.cat([x, other], -1)
+        x = self.joined(x) + self.table(ids.to(torch.int64))
+        for _place, block in enumerate(self.blocks):
+            x = block(x, context=context)
+        return x
+
+
+@pytest.mark.parametrize(("name", "path"), [("context", "blocks.0.key.1"), ("ids", "table"), ("x", ""), ("other", "")])
+def test_the_layer_that_takes_a_parameter_as_it_is_is_seen_in_the_code(name, path):
+    model = OfBlocks()
+    assert taker(model, name) is (model.get_submodule(path) if path else None)
+
+
+class OfLengths(Mixin):
+    """Names sizes that no config has: of texts, and the width of a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.source, self.ids = nn.Linear(6, 8), nn.Embedding(9, 8)
+
+    def forward(self, source_states, target_ids, text_lens):
+        """Run it.
+
+        Args:
+            source_states (`Tensor` of shape `(batch_size, source_sequence_length, source_width)`): A text.
+            target_ids (`Tensor` of shape `(batch_size, target_sequence_length)`): Another.
+        """
+        assert text_lens.max() <= source_states.shape[1]
+        return self.source(source_states) + self.ids(target_ids)
+
+
+def test_sizes_that_no_config_has_are_those_of_texts_and_of_layers():
+    given = inferred(OfLengths())
+    assert given["source_states"].shape == ("batch", 256, 6)
+    assert given["target_ids"].shape == ("batch", 256)
+    assert given["target_ids"].high == 9

@@ -416,6 +416,7 @@ def test_a_diffusion_model_gets_the_latents_and_texts_of_its_config(name, argume
 
 
 SIZES = {"batch_size": "batch", "B": "batch", "C": 4, "T": 9, "in_channels": 4, "text_len": 77, "dim": 24, "len_ids": 5}
+SIZES["prod_patch_size"] = 8
 
 
 @pytest.mark.parametrize(
@@ -426,6 +427,7 @@ SIZES = {"batch_size": "batch", "B": "batch", "C": 4, "T": 9, "in_channels": 4, 
         ("texts", ("batch", 6, 77, 24)),
         ("position_ids", (86, 3)),
         ("timestep", ("batch",)),
+        ("patches", ("batch", 32)),
         ("unsized", None),
         ("unknown", None),
         ("absent", None),
@@ -443,6 +445,7 @@ def test_the_shape_of_an_input_is_that_of_the_docstring(name, shape):
                 Texts with the following shape `(batch_size, 1 + len(ids), text_len, dim)`.
             position_ids (`torch.Tensor` of shape `(text_len + T, 3)`): `(t, h, w)` of each.
             timestep (`torch.Tensor` of shape `(batch_size,)` or `(batch_size, T)`): Times.
+            patches (`torch.Tensor` of shape `(batch_size, in_channels * prod(patch_size))`): Patches.
             unsized (`torch.Tensor`): What has no shape.
             unknown (`torch.Tensor` of shape `(batch_size, height)`): Of a size that no config has.
         """

@@ -79,7 +79,7 @@ def _taker(module: nn.Module, name: str, depth: int) -> nn.Module | None:
     if isinstance(module, ENTRIES):
         return module
     if isinstance(module, nn.Sequential):
-        return next((_taker(each, "input", depth - 1) for each in module), None)
+        return next((layer for each in module if (layer := _taker(each, "input", depth - 1)) is not None), None)
     code = forward_code(type(module))
     end = _last_line(code, name)
     for call in _calls(code) if depth else ():
