@@ -11,10 +11,10 @@ from torch import nn
 
 from memlint.workloads.guess.inputs import infer_inputs
 from memlint.workloads.guess.reasons import own_reason
-from memlint.workloads.guess.takers import taker
 from memlint.workloads.guess.trial import Stage
 from memlint.workloads.loading import prepare_imports
 from memlint.workloads.spec import InputSpec
+from memlint.workloads.takers import taker
 
 SMALL = {"sample_height": 8, "sample_width": 8, "num_frames": 3}
 """Height, width and frames of latents."""

@@ -7,13 +7,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 
 from memlint.workloads.model_sizes import DEFAULT_IMAGE_SIZE, DEFAULT_LENGTH, ModelSizes, is_position_name
 from memlint.workloads.spec import BATCH, InputSpec
-
-ENTRIES = (
-    *(nn.Embedding, nn.EmbeddingBag, _ConvNd, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
-    *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
-    *(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
-)
-"""Kinds of layer that say what their input looks like."""
+from memlint.workloads.takers import ENTRIES
 
 AUDIO_LENGTH = 16_000
 """One second at the usual sampling rate."""

@@ -16,7 +16,7 @@ from torch import nn
 from memlint.source.text import dotted_name
 from memlint.source.trees import walk
 from memlint.workloads.constructor_values import parameters, plain_value
-from memlint.workloads.guess.layers import ENTRIES
+from memlint.workloads.takers import ENTRIES
 
 _DEPTH = 3
 """Classes of the file within others that are looked into."""

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from memlint.workloads.guess.layers import ENTRIES
 from memlint.workloads.spec import InputSpec
+from memlint.workloads.takers import ENTRIES
 from memlint.workloads.tensors import make_inputs, positional_and_named
 
 TRIAL_BATCH = 2

@@ -11,7 +11,6 @@ from typing import Any
 from torch import nn
 
 from memlint.base.signatures import signature_of
-from memlint.workloads.guess.takers import first_taker, taker, takers_of_entries
 from memlint.workloads.huggingface.diffusion_sizes import (
     COLOURS,
     FRAMES_IN_ONE,
@@ -29,6 +28,7 @@ from memlint.workloads.huggingface.diffusion_sizes import (
 )
 from memlint.workloads.huggingface.documented import documented, documented_shape, documented_sizes
 from memlint.workloads.spec import BATCH, InputSpec
+from memlint.workloads.takers import first_taker, taker, takers_of_entries
 
 TIMES = 1000
 """Steps of the noise schedule."""

@@ -11,10 +11,18 @@ from functools import lru_cache
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.instancenorm import _InstanceNorm
 
 from memlint.workloads.constructor_values import parameters
-from memlint.workloads.guess.layers import ENTRIES
 
+ENTRIES = (
+    *(nn.Embedding, nn.EmbeddingBag, _ConvNd, nn.Linear, nn.Bilinear, nn.RNNBase, nn.RNNCellBase, nn.Transformer),
+    *(nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer),
+    *(_BatchNorm, _InstanceNorm, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm),
+)
+"""Kinds of layer that say what their input looks like."""
 _DEPTH = 6
 """Modules within modules that are looked into."""
 _SAME = frozenset(
