@@ -53,7 +53,8 @@ def pack_int4(x: Tensor) -> Tensor:
 
 
 def _groups(x: Tensor, size: int) -> tuple[Tensor, ...]:
-    return x.to(torch.float32).split(size, dim=-1)
+    groups: tuple[Tensor, ...] = x.to(torch.float32).split(size, dim=-1)
+    return groups
 
 
 def _of_groups(numbers: list[Tensor]) -> Tensor:

@@ -84,6 +84,13 @@ x, targets = x.flatten(0, -2), targets.flatten()
         losses = [checkpoint(self.of_chunk, h, t, use_reentrant=False) for h, t in chunks]
         return None, torch.stack(losses).sum() / (targets != -100).sum()"""
     },
+    "FusedCrossEntropy": {  # which is found where Liger is installed
+        "loss": """\
+from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+        x, targets = x.flatten(0, -2), targets.flatten()
+        loss = LigerFusedLinearCrossEntropyLoss(reduction="sum")(self.head.weight, x, targets)
+        return None, loss / (targets != -100).sum()"""
+    },
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -35,7 +36,9 @@ class FusedCrossEntropy(Change):
     def after_setup(self, program: Any) -> None:
         if not is_installed():
             raise NotApplicableError
-        put_off(program, "", _fused)
+        # Now: an error that is logged while it is imported would keep the frames of a step, and their tensors.
+        make = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
+        put_off(program, "", partial(_fused, make))
 
 
 def is_installed() -> bool:
@@ -43,8 +46,9 @@ def is_installed() -> bool:
     return find_spec("liger_kernel") is not None
 
 
-def _fused(head: nn.Linear, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float) -> Tensor:
-    make = import_module("liger_kernel.transformers").LigerFusedLinearCrossEntropyLoss
+def _fused(
+    make: Any, head: nn.Linear, hidden: Tensor, target: Tensor, *, ignore_index: int, label_smoothing: float
+) -> Tensor:
     loss = make(ignore_index=ignore_index, label_smoothing=label_smoothing, reduction="sum")
     total: Tensor = loss(head.weight, hidden, target, head.bias)
     return total
