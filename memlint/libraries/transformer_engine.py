@@ -91,6 +91,23 @@ _active: list[_Recipe | None] = [None]
 """The recipe of each context that the program is in."""
 
 
+def _chosen(recipe: _Recipe | None) -> _Recipe:
+    """The recipe, or what the GPU has if it is None. Raises AssertionError where the GPU cannot have it, as there."""
+    capability = simulated().device.capability
+    if capability < (8, 9):
+        raise AssertionError("Device compute capability 8.9 or higher required for FP8 execution.")
+    has_blocks = (10, 0) <= capability < (12, 0)
+    default = Float8CurrentScaling() if capability >= (12, 0) else DelayedScaling()
+    chosen = recipe or (MXFP8BlockScaling() if has_blocks else default)
+    if isinstance(chosen, MXFP8BlockScaling) and not has_blocks:
+        raise AssertionError("Device compute capability 10.0 or higher required for MXFP8 execution.")
+    if isinstance(chosen, Float8BlockScaling) and capability < (9, 0):
+        raise AssertionError("FP8 block scaled GEMM requires compute capability 9.0 or higher and CUDA >= 12.9.")
+    if isinstance(chosen, Float8BlockScaling) and capability >= (10, 0):
+        library.unknown("transformer_engine.common.recipe.Float8BlockScaling(of a GPU since Blackwell)")()
+    return chosen
+
+
 @_provides
 @contextlib.contextmanager
 def autocast(
@@ -98,18 +115,7 @@ def autocast(
     _graph: bool = False,
 ) -> Iterator[None]:  # fmt: skip
     """Let layers multiply in fp8 meanwhile."""
-    capability = simulated().device.capability
-    if enabled and capability < (8, 9):
-        raise AssertionError("Device compute capability 8.9 or higher required for FP8 execution.")
-    has_blocks = (10, 0) <= capability < (12, 0)
-    default = Float8CurrentScaling() if capability >= (12, 0) else DelayedScaling()
-    chosen = recipe or (MXFP8BlockScaling() if has_blocks else default)
-    if enabled and isinstance(chosen, MXFP8BlockScaling) and not has_blocks:
-        raise AssertionError("Device compute capability 10.0 or higher required for MXFP8 execution.")
-    if enabled and isinstance(chosen, Float8BlockScaling) and capability < (9, 0):
-        raise AssertionError("FP8 block scaled GEMM requires compute capability 9.0 or higher and CUDA >= 12.9.")
-    if isinstance(chosen, Float8BlockScaling) and capability >= (10, 0):
-        library.unknown("transformer_engine.common.recipe.Float8BlockScaling(of a GPU since Blackwell)")()
+    chosen = _chosen(recipe) if enabled else recipe or DelayedScaling()
     if chosen.fp8_dpa or chosen.fp8_mha or calibrating:
         library.unknown("transformer_engine.pytorch.autocast(fp8_dpa=True, fp8_mha=True, calibrating=True)")()
     _active.append(chosen if enabled else None)
@@ -154,19 +160,35 @@ def _tiles(number: int, size: int, multiple: int = 1) -> int:
     return -(-tiles // multiple) * multiple
 
 
+_of_weights: list[_Recipe | None] = [None]
+"""The recipe of weights that are made now, in each context that the program is in."""
+
+
 @_provides
 @contextlib.contextmanager
-def quantized_model_init(enabled: bool = True, **_: Any) -> Iterator[None]:
-    """Would let layers have weights in fp8 alone, which are not known."""
-    if enabled:
-        library.unknown("transformer_engine.pytorch.quantized_model_init(enabled=True)")()
-    yield
+def quantized_model_init(
+    enabled: bool = True, recipe: _Recipe | None = None, preserve_high_precision_init_val: bool = False
+) -> Iterator[None]:
+    """Let layers that are made meanwhile have their weights in fp8 alone."""
+    if enabled and preserve_high_precision_init_val:
+        library.unknown("transformer_engine.pytorch.quantized_model_init(preserve_high_precision_init_val=True)")()
+    _of_weights.append(_chosen(recipe) if enabled else None)
+    try:
+        yield
+    finally:
+        _of_weights.pop()
 
 
 @_provides
 def fp8_model_init(enabled: bool = True, **options: Any) -> Any:
     """The same by its older name."""
     return quantized_model_init(enabled, **options)
+
+
+def _multiplies_rows() -> bool:
+    """Whether gradients are multiplied without columns (`is_non_tn_fp8_gemm_supported`, transformer_engine.cpp:719)."""
+    capability = simulated().device.capability
+    return (10, 0) <= capability < (12, 0) or capability >= (13, 0)
 
 
 class Fp8:
@@ -179,7 +201,9 @@ class Fp8:
         shape = source.shape if shape is None else shape
         self.has_columns = columns
         self.rows: list[Tensor] = [source.new_empty(shape, dtype=torch.uint8)]
-        self.columns = [source.new_empty(shape[::-1], dtype=torch.uint8)] if columns else []
+        is_one_scale = not isinstance(recipe, (MXFP8BlockScaling, Float8BlockScaling))
+        is_there = columns and not (is_one_scale and _multiplies_rows())
+        self.columns = [source.new_empty(shape[::-1], dtype=torch.uint8)] if is_there else []
         self.scales: list[Tensor] = []
         self.swizzled = 0
         """Bytes of scales that are copied in another order for a product (util.cpp:12)."""
@@ -193,9 +217,6 @@ class Fp8:
             self._scale(self.rows, torch.float32, _tiles(number, edge, 4), _tiles(width, 128))
             self._scale(self.columns, torch.float32, _tiles(width, edge, 4), _tiles(number, 128))
         else:  # quantizer.cpp:121
-            capability = simulated().device.capability
-            if (10, 0) <= capability < (12, 0) or capability >= (13, 0):  # transformer_engine.cpp:719
-                self.columns = []
             self.scales = [source.new_empty(1, dtype=torch.float32)]
         launch((source,), self.parts)
 
@@ -212,6 +233,77 @@ class Fp8:
         """Keep what a product with a gradient needs."""
         if self.columns:
             self.rows = []
+
+    def transpose(self) -> None:
+        """Add the bytes of columns, made of those of rows (`_create_transpose`)."""
+        rows = self.rows[0]
+        self.columns, self.has_columns = [rows.new_empty(rows.shape[::-1])], True
+        launch((rows,), self.columns)
+
+
+class Fp8Weight(torch.Tensor):
+    """A weight that is in fp8 alone: ops other than products take it in full (quantized_tensor.py:462)."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    fp8: Fp8
+    recipe: _Recipe
+
+    @staticmethod
+    def __new__(cls, like: Tensor, fp8: Fp8, recipe: _Recipe) -> Fp8Weight:  # noqa: D102
+        made: Fp8Weight = torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype, device=like.device)
+        made.fp8, made.recipe = fp8, recipe
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("part_"):
+            raise AttributeError(name)
+        return self.fp8.parts[int(name.removeprefix("part_"))]
+
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        """Names of the tensors that it wraps."""
+        return [f"part_{n}" for n in range(len(self.fp8.parts))], None
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Float8Tensor(shape={tuple(self.shape)}, dtype={self.dtype})"
+
+    def dequantize(self, *_: Any, **__: Any) -> Tensor:
+        """The weight in full."""
+        made = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        launch(self.fp8.parts, (made,))
+        return made
+
+    def multiplied(self, recipe: _Recipe | None, dtype: torch.dtype, *, columns: bool) -> Any:
+        """As a product takes it: `get_weight_workspace`, module/base.py:1333; in full without fp8 (linear.py:1539)."""
+        if recipe is None:
+            return self.dequantize().to(dtype)
+        if type(recipe) is not type(self.recipe):
+            raise RuntimeError(f"Weights of {type(self.recipe).__name__} are not multiplied by {type(recipe).__name__}")
+        if columns and not self.fp8.has_columns:
+            if not isinstance(recipe, (DelayedScaling, Float8CurrentScaling)):
+                raise RuntimeError("Requested column-wise usage, but the weight has no columns: it was made in no_grad")
+            self.fp8.transpose()
+        return self.fp8
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG003
+        """Compute an op of the weight in full, and make that fp8 where it is written."""
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0], args[0].fp8, args[0].recipe)
+        if func is torch.ops.aten.copy_.default and isinstance(args[0], cls):
+            launch((args[1],), args[0].fp8.parts)
+            return args[0]
+        in_full = [each.dequantize() if isinstance(each, cls) else each for each in args]
+        in_full = [
+            [one.dequantize() if isinstance(one, cls) else one for one in each] if isinstance(each, list) else each
+            for each in in_full
+        ]
+        out = func(*in_full, **(kwargs or {}))
+        if not func._schema.is_mutable:
+            return out
+        for given, written in zip(args, in_full, strict=True):
+            if isinstance(given, cls):
+                launch((written,), given.fp8.parts)
+        return args[0]
 
 
 @dataclass(frozen=True)
@@ -237,6 +329,8 @@ class Call:
 
     def weight(self, name: str, x: Tensor, *, columns: bool) -> Any:
         """A weight as it is multiplied: `get_weight_workspace`, module/base.py:1333."""
+        if isinstance(x, Fp8Weight):
+            return x.multiplied(self.recipe, self.dtype, columns=columns)
         if self.recipe is None:
             return x.to(self.dtype)
         kept = None if self.cache is None else self.cache.get(name)
@@ -476,6 +570,7 @@ class Layer(torch.nn.Module):
             if name not in _HARMLESS and (value is True or value not in (None, False, 1)):
                 self._refuse(f"{name}={value!r}")
         self._made = {"dtype": dtype or torch.get_default_dtype(), "device": device}
+        self._recipe_of_weights = _of_weights[-1]
         self.eps = eps
         self._scales: list[Tensor] = []
         self._fp8_workspaces: dict[str, Fp8] = {}
@@ -488,6 +583,17 @@ class Layer(torch.nn.Module):
         for name, parameter in list(self.named_parameters(recurse=False)):
             if parameter.is_meta:
                 self.register_parameter(name, torch.nn.Parameter(torch.empty_like(parameter, device="cuda")))
+                self._quantize(name)
+
+    def _quantize(self, *names: str) -> None:
+        """Let weights be in fp8 alone where they were made so: `reset_parameters`, module/base.py:1248."""
+        for name in names:
+            weight, recipe = getattr(self, name), self._recipe_of_weights
+            if recipe is not None and weight.dim() == 2 and not weight.is_meta:
+                with torch.no_grad():
+                    full = weight.detach()
+                fp8 = Fp8(full, recipe, columns=torch.is_grad_enabled(), is_weight=True)
+                self.register_parameter(name, torch.nn.Parameter(Fp8Weight(full, fp8, recipe)))
 
     def _add(self, name: str, *shape: int, used: bool = True) -> None:
         value = torch.nn.Parameter(torch.empty(shape, **self._made)) if used else None
@@ -553,6 +659,7 @@ class Linear(Layer):
         self.in_features, self.out_features, self.return_bias = in_features, out_features, return_bias
         self._add("weight", out_features, in_features)
         self._add("bias", out_features, used=bias)
+        self._quantize("weight")
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
         """The product of the last dimension; with `return_bias` the bias beside it, which is not added."""
@@ -592,6 +699,7 @@ class LayerNormMLP(Layer):
         self._add("fc1_bias", wide, used=bias)
         self._add("fc2_weight", hidden_size, ffn_hidden_size)
         self._add("fc2_bias", hidden_size, used=bias)
+        self._quantize("fc1_weight", "fc2_weight")
 
     def forward(self, inp: Tensor, is_first_microbatch: bool | None = None) -> Any:
         """The block, without the residual; with `return_bias` the second bias beside it, which is not added."""

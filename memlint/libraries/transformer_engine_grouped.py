@@ -78,6 +78,7 @@ class GroupedLinear(Layer):
         for n in range(num_gemms):
             self._add(f"weight{n}", out_features, in_features)
             self._add(f"bias{n}", out_features, used=bias)
+        self._quantize(*(f"weight{n}" for n in range(num_gemms)))
 
     def forward(self, inp: Tensor, m_splits: list[int], is_first_microbatch: bool | None = None) -> Any:
         """The product of the rows of each split with its weight; with `return_bias` the biases beside it."""

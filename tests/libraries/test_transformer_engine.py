@@ -263,3 +263,72 @@ def test_experts_multiply_their_rows_in_four_streams(enabled):
         assert y.shape == (ROWS, OUT)
         # views of the input, or of each expert its rows' columns and its weight both ways, with their scales
         assert seen.held == y.nbytes + enabled * (ROWS * IN + 4 * 2 * IN * OUT + 2 * 4 * 4)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "recipe", "transposes"),
+    [("h100-80gb", te.DelayedScaling(), 1), ("b200", te.Float8CurrentScaling(), 0)],
+)
+def test_weights_in_fp8_alone_are_a_byte_an_element_and_their_transpose(gpu, recipe, transposes):
+    with simulated(gpu) as seen:
+        with te.fp8_model_init(recipe=recipe):
+            layer = te.Linear(IN, OUT, bias=False, params_dtype=BF16)
+        weight = (1 + transposes) * IN * OUT + 4
+        assert seen.held == weight
+        assert seen.peak == weight + 2 * IN * OUT  # made in bfloat16 first
+        assert (layer.weight.dtype, layer.weight.shape) == (BF16, (OUT, IN))
+        assert isinstance(layer.weight, torch.nn.Parameter)
+        x = on_gpu(ROWS, IN)
+        with te.autocast(recipe=recipe):
+            warm(layer, x)
+            seen.begin()
+            y = layer(x)
+            assert seen.held == ROWS * IN + 4 + y.nbytes  # no weight is made
+            grad = torch.empty_like(y)
+            seen.begin()
+            y.backward(grad)
+            assert layer.weight.grad.dtype == BF16
+            assert seen.held == x.nbytes + 2 * IN * OUT - (ROWS * IN + 4)  # gradients; what was saved of the input
+
+
+def test_what_an_optimizer_does_to_weights_in_fp8_is_done_in_full():
+    with simulated("h100-80gb") as seen:
+        with te.quantized_model_init(recipe=te.Float8CurrentScaling()):
+            layer = te.Linear(IN, OUT, bias=False, params_dtype=BF16)
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+        layer.weight.grad = torch.empty(OUT, IN, dtype=BF16, device="cuda")
+        seen.begin()
+        optimizer.step()
+        assert (seen.held, seen.peak) == (0, 2 * IN * OUT)
+
+
+def test_weights_made_without_gradients_get_their_transpose_when_it_is_needed():
+    recipe = te.DelayedScaling()
+    with simulated("h100-80gb") as seen:
+        with torch.no_grad(), te.fp8_model_init(recipe=recipe):
+            layer = te.Linear(IN, OUT, bias=False, params_dtype=BF16)
+        assert seen.held == IN * OUT + 4
+        x = on_gpu(ROWS, IN)
+        with te.autocast(recipe=recipe):
+            with torch.no_grad():
+                layer(x)
+            seen.begin()
+            y = layer(x)
+            assert seen.held == IN * OUT + ROWS * IN + 4 + y.nbytes
+
+
+def test_blocks_and_experts_train_with_weights_in_fp8():
+    with simulated("h100-80gb") as seen:
+        with te.fp8_model_init():
+            block = te.LayerNormMLP(IN, OUT, params_dtype=BF16)
+            experts = grouped.GroupedLinear(2, IN, OUT, bias=False, params_dtype=BF16)
+        small = sum(each.nbytes for each in block.parameters() if each.dim() == 1)
+        assert seen.held == 2 * (2 * IN * OUT) + 2 * 4 + small + 2 * (2 * IN * OUT + 4)
+        x = on_gpu(ROWS, IN)
+        with te.autocast():
+            block(x).sum().backward()
+            experts(x, [ROWS // 2, ROWS // 2]).sum().backward()
+        assert all(each.grad is not None for each in (*block.parameters(), *experts.parameters()))
+        block(x)  # without fp8 they are multiplied in full
+        with pytest.raises(RuntimeError, match="not multiplied"), te.autocast(recipe=te.Float8CurrentScaling()):
+            block(x)
