@@ -285,7 +285,7 @@ class Fp8Weight(torch.Tensor):
         return self.fp8
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG003
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         """Compute an op of the weight in full, and make that fp8 where it is written."""
         if func is torch.ops.aten.detach.default:
             return cls(args[0], args[0].fp8, args[0].recipe)
