@@ -42,6 +42,10 @@ class Kernel:
             (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         )
         """Positions and names of the arguments that are written."""
+        self.results = frozenset(
+            a.name for a in schema.arguments if a.kwarg_only and a.alias_info is not None and a.alias_info.is_write
+        )
+        """Names of the arguments that take its results, as `out` does."""
         self.num_returns = len(schema.returns)
         self.returns_written = bool(self.written) and all(r.alias_info is not None for r in schema.returns)
         """Whether it returns what it writes or nothing; else, as rrelu_with_noise does, results of its own."""

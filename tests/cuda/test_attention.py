@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memlint.cuda.devices import device_named
 from memlint.cuda.kernels.attention import accumulators
@@ -129,7 +130,6 @@ def test_causal_attention_of_unequal_lengths_is_not_flash() -> None:
 
 
 def test_the_program_chooses_by_context() -> None:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     class Chosen(Attention):
         def __init__(self, backend: Any) -> None:
@@ -243,3 +243,66 @@ def test_flash_copies_what_is_not_contiguous_for_its_backward() -> None:
 
     output = 2 * 32 * 8 * 64 * 2
     assert taken(is_transposed=False) - taken(is_transposed=True) == 2 * output  # the gradient and the output
+
+
+# --- memory-efficient attention: attention.cu, attention_backward.cu
+
+
+def _taken_in_backward(
+    gpu: str, dtype: torch.dtype, shape: tuple[int, ...] = (2, 8, 32, 64), *, transposed: bool = True
+) -> list[int]:
+    """What backward of memory-efficient attention takes, for a gradient that lies as the output or as its shape."""
+    with virtual_device(device_named(gpu)) as ledger, sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        q, k, v = (torch.empty(shape, dtype=dtype, device="cuda", requires_grad=True) for _ in range(3))
+        out = F.scaled_dot_product_attention(q, k, v)
+        grad = torch.empty_like(out) if transposed else torch.empty(shape, dtype=dtype, device="cuda")
+        first = len(ledger.events)
+        grads = torch.autograd.grad(out, [q, k, v], grad)
+        made = [ledger.births[event].nbytes for event in ledger.events[first:] if event >= 0]
+        del grads
+    return made
+
+
+def test_efficient_backward_copies_a_gradient_that_does_not_lie_as_the_output() -> None:
+    size = 2 * 8 * 32 * 64 * 4
+    as_output = _taken_in_backward("a100-80gb", torch.float32)
+    assert _taken_in_backward("a100-80gb", torch.float32, transposed=False) == [size, *as_output]
+
+
+def test_volta_casts_gradient_and_output_of_large_heads() -> None:
+    shape = (1, 2, 32, 256)
+    operand, sums = 2 * 32 * 256, 4 * 2 * 32
+    on_volta = _taken_in_backward("v100-16gb", torch.float16, shape)
+    assert on_volta[3:8] == [4 * operand, 4 * operand, 4 * operand, sums, sums]
+    assert _taken_in_backward("a100-80gb", torch.float16, shape)[3] == sums
+    assert _taken_in_backward("v100-16gb", torch.float16, (1, 2, 32, 64))[3] == sums
+
+
+def test_the_parts_of_the_row_sums_live_until_they_are_summed() -> None:
+    with virtual_device(device_named("a100-80gb")) as ledger, sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        x = torch.empty(2, 8, 32, 64, device="cuda", requires_grad=True)
+        out = F.scaled_dot_product_attention(x, x, x)
+        grad, first = torch.empty_like(out), len(ledger.events)
+        torch.autograd.grad(out, x, grad)
+        events = list(ledger.events[first:])
+    product, row_sums, delta = events[3:6]
+    assert ledger.births[product].nbytes == 2 * 8 * 32 * 64 * 4
+    assert events.index(~product) > events.index(delta)
+    assert events.index(~row_sums) > events.index(delta)
+
+
+def test_batches_that_a_grid_cannot_hold_are_cut() -> None:
+    batch, parts = 65_536 + 64, (65_535, 65)
+    item = 2 * 4 * 16
+    with virtual_device(device_named("a100-80gb")) as ledger, sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        q, k, v = (torch.empty(batch, 2, 4, 16, device="cuda", requires_grad=True) for _ in range(3))
+        first = len(ledger.events)
+        out = F.scaled_dot_product_attention(q, k, v)
+        forward = [ledger.births[event].nbytes for event in ledger.events[first:] if event >= 0]
+        assert out.shape == q.shape
+        grads = torch.autograd.grad(out, [q, k, v], torch.empty_like(out))
+        assert [grad.shape for grad in grads] == [q.shape] * 3
+    lse = 2 * 32
+    assert forward == [4 * n for n in (parts[0] * item, parts[0] * lse, batch * item, batch * lse)] + [
+        4 * n for n in (parts[1] * item, parts[1] * lse)
+    ]

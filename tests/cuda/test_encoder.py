@@ -11,6 +11,7 @@ from torch import nn
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.tracing.recorder import trace_program
+from tests.oracles.single_ops import difference
 
 if TYPE_CHECKING:
     from memlint.tracing.records import Trace
@@ -73,6 +74,34 @@ def test_results_have_the_shapes_of_a_real_run(need_weights: bool, average: bool
     expected = results("cpu")
     with virtual_device(A100):
         assert results("cuda") == expected
+
+
+class OnHost:
+    """Attention as the fast path computes it, with weights or without, for real and as predicted."""
+
+    def __init__(self, *, masked: bool, need_weights: bool, of_itself: bool) -> None:
+        self.masked, self.need_weights, self.of_itself, self.made = masked, need_weights, of_itself, None
+        self.virtual = False
+
+    def setup(self) -> None:
+        self.model = nn.MultiheadAttention(64, 4, batch_first=True).eval()
+        self.x, self.y = torch.rand(2, 96, 64), torch.rand(2, 96, 64)
+        self.mask = torch.zeros(2, 96, dtype=torch.bool) if self.masked else None
+
+    def step(self) -> None:
+        y = self.x if self.of_itself else self.y
+        with torch.no_grad():
+            self.model(self.x, y, y, need_weights=self.need_weights, key_padding_mask=self.mask)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("of_itself", [True, False])
+def test_the_fast_path_takes_what_it_takes_for_real(masked: bool, need_weights: bool, of_itself: bool) -> None:
+    """The softmax is computed in place, and the result where the queries were (attention.cpp, cuda/attention.cu)."""
+    answer = difference(OnHost(masked=masked, need_weights=need_weights, of_itself=of_itself))
+    assert answer is not None
+    assert answer.is_exact, answer
 
 
 def test_padded_batches_are_taken_as_they_are() -> None:

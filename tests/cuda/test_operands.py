@@ -228,3 +228,69 @@ def test_a_masked_scatter_counts_true_elements() -> None:
     mask = dense(1, 1000, dtype=torch.bool)
     counted, expanded, _scan = taken(run, dense(1000, 1000), mask, dense(1000, 1000))
     assert (counted, expanded) == (8_000_000, 1_000_000)
+
+
+@pytest.mark.parametrize(("numel", "range_"), [(60, 480), (4096, 32_768)])
+def test_the_median_of_all_elements_sorts_them(numel: int, range_: int) -> None:
+    """`median_impl` of Sorting.cpp: the dense input, what is sorted and its order, and what sorting takes."""
+    size = 4 * numel
+    assert taken(torch.median, dense(numel)) == [size, 8 * numel, range_]
+    assert taken(torch.median, turned(2, numel // 2)) == [size, size, 8 * numel, range_]
+    more, cast = [numel, 8 * numel], [size, 8 * numel, range_]
+    assert taken(torch.nanmedian, dense(numel))[:5] == cast + more
+
+
+def test_a_scaled_product_copies_operands_and_has_the_workspace_of_cublaslt() -> None:
+    def workspace_of(gpu: str, scale: tuple[int, int]) -> list[int]:
+        with virtual_device(device_named(gpu)) as ledger:
+            x = torch.zeros(64, 32, device="cuda").to(torch.float8_e4m3fn)
+            y = torch.zeros(48, 32, device="cuda").to(torch.float8_e4m3fn).t()
+            a, b = torch.zeros(scale, device="cuda"), torch.zeros(scale[::-1], device="cuda")
+            b = b if scale == (1, 1) else torch.zeros(1, 48, device="cuda")
+            start = len(ledger.events)
+            out = torch._scaled_mm(x, y, a, b, out_dtype=torch.bfloat16)
+            made = [ledger.births[event].nbytes for event in ledger.events[start:] if event >= 0]
+            assert made.pop(0) == out.nbytes
+            return made
+
+    assert workspace_of("h100-80gb", (1, 1))[0] == 32 << 20
+    assert workspace_of("h100-80gb", (64, 1))[0] == 32 << 20
+    assert workspace_of("rtx4090", (1, 1))[0] == 4096 * 1024 * 2 + 16 * 1024 * 8
+    assert workspace_of("rtx4090", (64, 1)) == []  # CUTLASS scales rows
+
+
+@pytest.mark.parametrize(("gpu", "takes"), [("h100-80gb", False), ("a100-80gb", True)])
+def test_grouped_products_take_the_workspace_of_cublas_where_cutlass_has_none(gpu: str, takes: bool) -> None:
+    with virtual_device(device_named(gpu)) as ledger:
+        x = torch.zeros(64, 32, device="cuda", dtype=torch.bfloat16)
+        weights = torch.zeros(2, 32, 48, device="cuda", dtype=torch.bfloat16)
+        ends = torch.tensor([32, 64], device="cuda", dtype=torch.int32)
+        start = len(ledger.events)
+        out = torch._grouped_mm(x, weights[..., :46], ends)
+        made = [ledger.births[event].nbytes for event in ledger.events[start:] if event >= 0]
+    assert out.shape == (64, 46)
+    assert out.stride() == (48, 1)
+    assert made[0] == 2 * (63 * 48 + 46)
+    assert bool(made[1:]) == takes
+
+
+def test_gradients_of_grouped_products_have_the_shapes_of_their_operands() -> None:
+    with virtual_device(device_named("h100-80gb")):
+        x = torch.zeros(64, 32, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        weights = torch.zeros(2, 32, 48, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        ends = torch.tensor([32, 64], device="cuda", dtype=torch.int32)
+        torch._grouped_mm(x, weights, ends).sum().backward()
+        assert x.grad is not None
+        assert weights.grad is not None
+        assert (x.grad.shape, weights.grad.shape) == (x.shape, weights.shape)
+
+
+def test_results_are_written_into_what_the_program_gives() -> None:
+    """A row of the table is not told of `out`."""
+    with virtual_device(device_named("a100-80gb")) as ledger:
+        x, indices = torch.zeros(4, 8, device="cuda"), torch.zeros(4, 8, device="cuda", dtype=torch.int64)
+        start = len(ledger.births)
+        torch.softmax(x, -1, out=x)
+        torch.cumsum(x, 0, out=x)
+        torch.sort(x, out=(x, indices))
+        assert x.nbytes not in [birth.nbytes for birth in ledger.births[start:]]

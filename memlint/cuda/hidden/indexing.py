@@ -204,25 +204,29 @@ def _sort(x: Tensor, *args: Any, **kwargs: Any) -> Steps:
         return
     dims = [kwargs["dim"]] if "dim" in kwargs else [a for a in args if isinstance(a, int) and not isinstance(a, bool)]
     dim = dims[0] if dims else -1
-    length, item = x.shape[dim], x.element_size()
+    take_to_sort(x.numel(), x.shape[dim], x.element_size(), is_dense=x.stride(dim) == 1)
+
+
+def take_to_sort(numel: int, length: int, item: int, *, is_dense: bool) -> None:
+    """Take and give back what sorting rows of `length` elements of `item` bytes needs."""
     if length <= 4096:
         scratch(INDEX * length)
         return
-    moved = None if x.stride(dim) == 1 else copy_of(x)
-    rows = x.numel() // length
+    moved = None if is_dense else scratch(numel * item)
+    rows = numel // length
     if rows == 1 or length >= 1_000_000:
         order = scratch(INDEX * length)
         sorting = scratch(cub.radix_sort(length, item, INDEX))
         del sorting, order
     elif rows < 128:
-        packed, repacked, keys = scratch(8 * x.numel()), scratch(8 * x.numel()), copy_of(x)
-        sorting = scratch(cub.radix_sort(x.numel(), item, 8))
+        packed, repacked, keys = scratch(8 * numel), scratch(8 * numel), scratch(numel * item)
+        sorting = scratch(cub.radix_sort(numel, item, 8))
         del sorting, keys
-        sorting = scratch(cub.radix_sort(x.numel(), 8, 0, (rows - 1).bit_length()))
+        sorting = scratch(cub.radix_sort(numel, 8, 0, (rows - 1).bit_length()))
         del sorting, repacked, packed
     else:
-        order = scratch(INDEX * x.numel())
-        sorting = scratch(cub.segmented_radix_sort(x.numel(), item, INDEX))
+        order = scratch(INDEX * numel)
+        sorting = scratch(cub.segmented_radix_sort(numel, item, INDEX))
         del sorting, order
     del moved
 

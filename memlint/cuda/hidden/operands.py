@@ -14,6 +14,8 @@ from torch._prims_common import suggest_memory_format
 from memlint.accelerator.device import scratch
 from memlint.accelerator.ledger import Entry
 from memlint.cuda.hidden import cub
+from memlint.cuda.hidden.indexing import take_to_sort
+from memlint.cuda.hidden.reductions import stage
 from memlint.cuda.hidden.table import Steps, copy_of, hidden
 
 Tensor = torch.Tensor
@@ -63,12 +65,32 @@ def _dense_before(x: Tensor, *_: Any, **__: Any) -> Steps:
     del copies
 
 
-@_hidden("median", "nanmedian", source="Sorting.cpp: median_with_indices_impl")
+@_hidden("median", source="Sorting.cpp: median_impl, median_with_indices_impl")
 def _median(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
-    """Along a dimension: a copy of an input that is not contiguous, made before the output."""
-    copies = _copies(x) if dim is not None else None
+    """Along a dimension a copy of an input that is not contiguous, else of all elements sorted; before the output."""
+    copies: list[Any] = _copies(x) if dim is not None else _sorted(x)
     yield
     del copies
+
+
+@_hidden("nanmedian", source="Sorting.cpp: median_impl, median_with_indices_impl")
+def _nanmedian(x: Tensor, dim: int | None = None, *_: Any, **__: Any) -> Steps:
+    """The same; of all elements also which are NaN, and how many."""
+    copies: list[Any] = _copies(x) if dim is not None else _sorted(x)
+    if dim is None:
+        nans, counted = scratch(x.numel()), scratch(8 * x.numel())
+        stage(x, None, 8, (8,), item=8)
+        del nans, counted
+    yield
+    del copies
+
+
+def _sorted(x: Tensor) -> list[Entry]:
+    """A copy of all elements in order: the dense input, the indices and what sorting takes are given back."""
+    dense, made, indices = _copies(x), copy_of(x), scratch(8 * x.numel())
+    take_to_sort(x.numel(), x.numel(), x.element_size(), is_dense=True)
+    del dense, indices
+    return [made]
 
 
 @_hidden("rrelu_with_noise", "rrelu_with_noise_", source="RreluWithNoise.cu")

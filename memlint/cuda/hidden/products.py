@@ -12,6 +12,7 @@ from memlint.cuda.simulated import simulated
 
 Tensor = torch.Tensor
 _VERSIONS = "2.1 to 2.13"
+MATRIX, HOPPER = 2, 9
 LT_DTYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -47,3 +48,14 @@ def _addmm(bias: Tensor, a: Tensor, b: Tensor, *_: Any, beta: float = 1, **__: A
     """As mm; with a bias vector through cuBLASLt, which has a workspace of its own."""
     fused = bias.dim() == 1 and bias.is_contiguous() and beta == 1 and a.dtype in LT_DTYPES and min(b.shape) > 1
     return _product(0, 2, a, b, fused=fused and bias.shape[0] == b.shape[1])
+
+
+@hidden("_scaled_mm", "_scaled_mm_v2", source="ScaledBlas.cpp, cuBlasCommonArgs.h", versions="2.10 to 2.13")
+def _scaled(a: Tensor, b: Tensor, scale: Any, *_: Any, **__: Any) -> Steps:
+    """As addmm with a bias; CUTLASS multiplies where scales are of rows and the GPU is no Hopper."""
+    scales = scale[0] if isinstance(scale, (list, tuple)) else scale
+    of_rows = scales.dtype is torch.float32 and scales.dim() == MATRIX and scales.shape == (a.shape[0], 1) != (1, 1)
+    if of_rows and simulated().device.capability[0] != HOPPER:
+        yield
+    else:
+        yield from _product(0, 2, a, b, fused=True)

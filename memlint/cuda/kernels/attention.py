@@ -19,6 +19,8 @@ aten = torch.ops.aten
 Tensor = torch.Tensor
 HALF = (torch.float16, torch.bfloat16)
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3
+MAX_BATCH = (1 << 16) - 1
+"""Of memory-efficient attention: larger ones are cut."""
 
 
 def round_up(n: int, multiple: int) -> int:
@@ -331,8 +333,27 @@ def _sdpa_efficient_forward(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, compute_lse: bool, *_: Any, **__: Any
 ) -> tuple[Any, ...]:
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    out, *rest = _efficient_forward(q, k, v, mask, None, None, None, None, 0.0, 0, compute_lse)
-    return out.transpose(1, 2), *rest[:3]
+
+    def of_chunk(rows: slice) -> tuple[Tensor, ...]:
+        parts = q[rows], k[rows], v[rows], None if mask is None else mask[rows]
+        made = _efficient_forward(*parts, None, None, None, None, 0.0, 0, compute_lse)
+        return made[0].transpose(1, 2), *made[1:4]
+
+    first, *others = _chunks(q.shape[0])
+    out, lse, seed, offset = of_chunk(first)
+    if not others:
+        return out, lse, seed, offset
+    whole = contiguous(q.shape[:3] + v.shape[-1:], q.dtype).transpose(1, 2)
+    whole_lse = contiguous((q.shape[0], *lse.shape[1:]), torch.float32)
+    for rows in others:
+        of_chunk(rows)
+    del out, lse
+    return whole, whole_lse, seed, offset
+
+
+def _chunks(batch: int) -> list[slice]:
+    """Batches that efficient attention takes at once: results of the first are kept to the end, then those of each."""
+    return [slice(start, min(start + MAX_BATCH, batch)) for start in range(0, batch, MAX_BATCH)]
 
 
 @kernel("_efficient_attention_forward")
@@ -361,11 +382,25 @@ def _sdpa_efficient_backward(
     grad: Tensor, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *rest: Any, **_: Any
 ) -> tuple[Tensor | None, ...]:
     bias_requires_grad, rows, columns = rest[5][3], q.shape[2], k.shape[2]
-    grad, q, k, v = grad.transpose(1, 2), q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    dq, dk, dv, grad_mask = _efficient_backward(
-        grad, q, k, v, mask, None, None, None, rows, columns, None, 0.0, None, None, 0, bias_requires_grad
-    )
-    return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), grad_mask
+    operands = [t.transpose(1, 2) for t in (grad, q, k, v)]
+
+    def of_chunk(part: slice) -> tuple[Tensor | None, ...]:
+        parts = *(t[part] for t in operands), None if mask is None else mask[part]
+        dq, dk, dv, grad_mask = _efficient_backward(
+            *parts, None, None, None, rows, columns, None, 0.0, None, None, 0, bias_requires_grad
+        )
+        return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), grad_mask
+
+    chunks = _chunks(q.shape[0])
+    if len(chunks) == 1:
+        return of_chunk(chunks[0])
+    whole = [
+        allocate(t.shape, t.stride(), t.dtype) if given else None for t, given in zip((q, k, v), rest[5], strict=False)
+    ]
+    grad_bias = contiguous(mask.shape, mask.dtype) if mask is not None and bias_requires_grad else None
+    for part in chunks:
+        of_chunk(part)
+    return *whole, grad_bias
 
 
 @kernel("_efficient_attention_backward")
@@ -375,6 +410,7 @@ def _efficient_backward(
     bias_requires_grad: bool, *, shared_storage_dqdkdv: bool = False, **_: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     b, s, h, _head = q.shape
+    dense = _packed(grad)
     if shared_storage_dqdkdv:
         dq, dk, dv = contiguous((b, s, 3, h, q.shape[-1]), q.dtype).unbind(2)
     else:
@@ -383,27 +419,44 @@ def _efficient_backward(
     if bias is not None and bias_requires_grad:
         columns = round_up(bias.shape[-1], 16)
         grad_bias = contiguous((*bias.shape[:-1], columns), bias.dtype)[..., : bias.shape[-1]]
-    if q.dtype in HALF and _capability() != (7, 0):
-        delta: Any = temporary(4 * b * h * s)  # computed inside the kernel
-    else:
-        product = temporary(4 * grad.numel())
-        row_sums = temporary(4 * b * h * s)
-        del product
-        delta = temporary(4 * b * h * s)
-        del row_sums
+    delta = _delta(grad, max(q.shape[-1], v.shape[-1]))
     sequences, rows, columns = (b, s, k.shape[1]) if cu_seqlens is None else (cu_seqlens.shape[0] - 1, max_q, max_k)
     scratch = temporary(accumulators(sequences, h, rows, columns, q.shape[-1], v.shape[-1], q.dtype in HALF))
-    del scratch, delta
+    del scratch, delta, dense
     return dq, dk, dv, grad_bias
+
+
+def _delta(grad: Tensor, size: int) -> Tensor:
+    """Sums of gradient times output, float32, for heads of this `size`; [batch, rows, heads, size].
+
+    Kernels for halves compute them, but for large heads on Volta. Else it is one expression of C++, whose parts live
+    until its end.
+    """
+    b, s, h, _ = grad.shape
+    half = grad.dtype in HALF
+    block_i, max_k = _blocks(size, half)
+    if half and (max_k <= block_i or not (7, 0) <= _capability() < (7, 5)):
+        return temporary(4 * b * h * s)
+    casts = [temporary(4 * grad.numel()) for _ in range(2)] if half else []
+    product = temporary(4 * grad.numel())
+    row_sums = temporary(4 * b * h * s)
+    delta = temporary(4 * b * h * s) if 1 not in (s, h) else row_sums
+    del casts, product
+    return delta
+
+
+def _blocks(size: int, half: bool) -> tuple[int, int]:
+    """Rows of queries in a block and the largest head of the kernel for heads of `size`: `dispatch_cutlassB`."""
+    capability = _capability()
+    max_k = next(n for n in (32, 64, 128, 65536) if size <= n)
+    wide = max_k > 64 and (capability >= (8, 0) or (half and capability >= (7, 0)))
+    return 128 if wide else 64, max_k
 
 
 def accumulators(b: int, h: int, s: int, columns: int, d: int, d_v: int, half: bool) -> int:
     """Bytes of those of memory-efficient attention's backward: mem_eff_attention/kernel_backward.h."""
-    capability = _capability()
-    size = max(d, d_v)
-    max_k = next(n for n in (32, 64, 128, 65536) if size <= n)
-    block_i = 128 if (capability >= (8, 0) and max_k > 64) or (half and capability >= (7, 0) and max_k > 64) else 64
-    preload = capability >= (8, 0) and half and max_k <= 128
+    block_i, max_k = _blocks(max(d, d_v), half)
+    preload = _capability() >= (8, 0) and half and max_k <= 128
     block_j = 128 if preload and max_k > 64 else 64
     staged = half and max_k > block_i  # float32 adds into the gradients themselves, small heads into registers
     blocks = -(-columns // block_j)

@@ -15,6 +15,7 @@ from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel, overload
 from memlint.accelerator.sparse import is_host
 from memlint.accelerator.values import content, uniform_value
+from memlint.cuda.simulated import simulated
 from memlint.cuda.versions import torch_version
 
 aten = torch.ops.aten
@@ -44,6 +45,33 @@ composite("log_softmax.int")(partial(_softmax_like, aten._log_softmax.default))
 def _product_added_of_dtype(added: Tensor, a: Tensor, b: Tensor, out_dtype: torch.dtype, **_: Any) -> Tensor:
     """PyTorch's meta kernel takes the dtype for `beta`; that of `addmm` until torch 2.12."""
     return contiguous((*a.shape[:-1], b.shape[-1]), out_dtype)
+
+
+@kernel("_grouped_mm")
+def _grouped_product(
+    a: Tensor, b: Tensor, ends: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Any:
+    """Products of groups of rows: CUTLASS on Hopper and Blackwell, else one after another (GroupedBlas.cpp).
+
+    The last dimension of the result is aligned to 16 bytes (`create_grouped_gemm_output_tensor`, GroupedMMUtils.h).
+    """
+    if not state.current.cuda or is_host(a):
+        return aten._grouped_mm.default._op_dk(_COMPOSED, a, b, ends, bias, out_dtype)
+    dtype = out_dtype or a.dtype
+    shape: tuple[int, ...] = a.shape[-2], b.shape[-1]
+    if a.dim() == b.dim():
+        shape = (a.shape[0] if ends is None else ends.shape[0], *shape)
+    step = shape[-1] + -shape[-1] % (16 // dtype.itemsize)
+    made = allocate(shape, (step, 1) if len(shape) == MATRIX else (shape[1] * step, step, 1), dtype)
+    is_bfloat16 = a.dtype is b.dtype is dtype is torch.bfloat16
+    if not (is_bfloat16 and simulated().device.capability in _CUTLASS_GROUPS):
+        simulated().workspaces.product()
+    return made
+
+
+_COMPOSED = torch._C.DispatchKey.CompositeExplicitAutograd
+_CUTLASS_GROUPS = (9, 0), (10, 0)
+MATRIX = 2
 
 
 @kernel("log_sigmoid_forward")

@@ -73,23 +73,28 @@ def _attention(
     if key is value and query is key:
         q, k, v = aten._transform_bias_rescale_qkv(linear(query, qkv_weight), qkv_bias, num_heads)
     else:
-        inputs = zip((query, key, value), qkv_weight.chunk(3), strict=True)
-        projected = torch.cat([linear(x, w) for x, w in inputs], 2)
-        del inputs
+        shared = key is value  # and projected together
+        weights = qkv_weight.split([embed_dim, 2 * embed_dim]) if shared else qkv_weight.chunk(3)
+        projected = torch.cat([linear(x, w) for x, w in zip((query, key, value), weights, strict=False)], 2)
+        del weights
         q, k, v = aten._transform_bias_rescale_qkv(projected, qkv_bias, num_heads)
         del projected
     scores = torch.matmul(q, k.transpose(-1, -2))
-    del q, k
-    weights = scores.softmax(-1) if mask is None else aten._masked_softmax(scores, mask, 3, mask_type)
-    del scores
-    mixed = torch.matmul(weights, v)
-    del v
-    rows = mixed.transpose(1, 2).reshape(batch, steps, embed_dim)
-    del mixed
+    if mask is None:
+        torch.softmax(scores, -1, out=scores)
+    else:
+        scores = aten._masked_softmax(scores, mask.to(torch.bool), 3, mask_type)
+    # The result takes the place of the queries, which share a storage with keys and values.
+    torch.bmm(scores.flatten(0, 1), v.flatten(0, 1), out=q.flatten(0, 1))
+    scores = scores if need_weights else None
+    rows = q.permute(0, 2, 1, 3).contiguous().view(batch, steps, embed_dim)
     out = linear(rows, proj_weight, proj_bias)
-    if not need_weights:
-        return out, None
-    return out, weights.mean(1) if average_attn_weights else weights
+    del rows  # unlike what was projected, which lives to the end
+    if scores is None or not average_attn_weights:
+        return out, scores
+    weights = scores.sum(1)
+    weights /= num_heads
+    return out, weights
 
 
 @kernel("_transform_bias_rescale_qkv")
