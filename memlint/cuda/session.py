@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import torch
 
-from memlint.accelerator import backend, engine, sparse, sparse_kernels, sparse_products, state
+from memlint.accelerator import backend, engine, held, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
 from memlint.base.patching import Patch
@@ -61,6 +61,7 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
             exits.enter_context(backend.cuda_factories())
         exits.enter_context(early_names.patched_everywhere(_patches(running)))
         exits.enter_context(running.exits)
+        held.begin()
         yield running.ledger
 
 

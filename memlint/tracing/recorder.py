@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from memlint.accelerator import state
+from memlint.accelerator import held, state
 from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
@@ -25,11 +26,25 @@ from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
 from memlint.tracing.graph import build_graph
-from memlint.tracing.records import NO_NODE, Assumption, Buffer, Category, Doubt, Geometry, Node, Phase, Streams, Trace
+from memlint.tracing.records import (
+    NO_NODE,
+    Assumption,
+    Buffer,
+    Category,
+    Doubt,
+    Frame,
+    Geometry,
+    Node,
+    Phase,
+    Streams,
+    Trace,
+)
 from memlint.tracing.turns import in_turns
 
 Tensor = torch.Tensor
 _ALLOCATES = ("aten.empty", "aten.new_empty")
+_WORTH_SAYING = 1 << 20
+"""Bytes of what one line made."""
 _SHARDED = ("FSDPModule", "ReplicateModule")
 """Of torch.distributed."""
 Function = Callable[..., Any]
@@ -180,6 +195,16 @@ class Recorder:
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 
+    def _assume_held(self, places: Mapping[int, Frame | None]) -> None:
+        """Say which lines made what was there before the program, where that is much."""
+        sizes = Counter[Frame | None]()
+        for number, place in places.items():
+            sizes[place] += self.ledger.births[number].nbytes
+        text = "what is made on the GPU when the file is imported stays there while the step runs"
+        for place, nbytes in sizes.items():
+            if nbytes >= _WORTH_SAYING:
+                self.assumptions.setdefault(Assumption(text, place))
+
     def _buffers(self, nodes: list[Node]) -> list[Buffer]:
         ledger = self.ledger
         count = len(ledger.births)
@@ -200,6 +225,8 @@ class Recorder:
                 if geometry.buffer >= 0:
                     last_used[geometry.buffer] = node.index
         buffers = []
+        made_before = held.places()
+        self._assume_held(made_before)
         for number, birth in enumerate(ledger.births):
             workspace = self.workspaces.owner(number)
             made_by = nodes[maker[number]] if maker[number] >= 0 else NO_NODE
@@ -213,7 +240,7 @@ class Recorder:
                     op=workspace or made_by.op,
                     phase=made_by.phase,
                     step=made_by.step,
-                    frame=made_by.frame,
+                    frame=made_by.frame or made_before.get(number),
                     module=made_by.module,
                     name=self.roles.names.get(number, ""),
                     node=birth.node,

@@ -1,12 +1,14 @@
-"""What a file is told of the GPU while it is imported, which happens outside of any simulation: that there is one.
+"""What a file finds of the GPU while it is imported: that there is one.
 
-`DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32` is then what it is on a GPU. Tensors cannot be
-made there yet: a file that fails because of the answer is imported once more, without it.
+`DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32` is then what it is on a GPU. Imports happen
+outside of any simulation, where tensors cannot be made there: a file that makes some is imported once more, on a
+simulated GPU, and every simulation to come begins with them. One that fails there as well is imported without a GPU if
+it asked for one.
 """
 
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import FrameType, ModuleType
 
 import torch
 
@@ -15,6 +17,7 @@ from memlint.base.patching import Patch, patched
 from memlint.cuda.devices import Device
 from memlint.tracing.records import Assumption, Frame
 from memlint.workloads.stand_ins import forget_users
+from memlint.workloads.user_errors import wants_a_gpu
 
 _OWNERS = (torch.cuda, torch.accelerator, torch.backends.cuda)
 _QUESTIONS = ("is_available", "is_built")
@@ -33,17 +36,50 @@ def with_gpu(load: Callable[[], ModuleType]) -> ModuleType:
     """What `load` imports, as it is where there is a GPU, or else where there is none. Raises what it raises then."""
     if _simulated is None:
         return load()
+    # The process that takes real steps imports this module, and no virtual device.
+    from memlint.accelerator import state  # noqa: PLC0415
+    from memlint.cuda.simulated import Simulated  # noqa: PLC0415
+
+    if isinstance(state.current, Simulated):
+        return _held(load)
     modules, lines = set(sys.modules), dict(_asked)
     try:
         with patched(_patches(_simulated)):
             return load()
-    except Exception:
-        if _asked == lines:
+    except Exception as error:
+        wants = wants_a_gpu(error)
+        if _asked == lines and not wants:
             raise
+    forget_users(modules)
+    if wants:
+        from memlint.cuda.session import virtual_device  # noqa: PLC0415
+
+        try:
+            with virtual_device(_simulated):
+                return _held(load)
+        except Exception:
+            if _asked == lines:
+                raise
+        forget_users(modules)
     _asked.clear()
     _asked.update(lines)
-    forget_users(modules)
     return load()
+
+
+def _held(load: Callable[[], ModuleType]) -> ModuleType:
+    """What `load` imports on a simulated GPU; the tensors that it makes are there in every simulation to come."""
+    from memlint.accelerator import held  # noqa: PLC0415
+
+    with patched(_noting("")), held.holding(_place):
+        return load()
+
+
+def _place() -> Frame | None:
+    """The innermost line of the user's that runs."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return None if frame is None else Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def assumptions() -> list[Assumption]:
@@ -53,8 +89,12 @@ def assumptions() -> list[Assumption]:
 
 def noting() -> list[Patch]:
     """What notes the lines of a script's files that ask as they are imported, while a device is simulated."""
+    return _noting("<module>")
+
+
+def _noting(within: str) -> list[Patch]:
     answers = [(owner, name, vars(owner).get(name)) for owner in _OWNERS for name in _QUESTIONS]
-    return [(owner, name, _noted(answer, within="<module>")) for owner, name, answer in answers if answer is not None]
+    return [(owner, name, _noted(answer, within)) for owner, name, answer in answers if answer is not None]
 
 
 def _patches(device: Device) -> list[Patch]:

@@ -18,8 +18,13 @@ _typed = ["memlint check FILE"]
 """The command that is answered."""
 
 
-_WITHOUT_GPU = ("from the 'CUDA' backend", "Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
-"""What PyTorch says then, with its builds for CUDA and without."""
+_WITHOUT_GPU = (
+    *("from the 'CUDA' backend", "Torch not compiled with CUDA enabled", "without ATen_cuda library"),
+    *("Tried to instantiate dummy base class", "Found no NVIDIA driver", "No CUDA GPUs are available"),
+    *("no CUDA-capable device is detected", "CUDA driver version is insufficient", "not linked with support for cuda"),
+    *("PrivateUse1HooksInterface", "a device is simulated"),
+)
+"""What PyTorch says then, with its builds without CUDA and for it."""
 
 
 def answer_to(command: str) -> None:
@@ -56,7 +61,7 @@ def what_to_do(error: BaseException) -> str:
         )
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
         return absent(error)
-    if _wants_a_gpu(error):
+    if wants_a_gpu(error):
         return (
             "If that is when the file is imported: make it where the model is made, as with register_buffer, so that "
             "it belongs to the step, or estimate the script that trains, which may: memlint run SCRIPT."
@@ -73,9 +78,13 @@ def _refused_arguments(error: BaseException) -> str | None:
     return next((str(each["message"]) for each in refusals), None)
 
 
-def _wants_a_gpu(error: BaseException) -> bool:
-    """Whether PyTorch was asked for a tensor on a GPU where none is simulated."""
-    return any(each in text_of(error) for each in _WITHOUT_GPU)
+def wants_a_gpu(error: BaseException | None) -> bool:
+    """Whether PyTorch was asked for something on a GPU where none is simulated."""
+    while error is not None:
+        if any(each in text_of(error) for each in _WITHOUT_GPU):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def describe(error: BaseException) -> str:
@@ -85,7 +94,7 @@ def describe(error: BaseException) -> str:
         return f"its command line has not what it needs: {refused} ({user_line(error)})"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
-    if _wants_a_gpu(error):
+    if wants_a_gpu(error):
         return f"a tensor is made on a GPU while none is simulated ({user_line(error)})"
     text = " ".join(text_of(error).split())
     message = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -335,8 +335,8 @@ def _sdpa_efficient_forward(
     q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
 
     def of_chunk(rows: slice) -> tuple[Tensor, ...]:
-        parts = q[rows], k[rows], v[rows], None if mask is None else mask[rows]
-        made = _efficient_forward(*parts, None, None, None, None, 0.0, 0, compute_lse)
+        bias = None if mask is None else mask[rows]
+        made = _efficient_forward(q[rows], k[rows], v[rows], bias, None, None, None, None, 0.0, 0, compute_lse)
         return made[0].transpose(1, 2), *made[1:4]
 
     first, *others = _chunks(q.shape[0])
@@ -385,9 +385,10 @@ def _sdpa_efficient_backward(
     operands = [t.transpose(1, 2) for t in (grad, q, k, v)]
 
     def of_chunk(part: slice) -> tuple[Tensor | None, ...]:
-        parts = *(t[part] for t in operands), None if mask is None else mask[part]
+        bias = None if mask is None else mask[part]
+        grad, q, k, v = (t[part] for t in operands)
         dq, dk, dv, grad_mask = _efficient_backward(
-            *parts, None, None, None, rows, columns, None, 0.0, None, None, 0, bias_requires_grad
+            grad, q, k, v, bias, None, None, None, rows, columns, None, 0.0, None, None, 0, bias_requires_grad
         )
         return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2), grad_mask
 

@@ -86,13 +86,14 @@ def _attention(
         scores = aten._masked_softmax(scores, mask.to(torch.bool), 3, mask_type)
     # The result takes the place of the queries, which share a storage with keys and values.
     torch.bmm(scores.flatten(0, 1), v.flatten(0, 1), out=q.flatten(0, 1))
-    scores = scores if need_weights else None
+    kept = scores if need_weights else None
+    del scores
     rows = q.permute(0, 2, 1, 3).contiguous().view(batch, steps, embed_dim)
     out = linear(rows, proj_weight, proj_bias)
     del rows  # unlike what was projected, which lives to the end
-    if scores is None or not average_attn_weights:
-        return out, scores
-    weights = scores.sum(1)
+    if kept is None or not average_attn_weights:
+        return out, kept
+    weights = kept.sum(1)
     weights /= num_heads
     return out, weights
 

@@ -78,7 +78,8 @@ def build_object(value: object, workload: Workload) -> Construction:
     if workload.world_size > 1 and isinstance(value, type) and not dist.is_initialized():
         dist.init_process_group()  # which a script does before it makes a model that asks for it
     if isinstance(value, nn.Module):
-        # Each Program has a model of its own: the module's is kept as it was imported.
+        # Each Program has a model of its own: the module's is kept as it was imported, and not counted.
+        _stands_for(value)
         return Construction(copy.deepcopy(value))
     if is_config(value):
         return _of_result(with_arguments(value, workload.arguments), workload.name)
@@ -95,8 +96,28 @@ def build_object(value: object, workload: Workload) -> Construction:
             failure = failure or error
             continue
         built = _of_result(result, name)
+        _stand_for_one_of(built.model, namespace)
         return replace(built, assumptions=tuple(Assumption(text, None) for text in arguments.assumptions))
     raise failure or WorkloadError(f"{name} cannot be built: none of the configs in its file can be made")
+
+
+def _stand_for_one_of(model: nn.Module, namespace: Mapping[str, Any]) -> None:
+    """Let a model stand for one of its kind that its file made on the GPU when it was imported, if there is any."""
+    for value in list(namespace.values()):
+        made = getattr(value, "module", value) if isinstance(value, nn.DataParallel) else value
+        if type(made) is type(model) and isinstance(made, nn.Module) and made is not model and _stands_for(made):
+            return
+
+
+def _stands_for(made: nn.Module) -> bool:
+    """Count what a model has on the GPU no more, if it has anything there: another is made in its place."""
+    # Importing it changes PyTorch for the whole process, which a step on a real device must not see.
+    held = sys.modules.get("memlint.accelerator.held")
+    tensors = [*made.parameters(), *made.buffers()]
+    if held is None or not held.is_held(tensors):
+        return False
+    held.let_go(tensors)
+    return True
 
 
 def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tuple[Assumption, ...]]:
@@ -111,9 +132,9 @@ def complete(workload: Workload, root: Path | None = None) -> tuple[Workload, tu
         import_strategies()
     declared = workload.dimensions
     assumptions: tuple[Assumption, ...] = ()
+    target = _target(workload)
+    value = None if target.is_config else load_object(target, root)
     with simulated_device(workload.device) as place:
-        target = _target(workload)
-        value = None if target.is_config else load_object(target, root)
         workload = replace(workload, dimensions={**implied_dimensions(value, workload.arguments), **declared})
         taking = parameters_taking_sizes(value)
         if workload.inputs is None:

@@ -1,0 +1,154 @@
+"""Tensors that the process has before a simulation begins, as files make them on the GPU when they are imported.
+
+Every simulation begins with them, as they were when they were made: what one does to them, no other sees.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from memlint.accelerator import state
+from memlint.accelerator.device import entry_of, is_virtual
+
+if TYPE_CHECKING:
+    from memlint.accelerator.kernel import Kernel
+    from memlint.accelerator.ledger import Entry
+
+Tensor = torch.Tensor
+_VALUES = ("uniform", "uniform_dtype", "nonzeros", "likely", "num_choices", "largest", "total", "sample", "num_true")
+
+
+@dataclass(eq=False)
+class _Held:
+    """A tensor, and what is known of its storage."""
+
+    tensor: weakref.ref[Tensor]
+    values: dict[str, Any]
+    shadow: torch.UntypedStorage | None
+    place: Any
+    """Where it was made."""
+    has_gradient: bool
+    counts: bool = True
+    """Whether the simulation that runs has it: what it makes itself may stand for it."""
+
+
+_held: list[_Held] = []
+
+
+@contextmanager
+def holding(place: Callable[[], Any]) -> Iterator[None]:
+    """Hold what is made meanwhile, in a simulation, and is there at the end; `place` says where the program is."""
+    before = list(_virtual())  # which keeps their addresses from being taken again
+    known, observers, places = set(map(id, before)), state.current.observers, _Places(place)
+    observers.append(places)
+    try:
+        yield
+    finally:
+        observers.remove(places)
+    made = [tensor for tensor in _virtual() if id(tensor) not in known]
+    for tensor in sorted(made, key=lambda each: entry_of(each).number):
+        entry = entry_of(tensor)
+        values = {name: getattr(entry, name) for name in _VALUES}
+        shadow = None if entry.shadow is None else entry.shadow.clone()
+        has_gradient = tensor.is_leaf and tensor.grad is not None
+        at = places.of_number.get(entry.number)
+        _held.append(_Held(weakref.ref(tensor), values, shadow, at, has_gradient))
+
+
+def begin() -> None:
+    """Let what is held be born in the simulation that begins."""
+    now = state.current
+    for held, tensor in _alive():
+        if tensor.is_leaf and not held.has_gradient and tensor.grad is not None:
+            tensor.grad = None  # of a simulation before
+        storage: Any = tensor.untyped_storage()
+        before: Entry = storage.entry
+        held.counts = True
+        if before.ledger is now.ledger:
+            continue
+        birth, host = before.ledger.births[before.number], now.cuda and before.host
+        entry = now.ledger.open(before.nbytes, birth.shape, birth.dtype, host=host)
+        entry.nbytes = before.nbytes
+        for name, value in held.values.items():
+            setattr(entry, name, value)
+        entry.shadow = None if held.shadow is None else held.shadow.clone()
+        storage.entry = entry
+
+
+def let_go(tensors: Iterable[Tensor]) -> None:
+    """Count these no more in the simulation that runs, which makes what stands for them itself."""
+    numbers = {id(tensor.untyped_storage()) for tensor in tensors if is_virtual(tensor)}
+    for held, tensor in _alive():
+        storage: Any = tensor.untyped_storage()
+        if id(storage) in numbers and held.counts:
+            held.counts = False
+            before: Entry = storage.entry
+            birth = before.ledger.births[before.number]
+            entry = before.ledger.open(0, birth.shape, birth.dtype, host=before.host)
+            for name in (*_VALUES, "nbytes", "shadow"):
+                setattr(entry, name, getattr(before, name))
+            storage.entry = entry
+
+
+def is_held(tensors: Iterable[Tensor]) -> bool:
+    """Whether any of these counts among what is held."""
+    wanted = {id(tensor) for tensor in tensors}
+    return any(held.counts and id(tensor) in wanted for held, tensor in _alive())
+
+
+def places() -> Mapping[int, Any]:
+    """Where what is held on the GPU and counts was made, by its number in the simulation that runs."""
+    entries = [(entry_of(tensor), held.place) for held, tensor in _alive() if held.counts]
+    now = state.current.ledger
+    return {entry.number: place for entry, place in entries if entry.ledger is now and not entry.host}
+
+
+def forget() -> None:
+    """Hold nothing any more."""
+    _held.clear()
+
+
+def _alive() -> Iterator[tuple[_Held, Tensor]]:
+    for held in list(_held):
+        tensor = held.tensor()
+        if tensor is None:
+            _held.remove(held)
+        else:
+            yield held, tensor
+
+
+def _virtual() -> Iterator[Tensor]:
+    """Every tensor on the virtual device that Python has."""
+    for value in gc.get_objects():
+        if issubclass(type(value), Tensor) and is_virtual(value) and value.layout is torch.strided:
+            yield value
+
+
+class _Places:
+    """Notes where storages are made."""
+
+    def __init__(self, place: Callable[[], Any]) -> None:
+        self.place = place
+        self.of_number: dict[int, Any] = {}
+
+    def started(self, kernel: Kernel) -> None:
+        """A kernel begins."""
+
+    def finished(self, inputs: list[Tensor], outputs: list[Tensor]) -> None:  # noqa: ARG002 -- of observers
+        """A kernel ends."""
+        for output in outputs:
+            if is_virtual(output) and output.layout is torch.strided:
+                self.of_number.setdefault(entry_of(output).number, self.place())
+
+    def failed(self) -> None:
+        """A kernel raised."""
+
+    def viewed(self) -> None:
+        """A view was made."""
