@@ -18,8 +18,8 @@ from torch import nn
 from memlint.base.errors import GUARD, NO_MODULE_FOUND, TargetError, UsageError, WorkloadError
 from memlint.base.signatures import annotations_of
 from memlint.source.files import Unreadable
-from memlint.source.scripts import training_at_import
-from memlint.source.text import Source, dotted_name
+from memlint.source.scripts import is_script, training_at_import
+from memlint.source.text import Source, dotted_name, source_at
 from memlint.source.values import shown_arguments
 from memlint.workloads import stand_ins
 from memlint.workloads.build.construct import build_object, build_program, complete, simulated_device
@@ -96,10 +96,12 @@ def find_workloads(
             missing = [each for each in stand_ins.assumptions() if each.frame is not None and each.frame.path == here]
             if missing and not discovery.workloads and not discovery.left_out:
                 reasons = "; ".join(each.text for each in missing)
-                raise TargetError(
-                    f"{NO_MODULE_FOUND}: {reasons}",
+                install, source = (
                     "Install what is missing, or build it where the project has its source.",
+                    source_at(here),
                 )
+                run = f"This is a script: type memlint run {text}. " if source and is_script(source) else ""
+                raise TargetError(f"{NO_MODULE_FOUND}: {reasons}", run + install)
             return discovery
         workloads = [w for w in workloads if name in ("", w.qualname) and target.arguments in ({}, w.arguments)]
     workloads = workloads or [_asked(target, text, root, overrides)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch.utils.cpp_extension
 
-from memlint.base.errors import WorkloadError
+from memlint.base.errors import TargetError, WorkloadError
 from memlint.workloads import stand_ins
 from memlint.workloads.discover import build_program, complete, find_workloads
 
@@ -58,6 +58,25 @@ def test_a_package_that_the_model_does_not_use_may_be_missing(write, use):
     (assumption,) = stand_ins.assumptions()
     assert assumption.text.endswith("takes the place of absent_cv2, which is not installed")
     assert (assumption.frame.path, assumption.frame.line) == (str(path), 5)
+
+
+def test_a_script_that_lacks_a_package_is_still_said_to_be_one(write):
+    path = write(
+        """
+    import absent_cv2
+    def main():
+        net = nn.Linear(absent_cv2.WIDTH, 4)
+        net(torch.ones(2, 4)).sum().backward()
+    if __name__ == "__main__":
+        main()
+    """,
+        "train.py",
+    )
+    with pytest.raises(TargetError, match="the place of absent_cv2, which is not installed") as caught:
+        find_workloads(str(path), path.parent)
+    assert caught.value.hint == (
+        f"This is a script: type memlint run {path}. Install what is missing, or build it where the project has its source."
+    )
 
 
 def test_a_model_that_uses_it_says_what_to_install(write):
