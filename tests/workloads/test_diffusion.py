@@ -423,7 +423,7 @@ class OfSlots(Mixin):
 
 
 def test_slots_of_a_picture_stand_behind_the_text():
-    given = inferred(OfSlots())["img_mask"]
+    given = inferred(OfSlots(), dimensions={})["img_mask"]
     assert given.shape == ("batch", 256 + 16)
     assert given.runs == ((0, 256),)
 

@@ -407,7 +407,9 @@ def _with_length_named(specs: Specs, length: int | None) -> tuple[Specs, dict[st
 
 def _is_free(stage: Stage, specs: Specs) -> bool:
     """Whether the model takes texts of another length: else it is that of something else, such as a picture."""
-    return stage.attempt(specs, {SEQUENCE: _SHORTEST}).error is None
+    with suppress(WorkloadError):  # no room for what each text begins with
+        return stage.attempt(specs, {SEQUENCE: _SHORTEST}).error is None
+    return False
 
 
 def _first_that_works(stage: Stage, candidates: Iterator[Candidate], *, named: bool, is_fixed: bool) -> Inferred:
