@@ -8,7 +8,7 @@ import torch
 from memlint.accelerator import backend, engine, held, sparse, sparse_kernels, sparse_products, state
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import TraceError
-from memlint.base.patching import Patch
+from memlint.base.patching import Patch, patched
 from memlint.cuda import autocast, hidden
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
@@ -30,11 +30,14 @@ __all__ = ["virtual_device"]
 
 
 @contextlib.contextmanager
-def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -> Iterator[Ledger]:
+def virtual_device(
+    device: Device, allocator: AllocatorSettings | None = None, *, for_program: bool = True
+) -> Iterator[Ledger]:
     """Show the process `device` and record every storage in the Ledger given.
 
     Inside, PyTorch code runs as it would on that device, but nothing is computed. `allocator` says what the program
-    reads of reserved memory; PyTorch's defaults if it is None. Raises TraceError when nested.
+    reads of reserved memory; PyTorch's defaults if it is None. Where no program runs, but kernels alone, the names that
+    modules took from PyTorch early may stay. Raises TraceError when nested.
     """
     outer = state.current
     if isinstance(outer, Simulated):
@@ -59,7 +62,8 @@ def virtual_device(device: Device, allocator: AllocatorSettings | None = None) -
         exits.enter_context(state.installed(running))
         if device.is_cuda:
             exits.enter_context(backend.cuda_factories())
-        exits.enter_context(early_names.patched_everywhere(_patches(running)))
+        replaced = early_names.patched_everywhere if for_program else patched
+        exits.enter_context(replaced(_patches(running)))
         exits.enter_context(running.exits)
         held.begin()
         yield running.ledger

@@ -16,7 +16,7 @@ from memlint.accelerator import dispatch, state
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.base.errors import WorkloadError
-from memlint.cuda.simulated import simulated
+from memlint.cuda.simulated import Simulated, simulated
 from memlint.cuda.workspaces import Workspaces
 from memlint.scaling.forms import Form, Places, form_of, is_unknown, maker
 
@@ -161,7 +161,8 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
     Libraries' workspaces are left out: they belong to the first call that needs them. Raises what the kernel raises.
     """
     scratch = Ledger()
-    alone = replace(simulated(), ledger=scratch, workspaces=_TAKEN, unknown_sizes={})
+    alone = _alone_in(simulated())
+    alone.ledger, alone.unknown_sizes, alone.placement = scratch, {}, simulated().placement
     with state.installed(alone):
         args, kwargs = _arguments_of(call.form)(numbers, call.others)
         start = len(scratch.events)
@@ -171,6 +172,20 @@ def make_alone(call: Call, numbers: tuple[int, ...]) -> Pattern | None:
         scratch.freeze()
         del kept
     return pattern_of(events, scratch.size)
+
+
+_copies: list[Simulated] = []
+"""The simulation that runs, and the copy of it in which calls are made: many are, and a copy takes time."""
+
+
+def _alone_in(running: Simulated) -> Simulated:
+    """A simulation for one call: like that which runs, without libraries' workspaces."""
+    if not _copies or _copies[0] is not running:
+        _copies[:] = [running, replace(running, workspaces=_TAKEN)]
+        running.exits.callback(_copies.clear)
+    alone = _copies[1]
+    alone.meets_unknown_sizes, alone.calls = running.meets_unknown_sizes, running.calls
+    return alone
 
 
 def pattern_of(events: Iterable[int], size: Callable[[int], tuple[int, int, int]]) -> Pattern | None:

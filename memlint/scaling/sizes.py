@@ -212,7 +212,7 @@ class Sizes:
         if self.scaled is None or point[0] > self._ceilings.get(point[1:], point[0]):
             return None
         try:
-            with uncollected(), virtual_device(self.device):
+            with uncollected(), virtual_device(self.device, for_program=False):
                 return self.scaled.lives(point)
         except NotScalableError:
             return None

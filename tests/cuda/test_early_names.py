@@ -136,3 +136,16 @@ def test_every_factory_that_is_replaced_is_replaced_where_a_module_took_it() -> 
     with virtual_device(device_named("cpu")):
         assert all(getattr(module, name) is getattr(torch, name) for name in names)
     del sys.modules["module_of_all"]
+
+
+def test_names_stay_where_no_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("holds_a_name_early")
+    module.zeros = torch.zeros  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    before = torch.zeros
+    with virtual_device(device_named("a100-80gb"), for_program=False):
+        assert module.zeros is before
+        assert torch.zeros is not before
+    with virtual_device(device_named("a100-80gb")):
+        assert module.zeros is torch.zeros is not before
+    assert module.zeros is before
