@@ -19,7 +19,7 @@ from memlint.libraries import (
     spconv,
     torch_cluster,
     torch_scatter,
-    torch_sparse,
+    torch_sparse_selection,
     torchao,
     transformer_engine_grouped,
     transformers_attention,
@@ -42,7 +42,7 @@ LIBRARIES = (
     spconv.library,
     torch_cluster.library,
     torch_scatter.library,
-    torch_sparse.library,
+    torch_sparse_selection.library,
     transformer_engine_grouped.library,
     Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
 )

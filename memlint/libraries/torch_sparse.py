@@ -264,14 +264,6 @@ class SparseTensor:
         """`mul`."""
         return mul(self, other)
 
-    def __add__(self, other: Any) -> Any:
-        """What is not known."""
-        return library.unknown("torch_sparse.add")()
-
-    def __getitem__(self, index: Any) -> Any:
-        """What is not known."""
-        return library.unknown("torch_sparse.SparseTensor.__getitem__")()
-
 
 # --- products
 

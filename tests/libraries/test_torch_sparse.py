@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlint.libraries import torch_sparse
+from memlint.libraries import torch_sparse, torch_sparse_selection
 from memlint.libraries.library import UnknownFunctionError
 from memlint.libraries.torch_sparse import SparseTensor
 from tests.libraries.events import on_gpu, simulated
@@ -156,8 +157,60 @@ def test_a_diagonal_is_put_beside_all_edges():
 
 def test_what_is_not_known_is_named():
     matrix = SparseTensor(torch.tensor([0]), None, torch.tensor([0]))
-    with pytest.raises(UnknownFunctionError, match=r"torch_sparse\.SparseTensor\.masked_select"):
-        matrix.masked_select(0, torch.tensor([True]))
-    with pytest.raises(UnknownFunctionError, match=r"torch_sparse\.add"):
-        matrix + matrix
+    with pytest.raises(UnknownFunctionError, match=r"torch_sparse\.SparseTensor\.sample_adj"):
+        matrix.sample_adj(torch.tensor([0]), 1)
     assert (matrix @ matrix).to_dense().tolist() == [[1]]
+
+
+@given(matrices(), matrices(), st.data())
+def test_sums_and_parts_on_the_host_are_those_of_dense_matrices(parts, others, data):
+    index, values, rows, columns = parts
+    dense, other = dense_of(*parts), dense_of(*others)
+    matrix = SparseTensor.from_edge_index(index, values, (rows, columns))
+    second = SparseTensor.from_edge_index(others[0], others[1], others[2:])
+    height, width = max(rows, others[2]), max(columns, others[3])
+    padded = [torch.nn.functional.pad(d, (0, width - d.shape[1], 0, height - d.shape[0])) for d in (dense, other)]
+    assert torch.equal((matrix + second).to_dense(), padded[0] + padded[1])
+    by_row = torch.arange(rows, dtype=torch.double).view(-1, 1)
+    assert torch.equal((matrix + by_row).to_dense(), torch.where(dense != 0, dense + by_row, 0.0))
+    assert torch.equal(torch_sparse_selection.cat([matrix, second], (0, 1)).to_dense(), torch.block_diag(dense, other))
+    for dim, size in enumerate((rows, columns)):
+        beside = torch.cat([padded[0], padded[1]], dim)
+        both = [SparseTensor.from_dense(each) for each in padded]
+        assert torch.equal(torch_sparse_selection.cat(both, dim).to_dense(), beside)
+        chosen = torch.tensor(data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=4)))
+        assert torch.equal(matrix.index_select(dim, chosen).to_dense(), dense.index_select(dim, chosen))
+        mask = torch.zeros(size, dtype=torch.bool)
+        mask[chosen] = True
+        assert torch.equal(matrix.masked_select(dim, mask).to_dense(), dense.index_select(dim, mask.nonzero()[:, 0]))
+        start = data.draw(st.integers(0, size - 1))
+        assert torch.equal(matrix.narrow(dim, start, size - start).to_dense(), dense.narrow(dim, start, size - start))
+        made = matrix.narrow(dim, start, size - start)
+        assert torch.equal(made.storage.colcount(), (dense.narrow(dim, start, size - start) != 0).sum(0))
+    assert torch.equal(matrix[0].to_dense(), dense[:1])
+    assert torch.equal(matrix[..., :1].to_dense(), dense[:, :1])
+    assert torch.equal(matrix[np.array([0]), np.ones(columns, dtype=bool)].to_dense(), dense[:1])
+    assert torch.equal(matrix[[0]].get_diag(), dense[0, :1])
+    assert torch.equal(SparseTensor.eye(rows, columns).to_dense(), torch.eye(rows, columns))
+    assert torch.equal(matrix.masked_select_nnz(matrix.storage.value() > 4).to_dense(), dense * (dense > 4))
+
+
+def test_on_the_gpu_a_part_of_the_rows_has_its_share_of_the_entries():
+    with simulated() as seen:
+        index, values = on_gpu(2, EDGES, dtype=torch.int64, grad=False), on_gpu(EDGES, grad=False)
+        matrix = SparseTensor(index[0], None, index[1], values, (NODES, NODES), is_sorted=True)
+        matrix.storage.rowcount()
+        chosen = torch.arange(NODES // 4, device="cuda")
+        seen.begin()
+        part = matrix.index_select(0, chosen)
+        # rows and columns of a quarter, and their values in bfloat16; where rows begin, and how many each has
+        assert seen.held == (2 * 8 + 2) * EDGES // 4 + 8 * (NODES // 4 + 1) + 8 * NODES // 4
+        assert part.sparse_sizes() == (NODES // 4, NODES)
+        assert part.nnz() == EDGES // 4
+        assert matrix[:, : NODES // 2].nnz() == EDGES // 2
+        assert matrix[NODES // 2 :].nnz() == EDGES // 2
+        assert (part + part).nnz() == EDGES // 2
+        mask = torch.zeros(NODES, dtype=torch.bool, device="cuda")
+        mask[: NODES // 4] = True
+        assert [matrix.masked_select(dim, mask).nnz() for dim in (0, 1)] == [EDGES // 4] * 2
+        assert any("evenly" in text for text in seen.assumptions)
