@@ -242,7 +242,7 @@ def _picked(src: SparseTensor, index: Any) -> SparseTensor:
 
 for _name, _function in {
     "add": add, "__add__": add, "__radd__": add, "eye": staticmethod(_eye), "get_diag": get_diag,
-    "index_select": index_select, "index_select_nnz": _entries, "masked_select": masked_select, "masked_select_nnz": _entries, "narrow": narrow,
-    "select": select, "__getitem__": _picked,
+    "index_select": index_select, "index_select_nnz": _entries, "masked_select": masked_select,
+    "masked_select_nnz": _entries, "narrow": narrow, "select": select, "__getitem__": _picked,
 }.items():  # fmt: skip
     setattr(SparseTensor, _name, _function)
