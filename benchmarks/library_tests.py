@@ -27,7 +27,7 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its t
 from memlint.accelerator.device import is_virtual
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.libraries import torch_cluster, torch_scatter, torch_sparse, transformer_engine
+from memlint.libraries import pyg_lib, torch_cluster, torch_scatter, torch_sparse, transformer_engine
 from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
 
@@ -86,6 +86,12 @@ def _testing(device: str) -> dict[str, Any]:
     }
 
 
+def _decorators(device: str) -> dict[str, Any]:
+    """What `pyg_lib.testing` has."""
+    as_it_is = dict.fromkeys(("withSeed", "onlyCUDA", "onlyTriton"), lambda test: test)
+    return {**as_it_is, "withCUDA": pytest.mark.parametrize("device", [torch.device(device)])}
+
+
 def _support_transformer_engine() -> None:
     """What its tests use beside layers: initializers, a state that they reset, and its compiled module."""
     modules = transformer_engine.library.modules
@@ -111,6 +117,7 @@ def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
     install()
     for each in (torch_cluster, torch_scatter, torch_sparse):
         each.library.modules[f"{each.library.name}.testing"] = _testing(device)
+    pyg_lib.library.modules["pyg_lib.testing"] = _decorators(device)
     _support_transformer_engine()
     sys.path.append(str(tests if tests.is_dir() else tests.parent))  # some have a module of helpers beside them
     torch.jit.script = lambda function, *_, **__: function  # type: ignore[assignment]

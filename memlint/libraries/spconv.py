@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import torch
@@ -307,6 +308,15 @@ class RemoveGrid(SparseModule):
         return x
 
 
+@library.provides("spconv", "spconv.core", "spconv.pytorch", "spconv.pytorch.ops", "spconv.pytorch.conv")
+class ConvAlgo(Enum):
+    """How a layer computes (core.py:25)."""
+
+    Native = 0
+    MaskImplicitGemm = 1
+    MaskSplitImplicitGemm = 2
+
+
 def _expanded(ndim: int, value: Any) -> list[int]:
     return [value] * ndim if isinstance(value, int) else [int(each) for each in value]
 
@@ -316,7 +326,7 @@ class _Layer(SparseModule):
 
     def __init__(
         self, kernel_size: Any, stride: Any, padding: Any, dilation: Any, output_padding: Any, indice_key: str | None,
-        algo: Any, name: str | None, most: int,
+        algo: ConvAlgo | None, name: str | None, most: int,
     ) -> None:  # fmt: skip
         super().__init__(name)
         self.kernel_size, self.stride, self.padding, self.dilation, self.output_padding = (
@@ -324,8 +334,9 @@ class _Layer(SparseModule):
         )
         self.shape = _Shape(self.kernel_size, self.stride, self.padding, self.dilation, self.output_padding)
         self.indice_key = indice_key
-        if algo is not None or self.shape.places > most:
-            library.unknown(f"spconv.pytorch.{type(self).__name__}(algo=ConvAlgo.Native)")()
+        algo = algo or (ConvAlgo.MaskImplicitGemm if self.shape.places <= most else ConvAlgo.Native)
+        if algo is not ConvAlgo.MaskImplicitGemm:
+            library.unknown(f"spconv.pytorch.{type(self).__name__}(algo={algo})")()
 
     def _pairs(self, x: SparseConvTensor) -> tuple[_Pairs, dict[str, Any]]:
         """What meets what, looked up or as a layer of the same key has left it (conv.py:345)."""
@@ -348,9 +359,9 @@ class SparseConvolution(_Layer):
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Any = 3, stride: Any = 1, padding: Any = 0,
-        dilation: Any = 1, groups: int = 1, bias: bool = True, indice_key: str | None = None, algo: Any = None,
-        fp32_accum: Any = None, record_voxel_count: bool = False, large_kernel_fast_algo: bool = False,
-        name: str | None = None, output_padding: Any = 0,
+        dilation: Any = 1, groups: int = 1, bias: bool = True, indice_key: str | None = None,
+        algo: ConvAlgo | None = None, fp32_accum: Any = None, record_voxel_count: bool = False,
+        large_kernel_fast_algo: bool = False, name: str | None = None, output_padding: Any = 0,
     ) -> None:  # fmt: skip
         most = 128 if large_kernel_fast_algo else 32  # places of a kernel (conv.py:111)
         super().__init__(kernel_size, stride, padding, dilation, output_padding, indice_key, algo, name, most)
@@ -378,7 +389,7 @@ class SparseConvolution(_Layer):
 class _Pool(_Layer):
     def __init__(
         self, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, indice_key: str | None = None,
-        algo: Any = None, record_voxel_count: bool = False, name: str | None = None,
+        algo: ConvAlgo | None = None, record_voxel_count: bool = False, name: str | None = None,
     ) -> None:  # fmt: skip
         strided = kernel_size if stride is None else stride
         super().__init__(kernel_size, strided, padding, dilation, 0, indice_key, algo, name, 128)
@@ -391,7 +402,7 @@ class _Pool(_Layer):
 
 
 def _inverse_arguments(self: Any, in_channels: int, out_channels: int, kernel_size: Any, indice_key: str | None = None,
-                       bias: bool = True, algo: Any = None, **options: Any) -> None:  # fmt: skip
+                       bias: bool = True, algo: ConvAlgo | None = None, **options: Any) -> None:  # fmt: skip
     SparseConvolution.__init__(
         self, in_channels, out_channels, kernel_size, bias=bias, indice_key=indice_key, algo=algo, **options
     )

@@ -82,3 +82,13 @@ def test_a_network_trains_in_half_precision():
 def test_kernels_of_many_places_have_another_algorithm():
     with simulated(), pytest.raises(UnknownFunctionError, match=r"SubMConv3d\(algo=ConvAlgo.Native\)"):
         KNOWN["SubMConv3d"](IN, OUT, 5)
+
+
+def test_an_algorithm_is_named():
+    algorithms = spconv.library.modules["spconv.core"]["ConvAlgo"]
+    assert KNOWN["ConvAlgo"] is algorithms
+    with simulated():
+        weights = [KNOWN["SubMConv3d"](IN, OUT, 3, algo=algo).weight for algo in (None, algorithms.MaskImplicitGemm)]
+        assert weights[0].shape == weights[1].shape
+        with pytest.raises(UnknownFunctionError, match=r"algo=ConvAlgo.MaskSplitImplicitGemm"):
+            KNOWN["SubMConv3d"](IN, OUT, 3, algo=algorithms.MaskSplitImplicitGemm)
