@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from memlint.base.errors import UsageError
-from memlint.commands.targets import Targets, is_excluded, of_directory
+from memlint.commands.targets import Targets, is_excluded, of_directory, require_possible
 from memlint.config import Settings, find_settings, override
 from memlint.script.spec import Script
 from memlint.source.program_files import Project
@@ -49,6 +49,7 @@ def resolve_affected(
 
 def _file(name: str) -> Path:
     file = Path(name)
+    require_possible(file)
     if file.is_dir():
         raise UsageError(f"{name} is a directory, and --affected takes files", "Name the files that were changed.")
     if SEPARATOR in name and not file.exists() and Path(name.partition(SEPARATOR)[0]).exists():

@@ -1,6 +1,7 @@
 """What was typed after `memlint check`, as files for source rules and requests for workers."""
 
 import ast
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from memlint.workloads.pyproject import workloads_from_tables
 from memlint.workloads.target import SEPARATOR, parse_target
 
 _DECORATOR = "memlint.workload"
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 _NUM_SHOWN = 5
 """Names of what was left out."""
 
@@ -45,6 +47,15 @@ class Targets:
     """Names of Workloads that are configured for what does not exist."""
 
 
+def require_possible(place: Path) -> None:
+    """Raise OSError where no file can be called so, or nobody may look; `Path.exists` says no since Python 3.14."""
+    try:
+        place.lstat()
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+
+
 def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool = False) -> Targets:
     """Targets of one argument: a directory, or anything `parse_target` knows. `options` are those of the command line.
 
@@ -55,6 +66,7 @@ def resolve(argument: str, options: Mapping[str, object], *, force_exclude: bool
     if not argument.partition(SEPARATOR)[0].strip():
         raise TargetError(f"{argument!r} names no file", "Give a file, a directory, file.py::Name or a config.json.")
     place = Path(os.path.expanduser(argument.partition(SEPARATOR)[0]))  # noqa: PTH111 -- a file may be called ~x.py
+    require_possible(place)
     whole_directory = place.is_dir() and SEPARATOR not in argument and not (place / "config.json").is_file()
     if not place.exists() and place.suffix in {".py", ".json", ""} and SEPARATOR not in argument:
         raise TargetError(f"{place} does not exist", "Give a file, a directory, file.py::Name or a config.json.")

@@ -210,6 +210,7 @@ def documentation(rule: type[Rule]) -> str:
     if rule.__doc__ is not None or sys.flags.optimize < 2:
         return inspect.cleandoc(rule.__doc__ or "")
     with suppress(OSError, SyntaxError):
-        definition = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
-        return ast.get_docstring(definition) or ""  # type: ignore[arg-type]  # a class
+        text = textwrap.dedent(inspect.getsource(rule))
+        tree = compile(text, rule.__module__, "exec", ast.PyCF_ONLY_AST, optimize=0)  # `ast.parse` does as -OO says
+        return ast.get_docstring(tree.body[0]) or ""
     return ""

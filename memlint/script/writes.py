@@ -136,6 +136,8 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) ->
             code = method.__code__, method.__globals__, name, defaults, method.__closure__
             replacing.put(closer, name, FunctionType(*code))
     replacing.put(shutil, "_use_fd_functions", False)
+    if sys.version_info >= (3, 14):  # what `rmtree` calls, chosen when shutil is imported
+        replacing.put(shutil, "_rmtree_impl", shutil._rmtree_unsafe)  # type: ignore[attr-defined]
     replacing.put(tempfile, "tempdir", overlay.temporary)
     os.environ.update(dict.fromkeys(("TMPDIR", "TEMP", "TMP"), overlay.temporary))
     for names in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):

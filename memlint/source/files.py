@@ -74,7 +74,8 @@ def decode(content: bytes, path: str) -> tuple[str, str]:
     Raises Unreadable.
     """
     try:
-        encoding, _lines = tokenize.detect_encoding(io.BytesIO(content).readline)
+        readable = content.replace(b"\0", b" ")  # null bytes say nothing of the encoding: parsers refuse them
+        encoding, _lines = tokenize.detect_encoding(io.BytesIO(readable).readline)
         return content.decode(encoding), encoding
     except UnicodeDecodeError as error:
         raise _not_text(content, path, error) from error
