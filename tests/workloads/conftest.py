@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from memlint.accelerator import held
+from memlint.workloads import availability
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -37,3 +40,10 @@ def fresh_imports() -> Iterator[None]:
         file = getattr(sys.modules[name], "__file__", None)
         if file is not None and "pytest-" in str(file):
             del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def no_gpu_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget which GPU an analysis in this process was of, and what files made on it."""
+    monkeypatch.setattr(availability, "_simulated", None)
+    held.forget()
