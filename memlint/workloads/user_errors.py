@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
-from memlint.base.frames import text_of
+from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.workloads.missing import absent, remedy
 
@@ -78,13 +78,9 @@ def _refused_arguments(error: BaseException) -> str | None:
     return next((str(each["message"]) for each in refusals), None)
 
 
-def wants_a_gpu(error: BaseException | None) -> bool:
+def wants_a_gpu(error: BaseException) -> bool:
     """Whether PyTorch was asked for something on a GPU where none is simulated."""
-    while error is not None:
-        if any(each in text_of(error) for each in _WITHOUT_GPU):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(each in text_of(link) for link in chain(error) for each in _WITHOUT_GPU)
 
 
 def describe(error: BaseException) -> str:
