@@ -396,21 +396,25 @@ def spmm(index: Tensor, value: Tensor, m: int, n: int, matrix: Tensor) -> Tensor
     )
 
 
+def of_each_entry(src: SparseTensor, other: Tensor) -> Tensor:
+    """For each entry the number of its row [rows, 1] or of its column [1, columns]. Raises ValueError."""
+    rowptr, col, _ = src.csr()
+    if other.shape[0] == src.size(0) and other.shape[1] == 1:
+        rows: Tensor = gathered(other.squeeze(1), rowptr, len(col))
+        return rows
+    if other.shape[0] == 1 and other.shape[1] == src.size(1):
+        return other.squeeze(0)[col]
+    raise ValueError(
+        f"Size mismatch: Expected size ({src.size(0)}, 1, ...) or (1, {src.size(1)}, ...), but got size {other.size()}."
+    )
+
+
 @_provides
 def mul(src: SparseTensor, other: Any) -> SparseTensor:
     """Values times a number of each row [rows, 1] or column [1, columns]."""
     if isinstance(other, SparseTensor):
         library.unknown("torch_sparse.mul of two sparse matrices")()
-    rowptr, col, value = src.csr()
-    if other.shape[0] == src.size(0) and other.shape[1] == 1:
-        factors = gathered(other.squeeze(1), rowptr, len(col))
-    elif other.shape[0] == 1 and other.shape[1] == src.size(1):
-        factors = other.squeeze(0)[col]
-    else:
-        raise ValueError(
-            f"Size mismatch: Expected size ({src.size(0)}, 1, ...) or (1, {src.size(1)}, ...), "
-            f"but got size {other.size()}."
-        )
+    factors, value = of_each_entry(src, other), src.storage.value()
     return src.set_value(factors if value is None else factors.to(value.dtype).mul_(value))
 
 

@@ -15,7 +15,7 @@ from memlint.accelerator.device import is_virtual
 from memlint.libraries import torch_sparse_storage
 from memlint.libraries.library import assume_once
 from memlint.libraries.torch_scatter import gathered
-from memlint.libraries.torch_sparse import SparseTensor
+from memlint.libraries.torch_sparse import SparseTensor, of_each_entry
 from memlint.libraries.torch_sparse_storage import SparseStorage, holding
 
 Tensor = torch.Tensor
@@ -33,16 +33,7 @@ def add(src: SparseTensor, other: Any) -> SparseTensor:
         value = None if first is None or second is None else torch.cat([first, second])
         sizes = max(src.size(0), other.size(0)), max(src.size(1), other.size(1))
         return SparseTensor(row, None, col, value, sizes).coalesce("sum")
-    rowptr, col, value = src.csr()
-    if other.shape[0] == src.size(0) and other.shape[1] == 1:
-        more = gathered(other.squeeze(1), rowptr, len(col))
-    elif other.shape[0] == 1 and other.shape[1] == src.size(1):
-        more = other.squeeze(0)[col]
-    else:
-        raise ValueError(
-            f"Size mismatch: Expected size ({src.size(0)}, 1, ...) or (1, {src.size(1)}, ...), "
-            f"but got size {other.size()}."
-        )
+    more, value = of_each_entry(src, other), src.storage.value()
     return src.set_value(more.add_(1) if value is None else more.to(value.dtype).add_(value))
 
 

@@ -8,7 +8,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -97,7 +97,7 @@ def _taker(module: nn.Module, name: str, depth: int) -> nn.Module | None:
         if inner is None or not (taken or isinstance(inner, ENTRIES)):
             continue
         assert place is not None
-        own = place.own if place.own is not None else taken[place.index] if place.index < len(taken) else ""
+        own = place.own if place.own is not None else taken[place.position] if place.position < len(taken) else ""
         if (layer := _taker(inner, own, depth - 1)) is not None:
             return layer
     return None
@@ -121,11 +121,11 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
     yield from sorted(calls, key=lambda call: (call.lineno, -call.col_offset))
 
 
-class _Place:
+class _Place(NamedTuple):
     """Where a call gets a value: by position or by the name of its parameter."""
 
-    def __init__(self, index: int, own: str | None) -> None:
-        self.index, self.own = index, own
+    position: int
+    own: str | None
 
 
 def _gives(call: ast.Call, name: str) -> _Place | None:
