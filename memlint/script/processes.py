@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from memlint.base.after_import import after_import
 from memlint.base.errors import MemlintError
 from memlint.base.patching import patched
 from memlint.cuda.facade.early_names import patched_everywhere
@@ -30,6 +31,13 @@ def set_variables(script: Script) -> None:
         from memlint.distributed.group import import_strategies  # noqa: PLC0415 -- as below
 
         import_strategies()
+    else:
+        after_import("deepspeed.comm.comm", _ask_no_mpi)
+
+
+def _ask_no_mpi(deepspeed: Any) -> None:
+    """Without a launcher's variables, as the deepspeed command sets them, it would have mpi4py say which rank it is."""
+    deepspeed.mpi_discovery = lambda **_: os.environ.update(Rank.current().variables())
 
 
 def become_rank(script: Script) -> bool:

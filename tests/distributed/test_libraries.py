@@ -166,3 +166,11 @@ def test_zero_3_holds_shards_of_all(tmp_path: Path, offloaded: tuple[str, ...]) 
         assert most["parameter"] == pytest.approx(in_half + master, abs=16)
     assert most["communication"] >= 2 * NUM  # all layers are gathered: prefetching, and within max_live_parameters
     assert most["other"] + most.get("temporary", 0) >= BUCKET
+
+
+@needs("deepspeed")
+def test_deepspeed_without_a_launcher_is_the_only_rank(tmp_path: Path) -> None:
+    alone, launched = (run_text(tmp_path, DEEPSPEED, "2", ranks=ranks, gpu="h100-80gb") for ranks in (None, 1))
+    (workload,), (expected,) = alone.report.workloads, launched.report.workloads
+    assert workload.error is None, alone.outputs
+    assert held(workload) == held(expected)
