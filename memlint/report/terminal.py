@@ -7,6 +7,7 @@ from memlint.base.units import format_count, format_nbytes
 from memlint.lint.rule import is_notable
 from memlint.report.escaping import for_log
 from memlint.report.model import (
+    Assumption,
     Baseline,
     Error,
     Estimate,
@@ -142,9 +143,19 @@ def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:
         shown = [each for each in workload.assumptions if each.found is is_found]
         if shown:
             yield paint(f"  {title}", bold=True)
-        for assumption in shown:
-            place = place_text(assumption.path, assumption.line, assumption.library)
-            yield f"  - {assumption.text}" + (paint(f"  {place}", dim=True) if place else "")
+        for text, same in _by_text(shown).items():
+            count = len(same) if paint.verbosity > 0 or len(same) == 2 else 1
+            more = f", and {len(same) - count} more lines" if count < len(same) else ""
+            for each in same[:count]:
+                place = place_text(each.path, each.line, each.library)
+                yield f"  - {text}" + (paint(f"  {place}{more}", dim=True) if place else "")
+
+
+def _by_text(assumptions: Iterable[Assumption]) -> dict[str, list[Assumption]]:
+    texts: dict[str, list[Assumption]] = {}
+    for each in assumptions:
+        texts.setdefault(each.text, []).append(each)
+    return texts
 
 
 def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from memlint.base.ownership import is_users
+from memlint.base.ownership import is_memlint, is_users
 from memlint.script.fake_images import PHOTO, black_image
 from memlint.script.place import made_up, note, script_frame
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
+_NUM_STEPS = 8
+"""Of a solution."""
 _TIMES_STREAMED = 400
 """How often a stream gives its rows: scripts skip tens of thousands, or take them for evaluation."""
 _SPLITS = ("train", "validation", "test")
@@ -29,45 +31,73 @@ _VOCABULARY = 1000
 _SECONDS, _NUM_RECORDINGS = 10, 64
 """Of each made-up recording, and how many there are of them: each row has its own bytes."""
 _PHOTO = f"image {PHOTO[0]}x{PHOTO[1]}"
+_PHOTOS = f"images {_PHOTO.replace('image', 'images')}"
+_MESSAGES = "messages talk user assistant"
 
 _PAIRS = {"mrpc": ("sentence1", "sentence2"), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis")}
 _PAIRS |= {"qnli": ("question", "sentence"), **dict.fromkeys(("rte", "wnli"), _PAIRS["mrpc"])}
 _OF_TEXT = ("bookcorpus", "c4", "fineweb", "fineweb-edu", "openwebtext", "tinystories", "wikipedia", "wikitext")
+_PREFERRED = ("chosen talk user assistant", "rejected talk user assistant")
+_SCORES = ("score_chosen score", "score_rejected score")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_OF_TEXT, ("text",)),
     "ag_news": ("text", "label class 4"),
     "alpaca": ("instruction", "input", "output", "text"),
     "beans": ("image image 500x500", "labels class 3"),
-    "capybara": ("messages",),
+    "capybara": (_MESSAGES,),
     "cats_vs_dogs": (f"image {_PHOTO}", "labels class 2"),
     "cifar10": ("img image 32x32", "label class 10"),
     "cifar100": ("img image 32x32", "fine_label class 100", "coarse_label class 20"),
     "cnn_dailymail": ("article", "highlights", "id"),
     "common_voice_11_0": ("audio audio 48000", "sentence"),
     "databricks-dolly-15k": ("instruction", "context", "response", "category"),
+    "deepmath-103k": ("prompt talk user", "solution"),
     "emotion": ("text", "label class 6"),
     "fashion_mnist": ("image grey 28x28", "label class 10"),
-    "finevision": (f"images {_PHOTO}", "texts", "source"),
+    "finevision": (_PHOTOS, "texts turns", "source"),
     "food101": ("image image 512x512", "label class 101"),
+    "gsm8k": ("question", "answer"),
+    "hh-rlhf": ("chosen", "rejected"),
+    "hh-rlhf-helpful-base": ("prompt talk user", "chosen talk assistant", "rejected talk assistant"),
+    "huggingfaceh4/ultrafeedback_binarized": ("prompt", "prompt_id", *_PREFERRED, _MESSAGES, *_SCORES),
     "imagenet-1k": (f"image {_PHOTO}", "label class 1000"),
     "imdb": ("text", "label class 2"),
+    "kto-mix-14k": ("prompt talk user", "completion talk assistant", "label flag"),
     "librispeech_asr": ("audio audio 16000", "text", "id"),
+    "llava-instruct-mix": (_PHOTOS, "prompt talk user", "completion talk assistant"),
+    "lm-human-preferences-descriptiveness": ("prompt", "chosen", "rejected"),
+    "lm-human-preferences-sentiment": ("prompt", "chosen", "rejected"),
+    "math_shepherd": ("prompt", "completions steps", "labels flags"),
     "minds14": ("audio audio 8000", "transcription", "intent_class class 14"),
     "mnist": ("image grey 28x28", "label class 10"),
     "naruto-blip-captions": ("image image 512x512", "text"),
     "pokemon-blip-captions": ("image image 512x512", "text"),
+    "prm800k": ("prompt", "completions steps", "labels flags"),
+    "rlaif-v": (_PHOTOS, "prompt talk user", "chosen talk assistant", "rejected talk assistant"),
     "rotten_tomatoes": ("text", "label class 2"),
     "smithsonian_butterflies_subset": ("image image 512x512", "name"),
-    "the_cauldron": (f"images {_PHOTO}", "texts"),
-    "ultrachat_200k": ("prompt", "messages"),
+    "the_cauldron": (_PHOTOS, "texts turns"),
+    "tldr": ("prompt", "completion"),
+    "tldr-preference": ("prompt", "chosen", "rejected"),
+    "ultrachat_200k": ("prompt", _MESSAGES),
+    "ultrafeedback-gpt-3.5-turbo-helpfulness": ("prompt talk user", "completion talk assistant", "label flag"),
+    "ultrafeedback-prompt": ("prompt talk user",),
+    "ultrafeedback_binarized": (*_PREFERRED, *_SCORES),
     "xsum": ("document", "summary", "id"),
     "yelp_review_full": ("label class 5", "text"),
 }
-"""Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text."""
-_USUAL = ["audio audio 16000", "image image 512x512", f"images {_PHOTO}", "img image 32x32", "label class 2"]
-_USUAL += ["labels class 2", "messages", "texts", "answer", "caption", "chosen", "completion", "content", "instruction"]
-_USUAL += ["input", "output", "prompt", "question", "rejected", "response", "sentence", "sentence1", "sentence2"]
-_USUAL += ["summary", "text", "transcription"]
+"""Columns of well-known data sets as their pages show them: a name, and what it holds if that is no text.
+
+By the last part of their path, or by all of it where others have the same.
+"""
+_TEXTS = (
+    *("answer", "caption", "chosen", "completion", "content", "input", "instruction", "output", "prompt", "question"),
+    *("rejected", "response", "sentence", "sentence1", "sentence2", "summary", "text", "transcription"),
+)
+_USUAL = (
+    *("audio audio 16000", "image image 512x512", _PHOTOS, "img image 32x32", "label class 2", "labels class 2"),
+    *(_MESSAGES, "texts turns", *_TEXTS),
+)
 _BY_NAME = {column.split()[0]: column for column in _USUAL}
 """Of data sets that nobody knows, the columns that a script names."""
 Make = Callable[[int], Any]
@@ -119,8 +149,8 @@ def _listed(split: Any) -> Any:
 def _columns(path: str, name: str | None) -> tuple[str, ...]:
     last = path.rsplit("/", 1)[-1].lower()
     if last == "glue":
-        return *_PAIRS.get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx"
-    return _COLUMNS.get(last) or _named_by_script() or ("text",)
+        return *_PAIRS.get(str(name), ("sentence",)), f"label class {3 if name == 'mnli' else 2}", "idx index"
+    return _COLUMNS.get(path.lower()) or _COLUMNS.get(last) or _named_by_script() or ("text",)
 
 
 def _named_by_script() -> tuple[str, ...]:
@@ -135,7 +165,9 @@ def _files() -> Iterator[str]:
     frame = script_frame()
     modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     yield from dict.fromkeys(
-        path for path in (frame and frame.path, *modules) if path and path.endswith(".py") and is_users(path)
+        path
+        for path in (frame and frame.path, *modules)
+        if path and path.endswith(".py") and is_users(path) and not is_memlint(path, rules=True)
     )
 
 
@@ -153,7 +185,7 @@ def _rows(columns: tuple[str, ...]) -> Any:
     features: dict[str, Any] = {}
     for column in columns:
         key, _, kind = column.partition(" ")
-        features[key], make = _made(key, kind, chance, datasets)
+        features[key], make = _made(kind, chance, datasets)
         values[key] = [make(i) for i in range(count)]
     recordings = {key: feature for key, feature in features.items() if isinstance(feature, datasets.Audio)}
     encoded = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
@@ -163,32 +195,37 @@ def _rows(columns: tuple[str, ...]) -> Any:
     return rows
 
 
-def _made(key: str, kind: str, chance: random.Random, datasets: Any) -> tuple[Any, Make]:
+def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     """The type of a column, and what makes the value of a row."""
-    what, _, size = kind.partition(" ")
-    text = datasets.Value("string")
+    what, *sizes = kind.split() or ["text"]
+    value = datasets.Value
+    if what == "talk":  # of these roles; all columns of a row ask the same
+        sources = {"assistant": lambda _: words, "user": random.Random}
+        return [{"role": value("string"), "content": value("string")}], lambda i: [
+            {"role": role, "content": _text(sources[role](i), _NUM_WORDS // 2)} for role in sizes
+        ]
+    if what == "turns":
+        roles = ("user", "assistant")
+        one = dict.fromkeys(roles, value("string"))
+        return [one], lambda _: [{role: _text(words, _NUM_WORDS // 2) for role in roles}]
     if what == "class":
-        return datasets.ClassLabel(num_classes=int(size)), lambda i: i % int(size)
-    if what in ("image", "grey"):
-        width, height = map(int, size.split("x"))
+        return datasets.ClassLabel(num_classes=int(sizes[0])), lambda i: i % int(sizes[0])
+    if what in ("image", "images", "grey"):
+        width, height = map(int, sizes[0].split("x"))
         image = {"bytes": _png((width, height), "L" if what == "grey" else "RGB"), "path": None}
-        if key == "images":
-            return [datasets.Image()], lambda _: [image]
-        return datasets.Image(), lambda _: image
+        return ([datasets.Image()], lambda _: [image]) if what == "images" else (datasets.Image(), lambda _: image)
     if what == "audio":
-        recording = {"bytes": _silence(int(size)), "path": None}
-        return datasets.Audio(sampling_rate=int(size)), lambda _: recording
-    if key == "idx":
-        return datasets.Value("int32"), lambda i: i
-    if key == "messages":
-        return [{"role": text, "content": text}], lambda _: [
-            {"role": role, "content": _text(chance, _NUM_WORDS // 2)} for role in ("user", "assistant")
-        ]
-    if key == "texts":
-        return [{"user": text, "assistant": text}], lambda _: [
-            {role: _text(chance, _NUM_WORDS // 2) for role in ("user", "assistant")}
-        ]
-    return text, lambda _: _text(chance, _NUM_WORDS)
+        recording = {"bytes": _silence(int(sizes[0])), "path": None}
+        return datasets.Audio(sampling_rate=int(sizes[0])), lambda _: recording
+    plain: dict[str, tuple[Any, Make]] = {
+        "index": (value("int32"), lambda i: i),
+        "flag": (value("bool"), lambda i: bool(i % 2)),
+        "score": (value("float64"), float),
+        "flags": ([value("bool")], lambda _: [True] * _NUM_STEPS),
+        "steps": ([value("string")], lambda _: [_text(words, _NUM_WORDS // _NUM_STEPS) for _ in range(_NUM_STEPS)]),
+        "text": (value("string"), lambda _: _text(words, _NUM_WORDS)),
+    }
+    return plain[what]
 
 
 def _text(chance: random.Random, count: int) -> str:

@@ -19,6 +19,8 @@ _OPTIONS = ("additional_special_tokens", "extra_special_tokens", "padding_side",
 """Further arguments of `from_pretrained` that a tokenizer is made with."""
 _MODELS = {"tokenizer": "text_encoder"}
 """By folder of a tokenizer that of its model."""
+_PADDED = ("CLIPTextConfig", "OPTConfig", "Qwen2Config", "Qwen3Config", "RobertaConfig", "T5Config", "WhisperConfig")
+"""Configs of models whose tokenizers have a token to pad with."""
 _CHAT = "{% for message in messages %}{{ message['role'] }} : {{ message['content'] }}{{ eos_token }} {% endfor %}"
 
 
@@ -29,7 +31,7 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
     def from_pretrained(cls: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             loaded = load(cls, name, *args, **kwargs)
-            if loaded.vocab_size >= _FEW_TOKENS or Path(str(name)).exists():
+            if loaded.vocab_size >= _FEW_TOKENS or _has_vocabulary(Path(str(name))):
                 return loaded
             raise OSError(f"the vocabulary of {name} is not on this machine")  # transformers goes on without one
         except (OSError, ValueError) as error:
@@ -48,30 +50,44 @@ def replace_tokenizers(owner: Any, replacing: Replacing, *, fake: bool) -> None:
     replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 
 
+def _has_vocabulary(place: Path) -> bool:
+    """Whether this is a file, or a folder with one, that a tokenizer reads."""
+    return place.is_file() or any(place.glob("*token*")) or any(place.glob("vocab*")) or any(place.glob("*.model"))
+
+
+def _config(name: str, folder: str) -> Any:
+    """The config of the model `name`: that of a folder, or one that is known by its name; None without any."""
+    transformers: Any = importlib.import_module("transformers")
+    if (Path(name) / folder / "config.json").is_file():
+        return transformers.AutoConfig.from_pretrained(name, subfolder=folder)
+    known = known_config(name, folder)
+    return known and getattr(transformers, known[0])(**known[1])
+
+
 def _tokenizer(name: str, options: Mapping[str, Any]) -> Any:
     """A tokenizer with as many tokens as that of the model `name` has; None for a model that nobody knows."""
     transformers: Any = importlib.import_module("transformers")
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415
 
     folder = options.get("subfolder") or ""
-    known = known_config(name, _MODELS.get(folder, folder))
-    if known is None:
+    config = _config(name, _MODELS.get(folder, folder))
+    if config is None:
         return None
-    config = getattr(transformers, known[0])(**known[1])
-    if known[0] in ("BertConfig", "DistilBertConfig"):
+    kind = type(config).__name__
+    if kind in ("BertConfig", "DistilBertConfig"):
         special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
         special["mask_token"] = "[MASK]"
     else:
         special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
-        if known[0] in ("RobertaConfig", "T5Config", "Qwen2Config", "OPTConfig", "CLIPTextConfig", "WhisperConfig"):
+        if kind in _PADDED:
             special["pad_token"] = "<pad>"
-        if known[0] == "RobertaConfig":
+        if kind == "RobertaConfig":
             special["mask_token"] = "<mask>"
-    words = [*special.values(), *(f"w{i}" for i in range(config.vocab_size - len(special)))]
+    words = [*special.values(), *(f"w{i}" for i in range(config.get_text_config().vocab_size - len(special)))]
     vocabulary = {word: i for i, word in enumerate(words)}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token=special["unk_token"]))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    length = getattr(config, "max_position_embeddings", None) or 512
+    length = getattr(config.get_text_config(), "max_position_embeddings", None) or 512
     fields = {"model_max_length": length, "chat_template": _CHAT, **special}
     fields |= {key: options[key] for key in (*fields, *_OPTIONS) if key in options}
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, **fields)

@@ -13,9 +13,11 @@ _LLAMA3 = {
     "num_key_value_heads": 8,
     "intermediate_size": 14336,
 }
+_LLAMA3_SMALL = {**_LLAMA3, "max_position_embeddings": 131072, "tie_word_embeddings": True}
 _LARGE_BERT = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
 _ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
 _QWEN = {**_BRAIN, "vocab_size": 151936, "num_hidden_layers": 28, "num_key_value_heads": 2}
+_QWEN3 = {**_BRAIN, "vocab_size": 151936, "head_dim": 128, "max_position_embeddings": 40960}
 
 
 def _sizes(
@@ -85,12 +87,21 @@ KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-2-13b-hf": ("LlamaConfig", {**_HALF, **_sizes(5120, 13824, 40, 40)}),
     "llama-2-7b-hf": ("LlamaConfig", _HALF),
     "llama-3.1-8b": ("LlamaConfig", {**_LLAMA3, "max_position_embeddings": 131072}),
+    "llama-3.2-1b": ("LlamaConfig", {**_LLAMA3_SMALL, **_sizes(2048, 8192, 16, 32, 8), "head_dim": 64}),
+    "llama-3.2-3b": ("LlamaConfig", {**_LLAMA3_SMALL, **_sizes(3072, 8192, 28, 24, 8), "head_dim": 128}),
     "meta-llama-3-8b": ("LlamaConfig", {**_LLAMA3, "max_position_embeddings": 8192}),
     "mistral-7b-v0.1": ("MistralConfig", _BRAIN),
+    "mistral-7b-v0.3": ("MistralConfig", {**_BRAIN, "vocab_size": 32768}),
     "opt-125m": ("OPTConfig", _HALF),
+    "qwen2-0.5b": ("Qwen2Config", {**_QWEN, **_sizes(896, 4864, 24, 14, 2), "tie_word_embeddings": True}),
+    "qwen2-1.5b": ("Qwen2Config", {**_QWEN, **_sizes(1536, 8960, 28, 12, 2), "tie_word_embeddings": True}),
     "qwen2.5-0.5b": ("Qwen2Config", {**_QWEN, **_sizes(896, 4864, 24, 14, 2), "tie_word_embeddings": True}),
     "qwen2.5-1.5b": ("Qwen2Config", {**_QWEN, **_sizes(1536, 8960, 28, 12, 2), "tie_word_embeddings": True}),
     "qwen2.5-7b": ("Qwen2Config", {**_QWEN, **_sizes(3584, 18944, 28, 28, 4), "vocab_size": 152064}),
+    "qwen3-0.6b": ("Qwen3Config", {**_QWEN3, **_sizes(1024, 3072, 28, 16, 8), "tie_word_embeddings": True}),
+    "qwen3-1.7b": ("Qwen3Config", {**_QWEN3, **_sizes(2048, 6144, 28, 16, 8), "tie_word_embeddings": True}),
+    "qwen3-4b": ("Qwen3Config", {**_QWEN3, **_sizes(2560, 9728, 36, 32, 8), "tie_word_embeddings": True}),
+    "qwen3-8b": ("Qwen3Config", {**_QWEN3, **_sizes(4096, 12288, 36, 32, 8)}),
     "roberta-base": ("RobertaConfig", _ROBERTA),
     "roberta-large": ("RobertaConfig", {**_ROBERTA, **_LARGE_BERT}),
     "smollm-135m": _smollm(576, 1536, 30, 9, 3),

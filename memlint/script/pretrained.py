@@ -83,7 +83,10 @@ def _replacing_loads(
                 _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
                 dtype = str(getattr(config, "dtype", None) or torch.float32).removeprefix("torch.")
                 state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
-                return load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
+                loaded = load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
+            model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+            model.name_or_path = model.config._name_or_path = str(source)
+            return loaded
 
         replacing.put(owner, "from_pretrained", classmethod(from_pretrained))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.model import Report
+from memlint.report.model import Assumption, Report
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -86,6 +86,13 @@ def test_quiet_leaves_verdicts_findings_and_errors():
     assert "MEM107" in text
     assert "error: models/unet.py" in text
     assert "Assumed" not in text
+
+
+def test_an_assumption_of_several_lines_is_shown_once():
+    assumed = [{"text": "a value is taken as 0.0", "path": "train.py", "line": line} for line in (3, 5, 8)]
+    report = one(assumptions=[Assumption(**each) for each in assumed])
+    assert "  - a value is taken as 0.0  train.py:3, and 2 more lines\n" in render_text(report, TextStyle())
+    assert render_text(report, TextStyle(verbosity=1)).count("a value is taken as 0.0") == 3
 
 
 def test_verbose_shows_every_line_and_single_buffers():

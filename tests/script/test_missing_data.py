@@ -149,6 +149,53 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
     assert "--fake-data" in ran.error
 
 
+@needs("datasets")
+def test_data_sets_of_preferences_and_steps(tmp_path):
+    script = """\
+    from datasets import load_dataset
+    row = load_dataset("trl-lib/ultrafeedback_binarized", split="train")[0]
+    print([turn["role"] for turn in row["chosen"]], type(row["score_chosen"]).__name__)
+    print(row["chosen"][0] == row["rejected"][0], row["chosen"][1] == row["rejected"][1])
+    print(load_dataset("HuggingFaceH4/ultrafeedback_binarized", split="train").column_names)
+    steps = load_dataset("trl-lib/math_shepherd", split="train")[0]
+    print(len(steps["completions"]) == len(steps["labels"]) > 1, type(steps["labels"][0]).__name__)
+    kto = load_dataset("trl-lib/kto-mix-14k", split="train")
+    print([turn["role"] for turn in kto[0]["prompt"] + kto[0]["completion"]], kto[0]["label"], kto[1]["label"])
+    print(sorted(load_dataset("me/unknown").column_names["train"]))
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "['user', 'assistant'] float",
+        "True False",
+        "['prompt', 'prompt_id', 'chosen', 'rejected', 'messages', 'score_chosen', 'score_rejected']",
+        "True bool",
+        "['user', 'assistant'] False True",
+        "['chosen', 'completion', 'label', 'labels', 'prompt', 'rejected']",
+    ]
+
+
+@needs("transformers", "tokenizers")
+def test_a_tokenizer_of_a_folder_that_has_a_config_alone(tmp_path):
+    (tmp_path / "p/model").mkdir(parents=True)
+    (tmp_path / "p/model/config.json").write_text('{"model_type": "qwen2", "vocab_size": 4321}', encoding="utf-8")
+    script = """\
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained("./model")
+    print(len(tokenizer), tokenizer.pad_token)
+    print(tokenizer.apply_chat_template([{"role": "user", "content": "w1"}], tokenize=False))
+    tokenizer.save_pretrained("saved")
+    print(len(AutoTokenizer.from_pretrained("saved")))
+    """
+    ran = run(tmp_path / "p", script, fake=True)
+    assert ran.error is None, ran.stderr
+    assert ran.stdout.splitlines() == ["4321 <pad>", "user : w1</s> ", "4321"]
+    assert list(ran.assumptions) == [
+        "the tokenizer of ./model is not on this machine: made up with 4,321 tokens, a word each"
+    ]
+    assert "wants the tokenizer './model', which is not on this machine" in run(tmp_path / "p", script).error
+
+
 @needs("datasets", "transformers", "PIL")
 def test_images_and_recordings_of_hugging_face(tmp_path):
     script = """\

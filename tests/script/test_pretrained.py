@@ -20,12 +20,21 @@ PARAMETERS = {
     "llama-2-13b-hf": 13_015_864_320,
     "llama-2-7b-hf": 6_738_415_616,
     "llama-3.1-8b": 8_030_261_248,
+    "llama-3.2-1b": 1_235_814_400,
+    "llama-3.2-3b": 3_212_749_824,
     "meta-llama-3-8b": 8_030_261_248,
     "mistral-7b-v0.1": 7_241_732_096,
+    "mistral-7b-v0.3": 7_248_023_552,
     "opt-125m": 125_239_296,
+    "qwen2-0.5b": 494_032_768,
+    "qwen2-1.5b": 1_543_714_304,
     "qwen2.5-0.5b": 494_032_768,
     "qwen2.5-1.5b": 1_543_714_304,
     "qwen2.5-7b": 7_615_616_512,
+    "qwen3-0.6b": 596_049_920,
+    "qwen3-1.7b": 1_720_574_976,
+    "qwen3-4b": 4_022_468_096,
+    "qwen3-8b": 8_190_735_360,
     "roberta-base": 124_645_632,
     "roberta-large": 355_359_744,
     "smollm-135m": 134_515_008,
@@ -46,7 +55,10 @@ PARAMETERS = {
 HEADS = {
     "T5Config": "AutoModelForSeq2SeqLM",
     "WhisperConfig": "AutoModelForSpeechSeq2Seq",
-    **dict.fromkeys(("GPT2Config", "LlamaConfig", "MistralConfig", "OPTConfig", "Qwen2Config"), "AutoModelForCausalLM"),
+    **dict.fromkeys(
+        ("GPT2Config", "LlamaConfig", "MistralConfig", "OPTConfig", "Qwen2Config", "Qwen3Config"),
+        "AutoModelForCausalLM",
+    ),
 }
 
 
@@ -72,7 +84,7 @@ def test_models_that_are_well_known_are_made(tmp_path):
         from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, GPT2LMHeadModel
         from transformers import GPT2Config, AutoModel
         model = AutoModelForCausalLM.from_pretrained("gpt2").cuda()
-        print(type(model).__name__, model.num_parameters(), model.dtype)
+        print(type(model).__name__, model.num_parameters(), model.dtype, model.name_or_path, model.config._name_or_path)
         model = GPT2LMHeadModel.from_pretrained("openai-community/gpt2-medium", device_map="cuda", dtype=torch.bfloat16)
         print(model.num_parameters(), model.dtype, model.device)
         model = AutoModelForSequenceClassification.from_pretrained("google-bert/bert-base-uncased", num_labels=7)
@@ -87,7 +99,7 @@ def test_models_that_are_well_known_are_made(tmp_path):
     )
     assert ran.error is None, ran.stderr
     assert ran.stdout.splitlines() == [
-        "GPT2LMHeadModel 124439808 torch.float32",
+        "GPT2LMHeadModel 124439808 torch.float32 gpt2 gpt2",
         "354823168 torch.bfloat16 cuda:0",
         f"torch.Size([7, 768]) {109_482_240 + 7 * 769}",
         "torch.float16 6738415616",
