@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch._library.custom_ops import CustomOpDef
 
-from memlint.accelerator.device import NAME
 from memlint.accelerator.dispatch import assume_kernel_takes_nothing, run
 from memlint.accelerator.kernel import OF_PYTORCH, kernel_of
 from memlint.accelerator.registration import KEY
@@ -29,17 +28,13 @@ def _register_kernel(
     """Stand in for `CustomOpDef.register_kernel`."""
     if fn is None:
         return functools.partial(_register_kernel, definition, device_types)
-    types = [device_types] if isinstance(device_types, str) else device_types
-    if types is not None and "cuda" in types:
-        types = [*types, NAME]
-
     def fall_back(error: Exception, *args: Any, **kwargs: Any) -> Any:
         if definition._abstract_fn is None:
             raise error
         assume_kernel_takes_nothing(definition._qualname, f"it cannot run here ({type(error).__name__})")
         return definition._abstract_fn(*args, **kwargs)
 
-    _register(definition, types, _tried(fn, fall_back))
+    _register(definition, device_types, _tried(fn, fall_back))  # what is for CUDA comes by `_impl` here as well
     return fn
 
 

@@ -12,7 +12,7 @@ import torch
 from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.libraries.custom_ops import _register_kernel
+from memlint.libraries import custom_ops
 from memlint.libraries.triton import _names_and_written
 from tests.script.isolated import needs
 
@@ -30,7 +30,7 @@ import torch
 from memlint.accelerator import lazy_imports, state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.libraries import custom_ops, triton as ours
+from memlint.libraries import custom_ops, custom_ops, triton as ours
 lazy_imports.run_eagerly()
 ours.install()
 custom_ops.install()
@@ -157,9 +157,10 @@ def test_without_its_text_a_kernel_may_write_everything() -> None:
 
 
 def test_operators_run_their_bodies_or_else_their_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._library.custom_ops.CustomOpDef.register_kernel", _register_kernel)
+    monkeypatch.setattr("torch._library.custom_ops.CustomOpDef.register_kernel", custom_ops._register_kernel)
+    monkeypatch.setattr("torch.library.Library.impl", custom_ops._impl)
 
-    @torch.library.custom_op("memlint_tests::doubled", mutates_args=(), device_types="cuda")
+    @torch.library.custom_op("memlint_tests::scratched", mutates_args=(), device_types="cuda")
     def doubled(x: torch.Tensor) -> torch.Tensor:
         scratch = torch.empty(1 << 20, device=x.device)
         return x * 2 + scratch[0]
