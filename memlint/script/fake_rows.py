@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
+_NUM_TALK_WORDS = 1024
+"""Of each message of a conversation: two of them are as long as conversations are cut to, and what packs them is full."""
 _NUM_STEPS = 8
 """Of a solution."""
 _TIMES_STREAMED = 400
@@ -116,11 +118,13 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
                 note(error, f"wants the data set {path!r}, which is not on this machine", f"load it once before{able}")
                 raise
         columns = _columns(str(path), name)
-        splits = {split: _rows(columns) for split in _SPLITS}
+        rows = _rows(columns)
+        splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
         shown = ", ".join(column.split()[0] for column in columns)
+        talks = f", messages of {_NUM_TALK_WORDS:,}" if any(" talk " in column for column in columns) else ""
         made_up(
-            f"the data set {path} is not on this machine: made up of {len(splits['train'])} rows with {shown},"
-            f" texts of {_NUM_WORDS} random words"
+            f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown},"
+            f" texts of {_NUM_WORDS} random words{talks}"
         )
         if kwargs.get("streaming"):
             splits = {split: rows.to_iterable_dataset().repeat(_TIMES_STREAMED) for split, rows in splits.items()}
@@ -202,7 +206,7 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     if what == "talk":  # of these roles; all columns of a row ask the same
         sources = {"assistant": lambda _: words, "user": random.Random}
         return [{"role": value("string"), "content": value("string")}], lambda i: [
-            {"role": role, "content": _text(sources[role](i), _NUM_WORDS // 2)} for role in sizes
+            {"role": role, "content": _text(sources[role](i), _NUM_TALK_WORDS)} for role in sizes
         ]
     if what == "turns":
         roles = ("user", "assistant")

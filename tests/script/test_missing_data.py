@@ -137,7 +137,7 @@ def test_data_sets_and_tokenizers_of_hugging_face(tmp_path):
         "2 ['idx', 'label', 'sentence1', 'sentence2']",
         "torch.Size([256, 512]) [PAD]",
         "dict_keys(['text'])",
-        "516",
+        "2052",
     ]
     assert ran.assumptions["the tokenizer of gpt2 is not on this machine: made up with 50,257 tokens, a word each"] == 3
     ran = run(tmp_path / "p", script)
