@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
 _NUM_TALK_WORDS = 1024
-"""Of each message of a conversation: two of them are as long as conversations are cut to, and what packs them is full."""
+"""Of each message of a conversation: two are as long as trainers cut them to, and what packs them is full."""
 _NUM_STEPS = 8
 """Of a solution."""
 _TIMES_STREAMED = 400
