@@ -59,6 +59,8 @@ def what_to_do(error: BaseException) -> str:
             f"It is made for several processes: type {command_with('--ranks 2')}, or for the script that starts them "
             "memlint run --ranks 2 with its name."
         )
+    if "compute capability" in text_of(error).lower():
+        return "It refuses the GPU that is simulated: name another, such as --gpu h100-80gb."
     if isinstance(error, AttributeError | TypeError) and "NoneType" in text_of(error):
         return absent(error)
     if wants_a_gpu(error):

@@ -514,6 +514,13 @@ def test_a_package_that_is_not_there_is_done_without(tmp_path: Path) -> None:
     assert any("does nothing takes the place of recorder_of_runs, as --stub" in a.text for a in workload.assumptions)
 
 
+def test_a_script_that_refuses_the_gpu_is_told_to_name_another(tmp_path: Path) -> None:
+    text = "import torch\nif torch.cuda.get_device_capability() < (9, 0): raise RuntimeError('Compute capability 9.0 is required')"
+    error = workload_of(run_text(tmp_path, text, gpu="a100-80gb")).error
+    assert error is not None
+    assert error.hint == "It refuses the GPU that is simulated: name another, such as --gpu h100-80gb."
+
+
 RECORDED = [
     pytest.param("lm-medium-train-ctx512-bf16amp", ("--context", "512", "--amp"), 12_437_443_584, id="ctx512"),
     pytest.param(
