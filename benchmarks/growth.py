@@ -23,7 +23,8 @@ from typing import NamedTuple
 import click
 from tabulate import tabulate
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+if not __package__:  # run as a command
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from benchmarks.claims import verdict
 from benchmarks.processes import CHECK, ROOT, Measured, answer, measure

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import click
 from tabulate import tabulate
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+if not __package__:  # run as a command
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from tests.cuda.test_allocator_histories import CAPACITY, WITHOUT_ADDRESSES, History, Replay, blocks_at_end, blocks_of
 from tests.oracles.comparison import differences, num_in_order, paired_workspaces

@@ -22,7 +22,8 @@ import pytest
 import torch
 from tabulate import tabulate
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+if not __package__:  # run as a command
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from memlint.accelerator.device import is_virtual
 from memlint.cuda.devices import device_named

@@ -20,7 +20,8 @@ import click
 from tabulate import tabulate
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
+if not __package__:  # run as a command
+    sys.path[0] = str(ROOT)  # not this folder: its trace.py is not Python's
 
 from benchmarks.claims import verdict
 from fixtures.published import libraries

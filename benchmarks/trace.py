@@ -39,7 +39,8 @@ from memlint.cuda.devices import DEFAULT_DEVICE, device_named
 from memlint.tracing.recorder import trace_program
 from memlint.workloads import torchvision_schemas
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
+if not __package__:  # run as a command
+    sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from benchmarks.claims import verdict
 from fixtures.models.bert import Bert

@@ -28,6 +28,7 @@ def _register_kernel(
     """Stand in for `CustomOpDef.register_kernel`."""
     if fn is None:
         return functools.partial(_register_kernel, definition, device_types)
+
     def fall_back(error: Exception, *args: Any, **kwargs: Any) -> Any:
         if definition._abstract_fn is None:
             raise error

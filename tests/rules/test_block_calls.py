@@ -2,9 +2,9 @@
 
 import pytest
 from memlint_rules.block_calls import call_of_blocks
-from records import MIB, Script
 
 from memlint.tracing.records import Frame
+from tests.rules.records import MIB, Script
 
 MODEL = """\
 class Other(nn.Module):

@@ -10,13 +10,13 @@ from memlint_rules.mem107_dead_at_peak_reference import DeadAtPeakReference
 from memlint_rules.mem204_optimizer_step_temporaries import OptimizerStepTemporaries
 from memlint_rules.mem306_dense_should_be_sparse import DenseShouldBeSparse
 from memlint_rules.mem310_nchw_conv_on_tensor_cores import NchwConvOnTensorCores
-from records import MIB, FakeContext, Script, at, channels_last
 
 import memlint
 from memlint.lint.rule import Confidence, Severity, place_of
 from memlint.memory.retention import Holder
 from memlint.tracing.records import Category, Frame, Phase
 from memlint.whatif.changes import ChannelsLast, CheckpointModules, OptimizerImplementation
+from tests.rules.records import MIB, FakeContext, Script, at, channels_last
 
 
 def test_a_finding_about_an_installed_model_stands_where_the_project_declares_it(tmp_path):
