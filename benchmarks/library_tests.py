@@ -3,9 +3,10 @@
     python benchmarks/library_tests.py CHECKOUT/tests/test_flash_attn.py -k "not 0.17"
     python benchmarks/library_tests.py CHECKOUT/test --most 1000 --device cpu
 
-The tests run in a checkout of the library, on a simulated GPU. What is on it has shapes and no values: comparisons of
-values are taken to hold, and so do functions that TorchScript would compile. Of many tests some are drawn. A test that
-needs a function that is not known counts apart, and so does one that reads a value itself.
+The tests run in a checkout of the library, on a simulated GPU, or with `--device cpu` on the host alone. What is on the
+GPU has shapes and no values: comparisons of values are taken to hold there, and derivatives by differences. Functions
+run that TorchScript would compile. Of many tests some are drawn. A test that needs a function that is not known counts
+apart, and so does one that reads a value itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -70,6 +72,35 @@ def _holding(compare: Any) -> Any:
     return compared
 
 
+def _close(compare: Any) -> Any:
+    def compared(left: Any, right: Any, **options: Any) -> None:
+        if any(map(is_virtual, (left, right))):
+            assert (left.shape, left.dtype) == (right.shape, right.dtype)
+        else:
+            compare(left, right, **options)
+
+    return compared
+
+
+def _deriving(check: Any) -> Any:
+    """Gradients on the device have shapes alone."""
+
+    def checked(function: Any, inputs: Any, **options: Any) -> Any:
+        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        if not any(map(is_virtual, inputs)):
+            return check(function, inputs, **options)
+        results = function(*inputs)
+        gradients = torch.autograd.grad(sum(each.sum() for each in _listed(results)), inputs)
+        return [each.shape for each in gradients] == [each.shape for each in inputs]
+
+    return checked
+
+
+def _listed(results: Any) -> list[Any]:
+    given = results if isinstance(results, tuple) else (results,)
+    return [each for each in given if each.requires_grad]
+
+
 def _testing(device: str) -> dict[str, Any]:
     """What `torch_scatter.testing` and its like have."""
 
@@ -89,8 +120,9 @@ def _testing(device: str) -> dict[str, Any]:
 
 def _decorators(device: str) -> dict[str, Any]:
     """What `pyg_lib.testing` has."""
-    as_it_is = dict.fromkeys(("withSeed", "onlyCUDA", "onlyTriton"), lambda test: test)
-    return {**as_it_is, "withCUDA": pytest.mark.parametrize("device", [torch.device(device)])}
+    as_it_is = dict.fromkeys(("withSeed", "onlyTriton"), lambda test: test)
+    on_gpu = pytest.mark.skipif(device == "cpu", reason="CUDA not available")
+    return {**as_it_is, "onlyCUDA": on_gpu, "withCUDA": pytest.mark.parametrize("device", [torch.device(device)])}
 
 
 def _support_transformer_engine() -> None:
@@ -123,9 +155,12 @@ def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
     sys.path.append(str(tests if tests.is_dir() else tests.parent))  # some have a module of helpers beside them
     torch.jit.script = lambda function, *_, **__: function  # type: ignore[assignment]
     torch.allclose, torch.equal = _holding(torch.allclose), _holding(torch.equal)
+    torch.testing.assert_close = _close(torch.testing.assert_close)
+    torch.autograd.gradcheck = _deriving(torch.autograd.gradcheck)
+    torch.autograd.gradgradcheck = _deriving(torch.autograd.gradgradcheck)
     drawn = Drawn(most)
     options = ["-q", "--import-mode=importlib", "-pno:cacheprovider", "-pno:xdist", "--tb=line", "-c/dev/null"]
-    with virtual_device(device_named(gpu)):
+    with nullcontext() if device == "cpu" else virtual_device(device_named(gpu)):
         pytest.main([*options, *(["-k", chosen] if chosen else []), str(tests)], plugins=[drawn])
     print(tabulate(drawn.outcomes.most_common(), headers=["outcome", "tests"], tablefmt="github"))
     print(*(f"not known, {number} times: {name}" for name, number in drawn.unknown.most_common()), sep="\n")

@@ -15,7 +15,7 @@ from memlint.libraries import (
     mamba,
     mslk,
     own_ops,
-    pyg_lib,
+    pyg_lib_ops,
     spconv,
     torch_cluster,
     torch_scatter,
@@ -38,7 +38,7 @@ LIBRARIES = (
     mamba.library,
     mamba.convolution,
     mslk.library,
-    pyg_lib.library,
+    pyg_lib_ops.library,
     spconv.library,
     torch_cluster.library,
     torch_scatter.library,
@@ -64,7 +64,7 @@ def _install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm):
+    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm, pyg_lib_ops):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

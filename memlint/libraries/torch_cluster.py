@@ -1,17 +1,18 @@
 """torch_cluster 1.6.3: neighbours of points, clusters, walks, points far from each other; none has a backward.
 
 torch_cluster/*.py; csrc/cuda/knn_cuda.cu:90, radius_cuda.cu:60, fps_cuda.cu:68, grid_cuda.cu:27, graclus_cuda.cu:216,
-nearest_cuda.cu:68 and rw_cuda.cu:119.
+nearest_cuda.cu:68 and rw_cuda.cu:119. What lies on the host has its values.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 
-from memlint.libraries.library import Library, assume_once, launch
+from memlint.accelerator.device import is_virtual
+from memlint.libraries import points
+from memlint.libraries.library import Library, launch
 
 Tensor = torch.Tensor
 library = Library("torch_cluster", distribution="torch-cluster", version="1.6.3")
@@ -26,16 +27,10 @@ def _ends(x: Tensor, batch: Tensor | None, batch_size: int | None) -> Tensor:
     return torch.bucketize(torch.arange(number + 1, device=x.device), batch)
 
 
-def _pairs(
-    x: Tensor, y: Tensor, most: int, batch_x: Tensor | None, batch_y: Tensor | None, batch_size: int | None
-) -> tuple[Tensor, ...]:
-    """A row and a column of each point of `y` and each of its neighbours, `most` of them; and where examples begin."""
+def _points(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as [points, width]."""
     x, y = (t.view(-1, 1).contiguous() if t.dim() == 1 else t.contiguous() for t in (x, y))
-    ends = _ends(x, batch_x, batch_size), _ends(y, batch_y, batch_size)
-    library.assume()
-    row, col = (torch.full((y.shape[0] * most,), -1, device=x.device) for _ in range(2))
-    launch((x, y, *ends), (row, col))
-    return row, col, *ends
+    return x, y
 
 
 @_provides
@@ -44,11 +39,9 @@ def knn(
     num_workers: int = 1, batch_size: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Pairs of each point of `y` and its nearest of `x`, of which there are enough."""
-    row, col, *_ends_kept = _pairs(x, y, k, batch_x, batch_y, batch_size)
-    mask = col != -1
-    chosen = torch.empty_like(row), torch.empty_like(col)  # what `masked_select` gives
-    launch((row, col, mask), chosen)
-    return torch.stack(chosen)
+    x, y = _points(x, y)
+    ends = _ends(x, batch_x, batch_size), _ends(y, batch_y, batch_size)
+    return points.nearest_pairs(library, x, y, k, ends, cosine=cosine)
 
 
 @_provides
@@ -57,9 +50,9 @@ def radius(
     max_num_neighbors: int = 32, num_workers: int = 1, batch_size: int | None = None, ignore_same_index: bool = False,
 ) -> Tensor:  # fmt: skip
     """Pairs of each point of `y` and those of `x` that are near: how many, values say."""
-    row, col, *_ends_kept = _pairs(x, y, max_num_neighbors, batch_x, batch_y, batch_size)
-    mask = row != -1
-    return torch.stack([row.masked_select(mask), col.masked_select(mask)])
+    x, y = _points(x, y)
+    ends = _ends(x, batch_x, batch_size), _ends(y, batch_y, batch_size)
+    return points.near_pairs(library, x, y, r, max_num_neighbors, ends, others=ignore_same_index)
 
 
 def _graph(pairs: Tensor, flow: str) -> tuple[Tensor, Tensor]:
@@ -72,9 +65,12 @@ def knn_graph(
     cosine: bool = False, num_workers: int = 1, batch_size: int | None = None,
 ) -> Tensor:  # fmt: skip
     """Edges to the nearest; a point is its own nearest, which is left out."""
-    row, col = _graph(knn(x, x, k if loop else k + 1, batch, batch, batch_size=batch_size), flow)
+    pairs = knn(x, x, k if loop else k + 1, batch, batch, cosine, batch_size=batch_size)
+    row, col = _graph(pairs, flow)
     if not loop:
         mask = row != col
+        if not is_virtual(x):
+            return torch.stack([row[mask], col[mask]])
         edges = [torch.empty(x.shape[0] * k, dtype=t.dtype, device=t.device) for t in (row, col)]  # `row[mask]`
         launch((row, col, mask), edges)
         row, col = edges
@@ -97,27 +93,17 @@ def fps(
     batch_size: int | None = None, ptr: Any = None,
 ) -> Tensor:  # fmt: skip
     """A share of the points of each example, each far from the others; a number a point is kept meanwhile."""
-    share = 0.5 if ratio is None else float(ratio)
-    if batch is not None or ptr is not None:
-        assume_once("torch_cluster.fps is taken to round the number of points once, not for each example")
-    library.assume()
+    if ptr is None:
+        ptr = torch.tensor([0, src.shape[0]], device=src.device) if batch is None else _batch_ends(batch, batch_size)
+    ends = ptr if isinstance(ptr, Tensor) else torch.tensor(ptr, device=src.device)
     source = src.view(src.shape[0], -1).contiguous()
-    distances = source.new_full((src.shape[0],), 5e4)
-    out = torch.empty(math.ceil(share * src.shape[0]), dtype=torch.int64, device=src.device)
-    launch((source, distances), (out,))
-    return out
+    return points.far_points(library, source, ends, 0.5 if ratio is None else float(ratio), random_start=random_start)
 
 
 @_provides
 def grid_cluster(pos: Tensor, size: Tensor, start: Tensor | None = None, end: Tensor | None = None) -> Tensor:
     """A voxel of each point; where the grid begins and ends, if nobody says it, is found first."""
-    library.assume()
-    points, size = pos.view(pos.shape[0], -1).contiguous(), size.contiguous()
-    start = points.min(0)[0] if start is None else start.contiguous()
-    end = points.max(0)[0] if end is None else end
-    out = torch.empty(points.shape[0], dtype=torch.int64, device=pos.device)
-    launch((points, size, start, end), (out,))
-    return out
+    return points.voxels(library, pos.view(pos.shape[0], -1).contiguous(), size.contiguous(), start, end)
 
 
 def _row_ends(row: Tensor, num_nodes: int) -> Tensor:
@@ -127,6 +113,10 @@ def _row_ends(row: Tensor, num_nodes: int) -> Tensor:
     ends = row.new_zeros(num_nodes + 1)
     torch.cumsum(degrees, 0, out=ends[1:])
     return ends
+
+
+def _batch_ends(batch: Tensor, size: int | None) -> Tensor:
+    return _row_ends(batch, _num_nodes(batch) if size is None else size)
 
 
 def _num_nodes(*nodes: Tensor) -> int:
@@ -147,12 +137,7 @@ def graclus_cluster(row: Tensor, col: Tensor, weight: Tensor | None = None, num_
     order = torch.argsort(row)
     row, col = row[order], col[order]
     weight = None if weight is None else weight[order]
-    ends = _row_ends(row, num_nodes)
-    library.assume()
-    out, proposal = (torch.full((num_nodes,), -1, device=row.device) for _ in range(2))
-    colors = torch.full((num_nodes,), 0.53406, device=row.device).bernoulli()
-    launch((ends, col, weight, colors), (out, proposal))
-    return out
+    return points.matched(library, _row_ends(row, num_nodes), col, weight)
 
 
 @_provides
@@ -160,16 +145,13 @@ def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor
     """Of each point of `x` the nearest of `y`."""
     x, y = (t.view(-1, 1) if t.dim() == 1 else t for t in (x, y))
     ends = []
-    for points, batch in ((x, batch_x), (y, batch_y)):
+    for each, batch in ((x, batch_x), (y, batch_y)):
         if batch is None:
-            ends.append(torch.tensor([0, points.shape[0]], device=x.device))
+            ends.append(torch.tensor([0, each.shape[0]], device=x.device))
         else:
-            ends.append(_row_ends(batch, _num_nodes(batch)))
-    library.assume()
+            ends.append(_batch_ends(batch, None))
     x, y = (t.view(t.shape[0], -1).contiguous() for t in (x, y))
-    out = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
-    launch((x, y, *ends), (out,))
-    return out
+    return points.nearest_of_each(library, x, y, (ends[0], ends[1]))
 
 
 @_provides
@@ -183,6 +165,9 @@ def random_walk(
         order = torch.argsort(row * num_nodes + col)
         row, col = row[order], col[order]
     ends = _row_ends(row, num_nodes)
+    if not is_virtual(row):
+        walked = points.walked_on_host(ends, col, start, walk_length, p, q)
+        return walked if return_edge_indices else walked[0]
     library.assume()
     nodes, edges = (start.new_empty(walk_length + more, start.shape[0]) for more in (1, 0))
     drawn = torch.rand(start.shape[0], walk_length, device=start.device) if p == q == 1 else None

@@ -6,30 +6,28 @@ composite/softmax.py. What lies on the host has its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from memlint.accelerator.device import is_virtual
+from memlint.libraries.groups import (
+    CHOOSING,
+    at_positions,
+    broadcast,
+    first,
+    gathered_on_host,
+    number_of,
+    reduced_on_host,
+    resized,
+    segment_of_each,
+    trailing,
+)
 from memlint.libraries.library import Library, launch
 
 Tensor = torch.Tensor
 library = Library("torch_scatter", distribution="torch-scatter", version="2.1.2")
-
-
-def _broadcast(index: Tensor, source: Tensor, dim: int) -> Tensor:
-    dim = dim + source.dim() if dim < 0 else dim
-    if index.dim() == 1:
-        index = index[(None,) * dim]
-    return index[(..., *(None,) * (source.dim() - index.dim()))].expand(source.size())
-
-
-def _size(index: Tensor, dim_size: int | None) -> int:
-    """Groups: one more than the last index, which the library reads from the GPU."""
-    if dim_size is not None:
-        return dim_size
-    return int(index.max()) + 1 if index.numel() else 0
 
 
 def _kernel(read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
@@ -37,58 +35,15 @@ def _kernel(read: tuple[Tensor, ...], written: tuple[Tensor, ...]) -> None:
     launch(read, written)
 
 
-_REDUCTIONS = {"sum": "sum", "mean": "mean", "mul": "prod", "min": "amin", "max": "amax"}
-
-
-def _on_host(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> Any:
-    """The values of a reduction, and of `min` and `max` the first positions, by PyTorch's ops."""
-    start = source.new_full(_shape(source.shape, dim, size), int(reduce == "mul")) if out is None else out.clone()
-    made = start.scatter_reduce(
-        dim, index, source, _REDUCTIONS[reduce], include_self=out is not None or reduce == "mul"
-    )
-    made = made if out is None else out.copy_(made)
-    if reduce not in {"min", "max"}:
-        return made
-    length = source.shape[dim]
-    places = torch.arange(length).view(-1, *[1] * (source.dim() - 1 - dim)).expand_as(source)
-    places = places.masked_fill(source != made.gather(dim, index), length)
-    positions = torch.full_like(made, length, dtype=index.dtype)
-    return made.clone(), positions.scatter_reduce(dim, index, places, "amin")  # nobody keeps what may be changed
-
-
-def _rows(index: Tensor, kind: str, shape: Sequence[int]) -> Tensor:
-    """The segment of each element of this shape on the host, by its index or by where segments begin."""
-    dim = index.dim() - 1
-    index = index.expand(*shape[:dim], index.shape[-1])
-    if kind == "csr":
-        places = torch.arange(shape[dim]).expand(*index.shape[:-1], -1).contiguous()
-        index = torch.searchsorted(index.contiguous(), places, right=True) - 1
-    return index[(..., *(None,) * (len(shape) - 1 - dim))].expand(shape)
-
-
 def _reduced(source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int, reduce: str) -> tuple[Tensor, ...]:
     """What `scatter_cuda` and its like give: the reduction, and of `min` and `max` the positions."""
     source = source.contiguous()
-    made = out.contiguous() if out is not None else source.new_empty(_shape(source.shape, dim, size))
-    positions = (torch.full_like(made, source.size(dim), dtype=index.dtype),) if reduce in {"min", "max"} else ()
+    made = out.contiguous() if out is not None else source.new_empty(resized(source.shape, dim, size))
+    positions = (torch.full_like(made, source.size(dim), dtype=index.dtype),) if reduce in CHOOSING else ()
     _kernel((source, index), (made, *positions))
     if out is None and positions:
         made.masked_fill_(made == 0, 0)
     return made, *positions
-
-
-def _shape(shape: Sequence[int], dim: int, size: int) -> list[int]:
-    """The same with another size of one dimension."""
-    sizes = list(shape)
-    sizes[dim] = size
-    return sizes
-
-
-def _at_positions(ctx: Any, grad: Tensor, positions: Tensor) -> Tensor:
-    """The gradient of `min` and `max`: zeros of one row more, for groups of nothing."""
-    made = grad.new_zeros(_shape(ctx.shape, ctx.dim, ctx.shape[ctx.dim] + 1))
-    made.scatter_(ctx.dim, positions, grad)
-    return made.narrow(ctx.dim, 0, ctx.shape[ctx.dim])
 
 
 class _Scattered(torch.autograd.Function):
@@ -111,7 +66,7 @@ class _Scattered(torch.autograd.Function):
             made = torch.gather(grad * out, ctx.dim, index).div_(source)
             made.masked_fill_(made.isnan(), 0)
         else:
-            made = _at_positions(ctx, grad, ctx.saved_tensors[1])
+            made = at_positions(grad, ctx.saved_tensors[1], ctx.shape, ctx.dim)
         return made, *(None,) * 5
 
 
@@ -128,20 +83,20 @@ class _Segments(torch.autograd.Function):
             count = source.new_zeros((*index.shape[:-1], results[0].size(ctx.dim)))
             _kernel((index,), (count,))
             count.masked_fill_(count < 1, 1)
-            results[0].true_divide_(count[(..., *(None,) * (source.dim() - index.dim()))])
+            results[0].true_divide_(trailing(count, source))
             results = (*results, count)
         ctx.save_for_backward(index, *results[1:])
         if out is not None:
             ctx.mark_dirty(out)
-        given = results if reduce in {"min", "max"} else results[:1]
+        given = results if reduce in CHOOSING else results[:1]
         ctx.mark_non_differentiable(*given[1:])
         return given
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
         index, *more = ctx.saved_tensors
-        if ctx.reduce in {"min", "max"}:
-            return _at_positions(ctx, grad, more[0]), *(None,) * 5
+        if ctx.reduce in CHOOSING:
+            return at_positions(grad, more[0], ctx.shape, ctx.dim), *(None,) * 5
         made = grad.new_empty(ctx.shape)
         grad = grad.contiguous()
         _kernel((grad, index), (made,))
@@ -149,7 +104,7 @@ class _Segments(torch.autograd.Function):
             count = more[0] if more else (index[..., 1:] - index[..., :-1]).to(made)
             counts = count.new_empty((*count.shape[:-1], ctx.shape[ctx.dim]))
             _kernel((count, index), (counts,))
-            made.true_divide_(counts[(..., *(None,) * (grad.dim() - index.dim()))])
+            made.true_divide_(trailing(counts, grad))
         return made, *(None,) * 5
 
 
@@ -160,7 +115,7 @@ class _Gathered(torch.autograd.Function):
     def forward(ctx: Any, source: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Any:
         dim = index.dim() - 1
         source = source.contiguous()
-        made = out if out is not None else source.new_empty(_shape(source.shape, dim, size))
+        made = out if out is not None else source.new_empty(resized(source.shape, dim, size))
         _kernel((source, index), (made,))
         ctx.shape, ctx.kind = source.shape, kind
         ctx.save_for_backward(index)
@@ -182,12 +137,12 @@ def _scattered(reduce: str, *names: str) -> None:
         src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
     ) -> Any:
         dim = dim + src.dim() if dim < 0 else dim
-        index = _broadcast(index, src, dim)
-        size = out.size(dim) if out is not None else _size(index, dim_size)
+        index = broadcast(index, src, dim)
+        size = out.size(dim) if out is not None else number_of(index, dim_size)
         if not is_virtual(src):
-            return _on_host(src, index, dim, out, size, reduce)
+            return reduced_on_host(src, index, dim, out, size, reduce)
         results = _Scattered.apply(src, index, dim, out, size, reduce)  # type: ignore[no-untyped-call]
-        return results if reduce in {"min", "max"} else results[0]
+        return results if reduce in CHOOSING else results[0]
 
     _enter(function, *names)
 
@@ -201,14 +156,14 @@ def _segments(reduce: str, *names: str) -> None:
 
     def coo(src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None) -> Any:
         dim = index.dim() - 1
-        size = out.size(dim) if out is not None else _size(index[..., -1:], dim_size)
+        size = out.size(dim) if out is not None else number_of(index[..., -1:], dim_size)
         return _apply(src, index, out, size, "coo")
 
     def _apply(src: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Any:
         if not is_virtual(src):
-            return _on_host(src, _rows(index, kind, src.shape), index.dim() - 1, out, size, reduce)
+            return reduced_on_host(src, segment_of_each(index, kind, src.shape), index.dim() - 1, out, size, reduce)
         results = _Segments.apply(src, index, out, size, reduce, kind)  # type: ignore[no-untyped-call]
-        return results if reduce in {"min", "max"} else results[0]
+        return results if reduce in CHOOSING else results[0]
 
     _enter(csr, *(f"{name}_csr" for name in names))
     _enter(coo, *(f"{name}_coo" for name in names))
@@ -235,9 +190,9 @@ def scatter_sum(
     src: Tensor, index: Tensor, dim: int = -1, out: Tensor | None = None, dim_size: int | None = None
 ) -> Tensor:
     """PyTorch's own `scatter_add_`."""
-    index = _broadcast(index, src, dim)
+    index = broadcast(index, src, dim)
     if out is None:
-        out = src.new_zeros(_shape(src.shape, dim, _size(index, dim_size)))
+        out = src.new_zeros(resized(src.shape, dim, number_of(index, dim_size)))
     return out.scatter_add_(dim, index, src)
 
 
@@ -251,7 +206,7 @@ def scatter_mean(
     ones = torch.ones(index.size(), dtype=src.dtype, device=src.device)
     count = scatter_sum(ones, index, index_dim, None, out.size(dim))
     count[count < 1] = 1
-    count = _broadcast(count, out, dim)
+    count = broadcast(count, out, dim)
     return out.true_divide_(count) if out.is_floating_point() else out.div_(count, rounding_mode="floor")
 
 
@@ -261,13 +216,13 @@ def scatter(
     reduce: str = "sum",
 ) -> Any:  # fmt: skip
     """One of the others, by name."""
-    return _first(_module[f"scatter_{'sum' if reduce == 'add' else reduce}"](src, index, dim, out, dim_size))
+    return first(_module[f"scatter_{'sum' if reduce == 'add' else reduce}"](src, index, dim, out, dim_size))
 
 
 @_provided
 def segment_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None, reduce: str = "sum") -> Any:
     """One of the others, by name."""
-    return _first(_module[f"segment_{reduce}_csr"](src, indptr, out))
+    return first(_module[f"segment_{reduce}_csr"](src, indptr, out))
 
 
 @_provided
@@ -275,13 +230,7 @@ def segment_coo(
     src: Tensor, index: Tensor, out: Tensor | None = None, dim_size: int | None = None, reduce: str = "sum"
 ) -> Any:
     """One of the others, by name."""
-    return _first(_module[f"segment_{reduce}_coo"](src, index, out, dim_size))
-
-
-def _gathered_on_host(source: Tensor, index: Tensor, out: Tensor | None, size: int, kind: str) -> Tensor:
-    dim = index.dim() - 1
-    made = source.gather(dim, _rows(index, kind, _shape(source.shape, dim, size)))
-    return made if out is None else out.copy_(made)
+    return first(_module[f"segment_{reduce}_coo"](src, index, out, dim_size))
 
 
 @_provided
@@ -294,7 +243,7 @@ def gather_csr(src: Tensor, indptr: Tensor, out: Tensor | None = None) -> Any:
 def gathered(source: Tensor, indptr: Tensor, size: int, out: Tensor | None = None) -> Any:
     """`gather_csr` of so many rows in all."""
     if not is_virtual(source):
-        return _gathered_on_host(source, indptr, out, size, "csr")
+        return gathered_on_host(source, indptr, out, size, "csr")
     return _Gathered.apply(source, indptr, out, size, "csr")  # type: ignore[no-untyped-call]
 
 
@@ -302,7 +251,7 @@ def gathered(source: Tensor, indptr: Tensor, size: int, out: Tensor | None = Non
 def gather_coo(src: Tensor, index: Tensor, out: Tensor | None = None) -> Any:
     """A row for each of the index."""
     if not is_virtual(src):
-        return _gathered_on_host(src, index, out, index.size(-1), "coo")
+        return gathered_on_host(src, index, out, index.size(-1), "coo")
     return _Gathered.apply(src, index, out, index.size(-1), "coo")  # type: ignore[no-untyped-call]
 
 
@@ -314,7 +263,7 @@ def _centered(src: Tensor, index: Tensor, dim: int, dim_size: int | None) -> Any
 @_provided
 def scatter_softmax(src: Tensor, index: Tensor, dim: int = -1, dim_size: int | None = None) -> Any:
     """The softmax of each group, of the functions above."""
-    index = _broadcast(index, src, dim)
+    index = broadcast(index, src, dim)
     centered = _centered(src, index, dim, dim_size)
     exponentials = centered.exp_()
     sums = scatter_sum(exponentials, index, dim, None, dim_size)
@@ -326,7 +275,7 @@ def scatter_log_softmax(
     src: Tensor, index: Tensor, dim: int = -1, eps: float = 1e-12, dim_size: int | None = None
 ) -> Any:
     """Its logarithm."""
-    index = _broadcast(index, src, dim)
+    index = broadcast(index, src, dim)
     centered = _centered(src, index, dim, dim_size)
     sums = scatter_sum(centered.exp(), index, dim, None, dim_size)
     return centered.sub_(sums.add_(eps).log_().gather(dim, index))
@@ -338,9 +287,9 @@ def scatter_logsumexp(
     eps: float = 1e-12,
 ) -> Any:  # fmt: skip
     """The logarithm of the sum of exponentials; groups of nothing keep what `out` had, or have zero."""
-    index = _broadcast(index, src, dim)
-    size = _size(index, dim_size) if out is None else out.size(dim)
-    most = src.new_full(_shape(src.shape, dim, size), -torch.inf)
+    index = broadcast(index, src, dim)
+    size = number_of(index, dim_size) if out is None else out.size(dim)
+    most = src.new_full(resized(src.shape, dim, size), -torch.inf)
     _module["scatter_max"](src, index, dim, most, size)
     centered = src - most.gather(dim, index)
     centered.masked_fill_(centered.isnan(), -torch.inf)
@@ -364,18 +313,14 @@ def scatter_std(
     dim = dim + src.dim() if dim < 0 else dim
     ones = torch.ones(index.size(), dtype=src.dtype, device=src.device)
     count = scatter_sum(ones, index, min(dim, index.dim() - 1), None, size)
-    index = _broadcast(index, src, dim)
+    index = broadcast(index, src, dim)
     total = scatter_sum(src, index, dim, None, size)
-    count = _broadcast(count, total, dim).clamp(1)
+    count = broadcast(count, total, dim).clamp(1)
     spread = src - total.div(count).gather(dim, index)
     spread = spread * spread
     out = scatter_sum(spread, index, dim, out, size)
     count = count.sub(1).clamp_(1) if unbiased else count
     return out.div(count + 1e-6).sqrt()
-
-
-def _first(results: Any) -> Any:
-    return results[0] if isinstance(results, tuple) else results
 
 
 _enter(scatter_sum, "scatter_add")

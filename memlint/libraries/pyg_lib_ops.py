@@ -1,0 +1,72 @@
+"""pyg_lib 0.9.0: its functions as ops of `torch.ops.pyg`, by which torch_geometric calls most of them.
+
+Arguments stand there as the schemas of csrc/ops/*.cpp and csrc/sampler/random_walk.cpp have them.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from memlint.base.after_import import after_import
+from memlint.libraries import pyg_lib, pyg_lib_cluster, pyg_lib_scatter, pyg_lib_spline
+from memlint.libraries.pyg_lib import library
+
+__all__ = ["install", "library"]
+
+Tensor = torch.Tensor
+_functions = library.modules["pyg_lib.ops"]
+_REDUCING = (
+    *("scatter_sum", "scatter_mul", "scatter_mean", "scatter_min", "scatter_max"),
+    *(f"segment_{reduce}_{kind}" for reduce in ("sum", "mean", "min", "max") for kind in ("coo", "csr")),
+)
+
+
+def _knn(
+    x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, k: int = 1, cosine: bool = False,
+    num_workers: int = 1,
+) -> Tensor:  # fmt: skip
+    return pyg_lib_cluster.knn(x, y, k, ptr_x, ptr_y, cosine)
+
+
+def _radius(
+    x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, r: float = 1.0,
+    max_num_neighbors: int = 32, num_workers: int = 1, ignore_same_index: bool = False,
+) -> Tensor:  # fmt: skip
+    return pyg_lib_cluster.radius(x, y, r, ptr_x, ptr_y, max_num_neighbors, 1, ignore_same_index)
+
+
+def _sampled_op(left: Tensor, right: Tensor, left_index: Tensor | None, right_index: Tensor | None, fn: str) -> Any:
+    return _functions[f"sampled_{fn}"](left, right, left_index, right_index)
+
+
+_OPS = {
+    **{name: _functions[name] for name in _REDUCING},
+    "gather_coo": pyg_lib_scatter.gather_coo,
+    "gather_csr": pyg_lib_scatter.gather_csr,
+    "softmax_csr": pyg_lib_scatter.softmax_csr,
+    "spline_basis": pyg_lib_spline.spline_basis,
+    "spline_weighting": pyg_lib_spline.spline_weighting,
+    "knn": _knn,
+    "radius": _radius,
+    "nearest": pyg_lib_cluster.nearest,
+    "fps": pyg_lib_cluster.fps,
+    "grid_cluster": pyg_lib_cluster.grid_cluster,
+    "graclus_cluster": pyg_lib_cluster.graclus_cluster,
+    "edge_sample": pyg_lib_cluster.edge_sample,
+    "random_walk": pyg_lib_cluster.random_walk,
+    "sampled_op": _sampled_op,
+    "segment_matmul": pyg_lib.segment_matmul,
+    "index_sort": pyg_lib.index_sort,
+}
+
+
+def install() -> None:
+    """Let programs that import pyg_lib find its ops."""
+    after_import("pyg_lib", _define)
+
+
+def _define(_module: ModuleType) -> None:
+    vars(torch.ops.pyg).update(_OPS)
