@@ -75,6 +75,7 @@ class Finder(MetaPathFinder, Loader):
         for library in self._libraries.values():
             for name, functions in library.modules.items():
                 after_import(name, _replacing(functions))
+            after_import(library.name, _entering(library))
 
     def use(self, name: str) -> None:
         """Let everybody find the library, as the program wants it."""
@@ -109,6 +110,8 @@ class Finder(MetaPathFinder, Loader):
         """Give it what is known."""
         assert isinstance(module, StandIn)
         module.__dict__.update(module.library.modules.get(module.__name__, {}), __version__=module.library.version)
+        if module.__name__ == module.library.name:
+            module.library.enter_ops()
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterator[Distribution]:
         """Find the metadata of stand-ins that are in use."""
@@ -144,6 +147,10 @@ class ExtensionFinder(MetaPathFinder, Loader):
 
 def _replacing(functions: dict[str, Any]) -> Callable[[ModuleType], None]:
     return lambda module: module.__dict__.update(functions)
+
+
+def _entering(library: Library) -> Callable[[ModuleType], None]:
+    return lambda _module: library.enter_ops()
 
 
 def _program_imports(name: str) -> bool:

@@ -64,7 +64,7 @@ def _install() -> None:
     finder = Finder(LIBRARIES)
     finder.install()
     sys.meta_path.insert(0, ExtensionFinder(LIBRARIES))
-    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm, pyg_lib_ops):
+    for module in (triton, bitsandbytes, torchao, mslk, deepspeed, xformers, fbgemm):
         module.install()
     custom_ops.install()
     own_ops.install(finder)

@@ -65,6 +65,8 @@ class Library:
         """Compiled modules of it, which refuse to load where there is no GPU."""
         self.modules: dict[str, dict[str, Any]] = {}
         """What is known, by module and name."""
+        self.ops: dict[str, Callable[..., Any]] = {}
+        """What is known of `torch.ops`, by names such as "pyg::knn"."""
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
         self._assumption = assumption or says
         self._ops = torch.library.Library(f"memlint_{name}", "FRAGMENT")
@@ -94,6 +96,12 @@ class Library:
             return op
 
         return enter
+
+    def enter_ops(self) -> None:
+        """Let `torch.ops` have what is known there, as it does once the library is imported."""
+        for name, function in self.ops.items():
+            namespace, _, op = name.partition("::")
+            setattr(getattr(torch.ops, namespace), op, function)
 
     def assume(self) -> None:
         """Say, once, that a kernel is not run."""

@@ -5,16 +5,14 @@ Arguments stand there as the schemas of csrc/ops/*.cpp and csrc/sampler/random_w
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import torch
 
-from memlint.base.after_import import after_import
 from memlint.libraries import pyg_lib, pyg_lib_cluster, pyg_lib_scatter, pyg_lib_spline
 from memlint.libraries.pyg_lib import library
 
-__all__ = ["install", "library"]
+__all__ = ["library"]
 
 Tensor = torch.Tensor
 _functions = library.modules["pyg_lib.ops"]
@@ -61,12 +59,4 @@ _OPS = {
     "segment_matmul": pyg_lib.segment_matmul,
     "index_sort": pyg_lib.index_sort,
 }
-
-
-def install() -> None:
-    """Let programs that import pyg_lib find its ops."""
-    after_import("pyg_lib", _define)
-
-
-def _define(_module: ModuleType) -> None:
-    vars(torch.ops.pyg).update(_OPS)
+library.ops.update({f"pyg::{name}": function for name, function in _OPS.items()})
