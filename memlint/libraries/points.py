@@ -74,7 +74,7 @@ def _nearest_on_host(x: Tensor, y: Tensor, k: int, ends: Ends, *, cosine: bool =
             distances = 1 - torch.nn.functional.cosine_similarity(far[:, None], near[None], dim=-1)
         else:
             distances = _distances(near, far)
-        col = distances.topk(min(k, len(near)), 1, largest=False).indices + of_x.start
+        col = distances.sort(dim=1, stable=True).indices[:, :k] + of_x.start
         row = torch.arange(of_y.start, of_y.stop)[:, None].expand_as(col)
         found.append(torch.stack([row.flatten(), col.flatten()]))
     return torch.cat(found, 1)
@@ -104,10 +104,11 @@ def nearest_of_each(library: Library, x: Tensor, y: Tensor, ends: Ends) -> Tenso
     return out
 
 
-def far_points(library: Library, points: Tensor, ends: Tensor, ratio: float, *, random_start: bool) -> Tensor:
+def far_points(library: Library, points: Tensor, ends: Tensor, ratio: float | Tensor, *, random_start: bool) -> Tensor:
     """A share of the points of each example, far from each other; a number a point is kept meanwhile.
 
-    How many these are is rounded up for each example (fps_cuda.cu of both).
+    The share is one of all examples, or one of each. How many points these are is rounded up for each (fps_cuda.cu of
+    both).
     """
     degree = ends[1:] - ends[:-1]
     places = (degree.float() * ratio).ceil().long().cumsum(0)
@@ -123,10 +124,14 @@ def far_points(library: Library, points: Tensor, ends: Tensor, ratio: float, *, 
     known = values.content(places)
     if known is None and len(degree) > 1:
         assume_once(f"{library.name}.fps is taken to round the number of points once, not for each example")
-    total = math.ceil(ratio * points.shape[0]) if known is None else int(known[-1])
+    total = math.ceil(_share(ratio) * points.shape[0]) if known is None else int(known[-1])
     out = torch.empty(total, dtype=torch.int64, device=points.device)
     launch((points, ends, places, start, distances), (out,))
     return out
+
+
+def _share(ratio: float | Tensor) -> float:
+    return float(ratio.float().mean()) if isinstance(ratio, Tensor) else ratio
 
 
 def _far_on_host(points: Tensor, ends: list[int], places: list[int], starts: list[int]) -> Tensor:

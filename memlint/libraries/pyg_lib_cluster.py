@@ -1,7 +1,7 @@
 """pyg_lib 0.9.0: neighbours of points, clusters and walks; none has a backward.
 
-csrc/ops/cuda/knn_kernel.cu:109, radius_kernel.cu:56, fps_kernel.cu:76, nearest_kernel.cu:73, cluster_kernel.cu:36,
-graclus_kernel.cu:232 and csrc/sampler/cuda/random_walk_kernel.cu:51. They are called as they are, so that what is not
+csrc/ops/cuda/knn_kernel.cu:101, radius_kernel.cu:54, fps_kernel.cu:76, nearest_kernel.cu:77, cluster_kernel.cu:36,
+graclus_kernel.cu:236 and csrc/sampler/cuda/random_walk_kernel.cu:53. They are called as they are, so that what is not
 contiguous is refused, where torch_cluster copies it. What lies on the host has its values.
 """
 

@@ -374,7 +374,7 @@ def softmax_csr(src: Tensor, ptr: Tensor, dim: int = 0) -> Tensor:
 
 
 class _Softmax(torch.autograd.Function):
-    """Saves its input, its output and where segments begin (autograd/softmax_kernel.cpp:14)."""
+    """Saves its input, its output and where segments begin (autograd/softmax_kernel.cpp:12)."""
 
     @staticmethod
     def forward(ctx: Any, src: Tensor, ptr: Tensor, dim: int) -> Tensor:

@@ -1,7 +1,7 @@
 """pyg_lib 0.9.0: B-splines of places, and products of rows with the matrices that these choose.
 
-csrc/ops/spline.cpp, csrc/ops/autograd/spline_kernel.cpp and csrc/ops/cuda/spline_kernel.cu:143, :242, :316, :372, :440,
-:512. A place of D dimensions has S = (degree + 1) ** D splines. What lies on the host has its values.
+csrc/ops/spline.cpp, csrc/ops/autograd/spline_kernel.cpp and csrc/ops/cuda/spline_kernel.cu:153, :233, :303, :373, :444,
+:516. A place of D dimensions has S = (degree + 1) ** D splines. What lies on the host has its values.
 """
 
 from __future__ import annotations

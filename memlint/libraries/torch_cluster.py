@@ -97,7 +97,7 @@ def fps(
         ptr = torch.tensor([0, src.shape[0]], device=src.device) if batch is None else _batch_ends(batch, batch_size)
     ends = ptr if isinstance(ptr, Tensor) else torch.tensor(ptr, device=src.device)
     source = src.view(src.shape[0], -1).contiguous()
-    return points.far_points(library, source, ends, 0.5 if ratio is None else float(ratio), random_start=random_start)
+    return points.far_points(library, source, ends, 0.5 if ratio is None else ratio, random_start=random_start)
 
 
 @_provides
@@ -140,10 +140,24 @@ def graclus_cluster(row: Tensor, col: Tensor, weight: Tensor | None = None, num_
     return points.matched(library, _row_ends(row, num_nodes), col, weight)
 
 
+def _batch(x: Tensor, batch: Tensor | None) -> Tensor:
+    return x.new_zeros(len(x), dtype=torch.int64) if batch is None else batch
+
+
+def _check_examples(batch_x: Tensor, batch_y: Tensor) -> None:
+    for name, batch in (("batch_x", batch_x), ("batch_y", batch_y)):
+        if bool((batch.diff() < 0).any()):
+            raise ValueError(f"'{name}' is not sorted")
+    if not batch_x.unique_consecutive().equal(batch_y.unique_consecutive()):
+        raise ValueError("Some batch indices occur in 'batch_x' that do not occur in 'batch_y'")
+
+
 @_provides
 def nearest(x: Tensor, y: Tensor, batch_x: Tensor | None = None, batch_y: Tensor | None = None) -> Tensor:
-    """Of each point of `x` the nearest of `y`."""
+    """Of each point of `x` the nearest of `y`. On the host raises ValueError where examples of `x` have none of `y`."""
     x, y = (t.view(-1, 1) if t.dim() == 1 else t for t in (x, y))
+    if not is_virtual(x) and not (batch_x is None and batch_y is None):
+        _check_examples(*(_batch(each, batch) for each, batch in ((x, batch_x), (y, batch_y))))
     ends = []
     for each, batch in ((x, batch_x), (y, batch_y)):
         if batch is None:

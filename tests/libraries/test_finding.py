@@ -7,6 +7,7 @@ import importlib.util
 import sys
 
 import pytest
+import torch
 
 from memlint.base.errors import TraceError
 from memlint.libraries.finding import ExtensionFinder, Finder
@@ -20,6 +21,9 @@ def known():
     return 3
 
 
+LIBRARY.ops["memlint_absent::known"] = known
+
+
 @pytest.fixture
 def finder(monkeypatch):
     finder = Finder([LIBRARY])
@@ -28,6 +32,7 @@ def finder(monkeypatch):
     yield finder
     for name in [name for name in sys.modules if name.startswith("memlint_absent")]:
         del sys.modules[name]
+    vars(torch.ops.memlint_absent).pop("known", None)
 
 
 def is_there():
@@ -41,10 +46,11 @@ def versions():
 def test_who_asks_finds_nothing_until_the_program_imports_it(finder):
     assert not is_there()
     assert not versions()
+    assert not hasattr(torch.ops.memlint_absent, "known")
     import memlint_absent
     from memlint_absent.inner import known as inner
 
-    assert memlint_absent.known() == inner() == 3
+    assert memlint_absent.known() == inner() == torch.ops.memlint_absent.known() == 3
     from memlint_absent import inner as module
 
     assert module.known() == 3
@@ -106,6 +112,6 @@ def test_one_that_is_installed_is_itself_but_for_what_is_known(finder, tmp_path,
     monkeypatch.syspath_prepend(str(tmp_path))
     import memlint_absent
 
-    assert memlint_absent.known() == memlint_absent.other() == 3
+    assert memlint_absent.known() == memlint_absent.other() == torch.ops.memlint_absent.known() == 3
     assert memlint_absent.__version__ == "9"
     assert not versions()

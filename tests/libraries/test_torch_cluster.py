@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from memlint.libraries import torch_cluster
 from tests.libraries.events import on_gpu, simulated
 
 N, K = 1000, 16
+
+
+def test_on_the_host_functions_have_values():
+    x = torch.tensor([[0.0, 0], [0.1, 0], [1, 1], [5, 5], [5, 6], [9, 9]])
+    batch = torch.tensor([0, 0, 0, 1, 1, 1])
+    assert torch_cluster.knn_graph(x, 1, batch).tolist() == [[1, 0, 1, 4, 3, 4], [0, 1, 2, 3, 4, 5]]
+    assert torch_cluster.radius_graph(x, 1.2, batch).tolist() == [[1, 0, 4, 3], [0, 1, 3, 4]]
+    assert torch_cluster.fps(x, batch, 0.5, random_start=False).tolist() == [0, 2, 3, 5]
+    shares = torch.tensor([0.3, 1.0])
+    assert torch_cluster.fps(x, batch, shares, random_start=False).tolist() == [0, 3, 5, 4]
+    assert torch_cluster.nearest(x, x[[2, 5]], batch, torch.tensor([0, 1])).tolist() == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(ValueError, match="do not occur in 'batch_y'"):
+        torch_cluster.nearest(x, x[:1], batch, batch[:1])
+    assert torch_cluster.grid_cluster(x, torch.tensor([2.0, 2.0])).tolist() == [0, 0, 0, 12, 17, 24]
+    row, col = torch.tensor([0, 1, 2, 3]), torch.tensor([1, 0, 3, 2])
+    assert torch_cluster.graclus_cluster(row, col, num_nodes=5).tolist() == [0, 0, 2, 2, 4]
+    nodes, edges = torch_cluster.random_walk(row, col, torch.tensor([0, 2]), 2, p=0.5, return_edge_indices=True)
+    assert (nodes.tolist(), edges.tolist()) == ([[0, 1, 0], [2, 3, 2]], [[0, 1], [2, 3]])
 
 
 def test_neighbours_are_found_in_places_for_all_of_them():
