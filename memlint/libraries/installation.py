@@ -21,7 +21,7 @@ from memlint.libraries import (
     torch_scatter,
     torch_sparse_selection,
     torchao,
-    transformer_engine_grouped,
+    transformer_engine,
     transformers_attention,
     triton,
     xformers,
@@ -43,7 +43,7 @@ LIBRARIES = (
     torch_cluster.library,
     torch_scatter.library,
     torch_sparse_selection.library,
-    transformer_engine_grouped.library,
+    transformer_engine.library,
     Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
 )
 """The last is not known at all: what a program uses of it is named."""

@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 
-from memlint.libraries import transformer_engine_layers
-from memlint.libraries.transformer_engine import Call, Fp8, Layer, fp8_and_bias, parts_of, swizzled_of
+from memlint.libraries.transformer_engine.layer import Layer
+from memlint.libraries.transformer_engine.products import Call, fp8_and_bias, parts_of, swizzled_of
+from memlint.libraries.transformer_engine.quantized import Fp8
+from memlint.libraries.transformer_engine.recipes import library
 
 Tensor = torch.Tensor
-library = transformer_engine_layers.library
 _STREAMS = 4
 """Each has a workspace of cuBLASLt (common/util/multi_stream.cpp:53, module/base.py:95)."""
 

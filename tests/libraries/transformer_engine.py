@@ -1,0 +1,9 @@
+"""What programs find in `transformer_engine.pytorch` and beside it."""
+
+from types import SimpleNamespace
+
+from memlint.libraries.transformer_engine import library
+
+te = SimpleNamespace(
+    **library.modules["transformer_engine.pytorch"], **library.modules["transformer_engine.common.recipe"]
+)
