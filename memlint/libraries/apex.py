@@ -13,71 +13,22 @@ from torch.nn import functional
 
 from memlint.accelerator.device import is_virtual
 from memlint.libraries.library import Library, contiguous, launch, like, temporary
+from memlint.libraries.many_tensors import CHUNK, MultiTensorApply, in_place, l2norm, norm_of
 
 Tensor = torch.Tensor
 library = Library("apex", distribution="apex", version="25.09")
 _PARTS = 16
 """Partial sums of each gradient of weights (`part_size`, layer_norm_cuda_kernel.cu)."""
-_CHUNK, _SUMS = 2048 * 32, 320
-"""Elements that a block of a kernel of many tensors has (optimizers/fused_lamb.py), and sums of a norm."""
-
 
 extension = Library("amp_C", distribution="apex", version="25.09")
 _optimizers = library.provides("apex.optimizers")
 
 
-# --- many tensors at once
-
-
-def _norm_of(tensors: Sequence[Tensor], per_tensor: bool, chunk: int) -> tuple[Tensor, Tensor]:
-    """The norm of all, and with `per_tensor` of each (`multi_tensor_l2norm_cuda`)."""
-    extension.assume()
-    made = tensors[0].new_zeros(_SUMS, dtype=torch.float32)
-    chunks = -(-max(t.numel() for t in tensors) // chunk)
-    each = made.new_zeros(len(tensors) * chunks) if per_tensor else None
-    norms = made.new_empty(len(tensors) if per_tensor else 0)
-    norm = made.new_empty(1)
-    launch((*tensors, made, each), (norm, norms))
-    return norm, norms
-
-
-@extension.provides("amp_C")
-def multi_tensor_l2norm(
-    chunk_size: int, noop_flag: Tensor, tensor_lists: Sequence[Sequence[Tensor]], per_tensor: bool | None = None
-) -> tuple[Tensor, Tensor]:
-    """Norms of the first list."""
-    return _norm_of(tensor_lists[0], bool(per_tensor), chunk_size)
-
-
-def _in_place(name: str) -> None:
-    def apply(_chunk: int, noop_flag: Tensor, tensor_lists: Sequence[Sequence[Tensor]], *_: Any) -> None:
-        extension.assume()
-        tensors = [tensor for tensors in tensor_lists for tensor in tensors]
-        launch(tensors, (*tensors, noop_flag))
-
-    extension.modules["amp_C"][f"multi_tensor_{name}"] = apply
-
-
-for _name in ("scale", "axpby", "sgd", "adam", "adagrad"):
-    _in_place(_name)
-
-
-class MultiTensorApply:
-    """Calls a function of many tensors with the elements that a block of it has."""
-
-    available = True
-
-    def __init__(self, chunk_size: int) -> None:
-        self.chunk_size = chunk_size
-
-    def __call__(self, op: Callable[..., Any], noop_flag_buffer: Tensor, tensor_lists: Any, *args: Any) -> Any:
-        """Call it."""
-        return op(self.chunk_size, noop_flag_buffer, tensor_lists, *args)
-
-
-library.modules["apex.multi_tensor_apply"] = {
-    "MultiTensorApply": MultiTensorApply, "multi_tensor_applier": MultiTensorApply(_CHUNK),
-}  # fmt: skip
+_apply = MultiTensorApply(CHUNK)
+library.modules["apex.multi_tensor_apply"] = {"MultiTensorApply": MultiTensorApply, "multi_tensor_applier": _apply}
+extension.modules["amp_C"] = {"multi_tensor_l2norm": l2norm(extension)} | {
+    f"multi_tensor_{name}": in_place(extension) for name in ("scale", "axpby", "sgd", "adam", "adagrad")
+}
 
 
 # --- optimizers
@@ -186,8 +137,8 @@ class FusedLAMB(_Fused):
         """Take the norm of all gradients, update, and take the norms of each parameter and update."""
         loss = super().step(closure)
         parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        of_all, _ = _norm_of([p.grad for p in parameters], per_tensor=False, chunk=_CHUNK)
-        norms = [_norm_of(parameters, per_tensor=True, chunk=_CHUNK) for _ in range(2)]
+        of_all, _ = norm_of(extension, [p.grad for p in parameters], per_tensor=False, chunk=CHUNK)
+        norms = [norm_of(extension, parameters, per_tensor=True, chunk=CHUNK) for _ in range(2)]
         launch((of_all, *(norm for pair in norms for norm in pair)), parameters)
         return loss
 

@@ -5,5 +5,7 @@ from types import SimpleNamespace
 from memlint.libraries.transformer_engine import library
 
 te = SimpleNamespace(
-    **library.modules["transformer_engine.pytorch"], **library.modules["transformer_engine.common.recipe"]
+    **library.modules["transformer_engine.pytorch"],
+    **library.modules["transformer_engine.common.recipe"],
+    optimizers=SimpleNamespace(**library.modules["transformer_engine.pytorch.optimizers"]),
 )
