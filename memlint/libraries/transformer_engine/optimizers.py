@@ -107,7 +107,7 @@ class FusedAdam(_Fused):
 
     def get_unscaled_state(self, param: Tensor, state_name: str) -> Tensor:
         """A state in float32: itself, or a copy of it. Where remainders are kept, these."""
-        state = self.state[param][state_name]
+        state: Tensor = self.state[param][state_name]
         if isinstance(state, Fp8Weight):
             return state.dequantize()
         if state.dtype is torch.float16:
