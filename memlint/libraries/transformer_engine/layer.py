@@ -21,8 +21,17 @@ _HARMLESS = {
 """Options that change no memory on one GPU."""
 
 
+def _keep_first_values(parameter: Any, on_host: Tensor) -> None:
+    """Keep values in full on the host until they are dropped (`_high_precision_init_val`, module/base.py:1277)."""
+    values = [on_host]
+    parameter.get_high_precision_init_val = lambda: values[0] if values else None
+    parameter.clear_high_precision_init_val = values.clear
+
+
 class Layer(torch.nn.Module):
     """A layer whose weights are made on the GPU, and its state for scales: `DelayedScalingRecipeState`."""
+
+    return_bias = fuse_wgrad_accumulation = return_layernorm_output = False
 
     def __init__(self, options: dict[str, Any], dtype: torch.dtype | None, device: Any, eps: float = 1e-5) -> None:
         super().__init__()
@@ -30,7 +39,7 @@ class Layer(torch.nn.Module):
             if name not in _HARMLESS and (value is True or value not in (None, False, 1)):
                 self._refuse(f"{name}={value!r}")
         self._made = {"dtype": dtype or torch.get_default_dtype(), "device": device}
-        self._recipe_of_weights = of_weights[-1]
+        self._recipe_of_weights, self._keeps_first_values = of_weights[-1]
         self.eps = eps
         self._scales: list[Tensor] = []
         self._fp8_workspaces: dict[str, Fp8] = {}
@@ -52,8 +61,12 @@ class Layer(torch.nn.Module):
             if recipe is not None and weight.dim() == 2 and not weight.is_meta:
                 with torch.no_grad():
                     full = weight.detach()
+                on_host = full.cpu() if self._keeps_first_values else None
                 fp8 = Fp8(full, recipe, columns=torch.is_grad_enabled(), is_weight=True)
-                self.register_parameter(name, torch.nn.Parameter(Fp8Weight(full, fp8, recipe)))
+                parameter = torch.nn.Parameter(Fp8Weight(full, fp8, recipe))
+                if on_host is not None:
+                    _keep_first_values(parameter, on_host)
+                self.register_parameter(name, parameter)
 
     def _add(self, name: str, *shape: int, used: bool = True) -> None:
         value = torch.nn.Parameter(torch.empty(shape, **self._made)) if used else None
@@ -78,4 +91,11 @@ class Layer(torch.nn.Module):
                 ]
         dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
         cache = None if is_first_microbatch is None else self._fp8_workspaces
-        return Call(dtype, recipe, torch.is_grad_enabled(), cache=cache, **options)
+        return Call(dtype, recipe, torch.is_grad_enabled(), cache=cache, adds=self.fuse_wgrad_accumulation,
+                    returns_norm=self.return_layernorm_output, **options)  # fmt: skip
+
+    def _beside(self, out: Any, bias: Any) -> Any:
+        """What is given, the bias if it is asked for, and the norm if it is."""
+        first, *norm = out if isinstance(out, tuple) else (out,)
+        given = (first, *((bias,) if self.return_bias else ()), *norm)
+        return given if len(given) > 1 else first

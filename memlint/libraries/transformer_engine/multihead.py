@@ -62,7 +62,8 @@ class MultiheadAttention(Layer):
         attn_mask_type: str = "causal", input_layernorm: bool = False, attention_type: str = "self",
         fuse_qkv_params: bool = False, bias: bool = True, normalization: str = "LayerNorm",
         params_dtype: torch.dtype | None = None, device: Any = "cuda", qkv_format: str = "sbhd",
-        return_bias: bool = False, qkv_weight_interleaved: bool = True, **options: Any,
+        return_bias: bool = False, qkv_weight_interleaved: bool = True, fuse_wgrad_accumulation: bool = False,
+        return_layernorm_output: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
         self.attention_type, self.return_bias = attention_type, return_bias
@@ -70,8 +71,12 @@ class MultiheadAttention(Layer):
         self.width = kv_channels or hidden_size // num_attention_heads
         self.is_interleaved = qkv_weight_interleaved and fuse_qkv_params
         of_queries, of_keys = self.width * self.heads, self.width * self.groups
-        made: dict[str, Any] = {"bias": bias, "params_dtype": params_dtype, "device": device}
-        normed = {"eps": layernorm_epsilon, "normalization": normalization, **made}
+        made: dict[str, Any] = {
+            "bias": bias, "params_dtype": params_dtype, "device": device,
+            "fuse_wgrad_accumulation": fuse_wgrad_accumulation,
+        }  # fmt: skip
+        normed = {"eps": layernorm_epsilon, "normalization": normalization,
+                  "return_layernorm_output": return_layernorm_output, **made}  # fmt: skip
         first = of_queries + 2 * of_keys if attention_type == "self" else of_queries
         names = ("layernorm_qkv", "qkv") if attention_type == "self" else ("layernorm_query", "query_layer")
         projection = (
@@ -103,6 +108,7 @@ class MultiheadAttention(Layer):
             if value not in (None, False) and name not in PLAIN:
                 self._refuse(name)
         first = self.get_submodule(self._first)(hidden_states, is_first_microbatch)
+        first, *of_norm = first if isinstance(first, tuple) else (first,)
         if self.attention_type == "self":
             query, key, value = self._split(first, (self.heads // self.groups, 1, 1))
         else:
@@ -112,7 +118,8 @@ class MultiheadAttention(Layer):
             pair = rotary_pos_emb if isinstance(rotary_pos_emb, tuple) else (rotary_pos_emb,) * 2
             query, key = (_Rotated.apply(x, angles) for x, angles in zip((query, key), pair, strict=True))  # type: ignore[no-untyped-call]
         context = self.core_attention(query, key, value, attention_mask, attn_mask_type)
-        return self.proj(context, is_first_microbatch)
+        out = self.proj(context, is_first_microbatch)
+        return (*(out if isinstance(out, tuple) else (out,)), *of_norm) if of_norm else out
 
 
 PLAIN = {"core_attention_bias_type", "fast_zero_fill", "window_size", "max_seqlen_q", "max_seqlen_kv"}

@@ -30,6 +30,15 @@ def norm_of(x: Tensor, call: Call, *, columns: bool) -> tuple[Any, Tensor | None
     return out, mean if call.centered else None, spread
 
 
+def norm_and_factor(x: Tensor, call: Call, *, columns: bool) -> tuple[Any, Tensor | None, Tensor | None, Tensor]:
+    """The norm as a product takes it, that in full where it is given back, and what backward needs of each row."""
+    if not call.returns_norm:
+        out, mean, spread = norm_of(x, call, columns=columns)
+        return out, None, mean, spread
+    in_full, mean, spread = norm_of(x, replace(call, recipe=None), columns=False)
+    return call.factor(in_full, columns=columns), in_full, mean, spread
+
+
 def norm_backward(grad: Tensor, x: Tensor, weight: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients, with float32 sums of those of weights: a row of each block of the kernel.
 

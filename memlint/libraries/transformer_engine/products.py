@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from memlint.cuda.simulated import simulated
+from memlint.libraries.kept import kept
 from memlint.libraries.library import launch, temporary
 from memlint.libraries.transformer_engine.quantized import Fp8, Fp8Weight
 from memlint.libraries.transformer_engine.recipes import (
     Float8BlockScaling,
     Float8CurrentScaling,
     MXFP8BlockScaling,
+    NVFP4BlockScaling,
     Recipe,
     library,
 )
@@ -33,11 +35,15 @@ class Call:
     gated: bool = False
     cache: dict[str, Fp8] | None = None
     """Weights in fp8 that the layer keeps from one microbatch to the next."""
+    adds: bool = False
+    """Whether gradients of weights are added to their `main_grad` (`fuse_wgrad_accumulation`)."""
+    returns_norm: bool = False
+    """Whether what a layer norms is given back as well (`return_layernorm_output`)."""
 
     @property
     def scales_now(self) -> bool:
-        """Whether kernels make what is activated in full, and then fp8 of it (activation.cpp:33)."""
-        return isinstance(self.recipe, (Float8CurrentScaling, Float8BlockScaling))
+        """Whether kernels make what is activated in full, and then fp8 or fp4 of it (activation.cpp:33)."""
+        return isinstance(self.recipe, (Float8CurrentScaling, Float8BlockScaling, NVFP4BlockScaling))
 
     def factor(self, x: Tensor, *, columns: bool, shape: Sequence[int] | None = None) -> Any:
         """An operand of a product."""
@@ -57,22 +63,54 @@ class Call:
         return kept
 
     def product(self, *shape: int, of: Tensor, swizzled: int = 0, streams: int = 1) -> Tensor:
-        """What a product gives. cuBLASLt's workspace is one for all (`get_workspace`, module/base.py:77)."""
+        """What a product gives."""
+        self.multiply(streams=streams)
+        out = self.made(*shape, of=of)
+        scales = temporary(swizzled)
+        del scales
+        return out
+
+    def multiply(self, *, streams: int = 1) -> None:
+        """Hold cuBLASLt's workspace, which is one for all (`get_workspace`, module/base.py:77)."""
         library.assume()
         is_wide = simulated().device.capability >= (9, 0)
         for stream in range(streams):
             name = f"transformer_engine {stream}" if streams > 1 else "transformer_engine"
             simulated().workspaces.hold(name, (32 << 20) + 1024 if is_wide else 4 << 20)
-        out = self.made(*shape, of=of)
+
+    def of_weight(self, weight: Any, *, of: Tensor, swizzled: int, is_shared: bool = True) -> Tensor | None:
+        """The gradient of a weight: a product, or nothing where that is added to `main_grad`.
+
+        Megatron's distributed data parallelism asks for a tensor all the same, which layers of one shape share
+        (`get_dummy_wgrad`, module/base.py:106), but in the MLP (layernorm_mlp.py:1316).
+        """
+        if not self.adds:
+            return self.product(*weight.shape, of=of, swizzled=swizzled)
+        self.multiply()
         scales = temporary(swizzled)
+        launch((of, weight.main_grad), (weight.main_grad,))
         del scales
-        return out
+        return stands_for_gradient(weight, is_shared=is_shared)
 
     def made(self, *shape: int, of: Tensor) -> Tensor:
         """A tensor that a kernel writes."""
         out = torch.empty(shape, dtype=self.dtype, device=of.device)
         launch((of,), (out,))
         return out
+
+
+def stands_for_gradient(weight: Any, *, is_shared: bool = True) -> Tensor | None:
+    """What is given as a gradient that was added to `main_grad`."""
+    if not hasattr(weight, "grad_added_to_main_grad"):
+        return None
+    weight.grad_added_to_main_grad = True
+
+    shape = tuple(weight.main_grad.shape)
+
+    def make() -> tuple[Tensor]:
+        return (torch.empty(shape, dtype=weight.dtype, device=weight.device),)
+
+    return kept(("transformer_engine gradient", shape, weight.dtype), make)[0].detach() if is_shared else make()[0]
 
 
 def parts_of(*values: Any) -> list[Tensor | None]:

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from memlint.cuda.simulated import simulated
-from memlint.libraries.library import launch
+from memlint.libraries.library import launch, temporary
 from memlint.libraries.transformer_engine.recipes import (
     DelayedScaling,
     Float8BlockScaling,
     Float8CurrentScaling,
     MXFP8BlockScaling,
+    NVFP4BlockScaling,
     Recipe,
 )
 
@@ -45,14 +46,20 @@ class Fp8:
     ) -> None:  # fmt: skip
         shape = source.shape if shape is None else shape
         self.has_columns = columns
-        self.rows: list[Tensor] = [source.new_empty(shape, dtype=torch.uint8)]
-        is_one_scale = not isinstance(recipe, (MXFP8BlockScaling, Float8BlockScaling))
-        is_there = columns and not (is_one_scale and _multiplies_rows())
-        self.columns = [source.new_empty(shape[::-1], dtype=torch.uint8)] if is_there else []
+        self.rows: list[Tensor] = []
+        self.columns: list[Tensor] = []
         self.scales: list[Tensor] = []
         self.swizzled = 0
-        """Bytes of scales that are copied in another order for a product (util.cpp:12)."""
+        """Bytes of scales that are copied in another order for a product (util.cpp:12, :182)."""
         number, width = shape[0], shape[-1]
+        if isinstance(recipe, NVFP4BlockScaling):
+            self._make_nvfp4(source, recipe, number, width, columns=columns, is_weight=is_weight)
+            launch((source,), self.parts)
+            return
+        is_one_scale = isinstance(recipe, (DelayedScaling, Float8CurrentScaling))
+        self.rows = [source.new_empty(shape, dtype=torch.uint8)]
+        if columns and not (is_one_scale and _multiplies_rows()):
+            self.columns = [source.new_empty(shape[::-1], dtype=torch.uint8)]
         if isinstance(recipe, MXFP8BlockScaling):  # quantizer.cpp:1105
             self._scale(self.rows, torch.uint8, tiles(number, 1, 128), tiles(width, 32, 4))
             self._scale(self.columns, torch.uint8, tiles(number, 32, 4), tiles(width, 1, 128))
@@ -61,9 +68,34 @@ class Fp8:
             edge = 128 if is_weight else 1
             self._scale(self.rows, torch.float32, tiles(number, edge, 4), tiles(width, 128))
             self._scale(self.columns, torch.float32, tiles(width, edge, 4), tiles(number, 128))
+            if simulated().device.capability >= (10, 0):  # products are MXFP8's: gemm.cpp:244
+                self.swizzled = tiles(number, 1, 128) * tiles(width, 128) * 4
         else:  # quantizer.cpp:121
             self.scales = [source.new_empty(1, dtype=torch.float32)]
         launch((source,), self.parts)
+
+    def _make_nvfp4(
+        self, source: Tensor, recipe: NVFP4BlockScaling, number: int, width: int, *, columns: bool, is_weight: bool
+    ) -> None:
+        """Two values a byte, both ways, each with scales and a largest value (quantizer.cpp:1193, :1666).
+
+        What lies by columns is transformed first, in one kernel where the sides are multiples of 64 and 128, and else
+        by a copy in full (`quantize_impl`, quantizer.cpp:1462, :1580); weights are not.
+        """
+        if number % 16 or width % 16:
+            raise RuntimeError(f"NVFP4 requires tensor dims that are divisible by 16 (got shape={(number, width)})")
+        for parts, rows, across in ((self.rows, number, width), (self.columns, width, number)):
+            if parts is self.columns and not columns:
+                break
+            parts.append(source.new_empty((rows, across // 2), dtype=torch.uint8))
+            self._scale(parts, torch.uint8, tiles(rows, 1, 128), tiles(across, 16, 4))
+            self._scale(parts, torch.float32, 1)
+        self.swizzled = self.rows[1].nbytes
+        if columns and not is_weight and not recipe.disable_rht:
+            if source.dtype is not torch.bfloat16:
+                raise RuntimeError("RHT is only supported for bfloat16 input")
+            transformed = temporary(2 * number * width if number % 64 or width % 128 else 0)
+            del transformed
 
     def _scale(self, parts: list[Tensor], dtype: torch.dtype, *shape: int) -> None:
         if parts:

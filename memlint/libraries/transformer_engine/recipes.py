@@ -71,10 +71,21 @@ class Float8BlockScaling(Recipe):
     use_f32_scales: bool = False
 
 
+@_recipe
+@dataclass
+class NVFP4BlockScaling(Recipe):
+    """Four bits a value, a scale of a byte for each 16, and one in float32 of a tensor."""
+
+    fp8_format: Format = Format.E4M3
+    disable_rht: bool = False
+    disable_stochastic_rounding: bool = False
+    disable_2d_quantization: bool = False
+
+
 for _name, _kinds in {
     "delayed": (DelayedScaling,), "float8_current_scaling": (Float8CurrentScaling,),
     "float8_per_tensor_scaling": (DelayedScaling, Float8CurrentScaling), "mxfp8": (MXFP8BlockScaling,),
-    "float8_block_scaling": (Float8BlockScaling,), "nvfp4": (), "custom": (),
+    "float8_block_scaling": (Float8BlockScaling,), "nvfp4": (NVFP4BlockScaling,), "custom": (),
 }.items():  # fmt: skip
     setattr(Recipe, _name, lambda self, kinds=_kinds: isinstance(self, kinds))
 
@@ -95,8 +106,8 @@ def chosen_recipe(recipe: Recipe | None) -> Recipe:
         raise AssertionError("Device compute capability 10.0 or higher required for MXFP8 execution.")
     if isinstance(chosen, Float8BlockScaling) and capability < (9, 0):
         raise AssertionError("FP8 block scaled GEMM requires compute capability 9.0 or higher and CUDA >= 12.9.")
-    if isinstance(chosen, Float8BlockScaling) and capability >= (10, 0):
-        library.unknown("transformer_engine.common.recipe.Float8BlockScaling(of a GPU since Blackwell)")()
+    if isinstance(chosen, NVFP4BlockScaling) and capability < (10, 0):
+        raise AssertionError("Device compute capability 10.0 or higher required for NVFP4 execution.")
     return chosen
 
 
@@ -110,7 +121,14 @@ def autocast(
     chosen = chosen_recipe(recipe) if enabled else recipe or DelayedScaling()
     if chosen.fp8_dpa or chosen.fp8_mha or calibrating:
         library.unknown("transformer_engine.pytorch.autocast(fp8_dpa=True, fp8_mha=True, calibrating=True)")()
-    in_use.append(chosen if enabled else None)
+    with using(chosen if enabled else None):
+        yield
+
+
+@contextlib.contextmanager
+def using(recipe: Recipe | None) -> Iterator[None]:
+    """Let layers multiply by this recipe meanwhile."""
+    in_use.append(recipe)
     try:
         yield
     finally:
@@ -146,8 +164,8 @@ _availability("is_nvfp4_available", (10, 0))
 _availability("is_bf16_available", (8, 0))
 
 
-of_weights: list[Recipe | None] = [None]
-"""The recipe of weights that are made now, in each context that the program is in."""
+of_weights: list[tuple[Recipe | None, bool]] = [(None, False)]
+"""The recipe of weights that are made now, and whether the host keeps them in full, in each context."""
 
 
 @_provides
@@ -155,10 +173,8 @@ of_weights: list[Recipe | None] = [None]
 def quantized_model_init(
     enabled: bool = True, recipe: Recipe | None = None, preserve_high_precision_init_val: bool = False
 ) -> Iterator[None]:
-    """Let layers that are made meanwhile have their weights in fp8 alone."""
-    if enabled and preserve_high_precision_init_val:
-        library.unknown("transformer_engine.pytorch.quantized_model_init(preserve_high_precision_init_val=True)")()
-    of_weights.append(chosen_recipe(recipe) if enabled else None)
+    """Let layers that are made meanwhile have their weights in fp8 alone, and the host what they were made of."""
+    of_weights.append((chosen_recipe(recipe) if enabled else None, preserve_high_precision_init_val))
     try:
         yield
     finally:

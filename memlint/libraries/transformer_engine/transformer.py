@@ -35,9 +35,25 @@ class _Added(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         (mask,) = ctx.saved_tensors
         made = grad if mask is None else torch.empty_like(grad)
-        bias = grad.new_empty(ctx.width)
+        bias = made if ctx.width == grad.shape else grad.new_empty(ctx.width)
         launch((grad, mask), (None if mask is None else made, bias))
         return made, bias, grad, None
+
+
+class _DroppedPath(torch.nn.Module):
+    """What is left of samples that are dropped as a whole: `DropPath`, transformer.py:46."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The samples that are kept, each grown."""
+        if not self.training:
+            return x
+        kept = torch.rand((x.shape[0],) + (1,) * (x.dim() - 1), dtype=x.dtype, device=x.device)
+        kept = (1 - self.rate + kept).floor_()
+        return x.div(1 - self.rate) * kept
 
 
 @_provides
@@ -50,28 +66,40 @@ class TransformerLayer(Layer):
         kv_channels: int | None = None, self_attn_mask_type: str = "causal", enc_dec_attn_mask_type: str = "no_mask",
         params_dtype: torch.dtype | None = None, output_layernorm: bool = False, layer_type: str = "encoder",
         fuse_qkv_params: bool = False, bias: bool = True, activation: str = "gelu", normalization: str = "LayerNorm",
-        device: Any = "cuda", attn_input_format: str = "sbhd", qkv_weight_interleaved: bool = True, **options: Any,
+        device: Any = "cuda", attn_input_format: str = "sbhd", qkv_weight_interleaved: bool = True,
+        parallel_attention_mlp: bool = False, apply_residual_connection_post_layernorm: bool = False,
+        fuse_wgrad_accumulation: bool = False, drop_path_rate: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
+        self.parallel_attention_mlp = parallel_attention_mlp
+        if parallel_attention_mlp and (layer_type != "encoder" or output_layernorm
+                                       or apply_residual_connection_post_layernorm):  # fmt: skip
+            raise AssertionError("parallel_attention is of an encoder whose norms come first")
+        if fuse_wgrad_accumulation and not fuse_qkv_params:
+            raise AssertionError("Gradient accumulation fusion requires single QKV parameter.")
         self.hidden_dropout, self.layer_type = hidden_dropout, layer_type
         self.self_attn_mask_type, self.enc_dec_attn_mask_type = self_attn_mask_type, enc_dec_attn_mask_type
         made: dict[str, Any] = {
             "bias": bias, "normalization": normalization, "params_dtype": params_dtype, "device": device,
-            "return_bias": True,
+            "return_bias": not parallel_attention_mlp, "fuse_wgrad_accumulation": fuse_wgrad_accumulation,
+            "return_layernorm_output": apply_residual_connection_post_layernorm,
         }  # fmt: skip
         of_attention: dict[str, Any] = {
             "kv_channels": kv_channels, "attention_dropout": attention_dropout, "num_gqa_groups": num_gqa_groups,
-            "layernorm_epsilon": layernorm_epsilon, "fuse_qkv_params": fuse_qkv_params, "input_layernorm": True,
+            "layernorm_epsilon": layernorm_epsilon, "fuse_qkv_params": fuse_qkv_params,
             "qkv_format": attn_input_format, "qkv_weight_interleaved": qkv_weight_interleaved, **made,
         }  # fmt: skip
-        self.self_attention = MultiheadAttention(hidden_size, num_attention_heads, **of_attention)
+        self.self_attention = MultiheadAttention(
+            hidden_size, num_attention_heads, input_layernorm=not output_layernorm, **of_attention
+        )  # fmt: skip
         if layer_type == "decoder":
             self.inter_attention = MultiheadAttention(
-                hidden_size, num_attention_heads, attention_type="cross", **of_attention
+                hidden_size, num_attention_heads, input_layernorm=True, attention_type="cross", **of_attention
             )
         self.layernorm_mlp = LayerNormMLP(
             hidden_size, ffn_hidden_size, eps=layernorm_epsilon, activation=activation, **made
         )
+        self.drop_path = _DroppedPath(drop_path_rate) if drop_path_rate else None
         self.layernorm = None
         if output_layernorm:
             self.layernorm = _NORMS[normalization](hidden_size, layernorm_epsilon, params_dtype, device)
@@ -92,7 +120,9 @@ class TransformerLayer(Layer):
             x, attention_mask, attn_mask_type=self_attn_mask_type or self.self_attn_mask_type,
             rotary_pos_emb=rotary_pos_emb, is_first_microbatch=is_first_microbatch,
         )  # fmt: skip
-        x = self._add_back(attended, x)
+        if self.parallel_attention_mlp:  # what the MLP gives is added as a bias
+            return self._add_back((attended, self.layernorm_mlp(x, is_first_microbatch)), x, self.drop_path)
+        x = self._add_back(attended, x, self.drop_path)
         if self.layer_type == "decoder":
             attended_other = self.inter_attention(
                 x, enc_dec_attn_mask, encoder_output, enc_dec_attn_mask_type or self.enc_dec_attn_mask_type,
@@ -100,13 +130,16 @@ class TransformerLayer(Layer):
             )  # fmt: skip
             x = self._add_back(attended_other, x)
         # what attention gave lives on meanwhile, as there
-        x = self._add_back(self.layernorm_mlp(x, is_first_microbatch), x)
+        x = self._add_back(self.layernorm_mlp(x, is_first_microbatch), x, self.drop_path)
         return x if self.layernorm is None else self.layernorm(x)
 
-    def _add_back(self, block: tuple[Tensor, Tensor | None], residual: Tensor) -> Any:
-        x, bias = block
+    def _add_back(self, block: tuple[Any, ...], residual: Tensor, path: _DroppedPath | None = None) -> Any:
+        """What a block gives, its bias and a residual, which is the block's norm where that is given back."""
+        x, bias, *normed = block
+        residual = normed[0] if normed else residual
         dropout = self.hidden_dropout if self.training else 0.0
-        if bias is None:
-            return residual + functional.dropout(x, self.hidden_dropout, self.training)
+        if bias is None or path is not None:
+            x = functional.dropout(x if bias is None else x + bias, self.hidden_dropout, self.training)
+            return residual + (x if path is None else path(x))
         assume_once("what Transformer Engine compiles to add a bias and a residual is taken to keep a mask alone")
         return _Added.apply(x, bias, residual, dropout)  # type: ignore[no-untyped-call]
