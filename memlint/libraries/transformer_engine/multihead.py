@@ -63,7 +63,7 @@ class MultiheadAttention(Layer):
         fuse_qkv_params: bool = False, bias: bool = True, normalization: str = "LayerNorm",
         params_dtype: torch.dtype | None = None, device: Any = "cuda", qkv_format: str = "sbhd",
         return_bias: bool = False, qkv_weight_interleaved: bool = True, fuse_wgrad_accumulation: bool = False,
-        return_layernorm_output: bool = False, **options: Any,
+        window_size: tuple[int, int] | None = None, return_layernorm_output: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
         self.attention_type, self.return_bias = attention_type, return_bias
@@ -87,7 +87,7 @@ class MultiheadAttention(Layer):
         if attention_type == "cross":
             self.key_value = Linear(hidden_size, 2 * of_keys, **made)
         self.core_attention = DotProductAttention(
-            num_attention_heads, self.width, num_gqa_groups, attention_dropout, qkv_format, attn_mask_type
+            num_attention_heads, self.width, num_gqa_groups, attention_dropout, qkv_format, attn_mask_type, window_size
         )
         self.proj = Linear(of_queries, hidden_size, return_bias=return_bias, **made)
 
@@ -117,7 +117,9 @@ class MultiheadAttention(Layer):
         if rotary_pos_emb is not None:
             pair = rotary_pos_emb if isinstance(rotary_pos_emb, tuple) else (rotary_pos_emb,) * 2
             query, key = (_Rotated.apply(x, angles) for x, angles in zip((query, key), pair, strict=True))  # type: ignore[no-untyped-call]
-        context = self.core_attention(query, key, value, attention_mask, attn_mask_type)
+        context = self.core_attention(
+            query, key, value, attention_mask, attn_mask_type, window_size=options.get("window_size")
+        )
         out = self.proj(context, is_first_microbatch)
         return (*(out if isinstance(out, tuple) else (out,)), *of_norm) if of_norm else out
 

@@ -67,6 +67,7 @@ class TransformerLayer(Layer):
         params_dtype: torch.dtype | None = None, output_layernorm: bool = False, layer_type: str = "encoder",
         fuse_qkv_params: bool = False, bias: bool = True, activation: str = "gelu", normalization: str = "LayerNorm",
         device: Any = "cuda", attn_input_format: str = "sbhd", qkv_weight_interleaved: bool = True,
+        window_size: tuple[int, int] | None = None, enc_dec_window_size: tuple[int, int] | None = None,
         parallel_attention_mlp: bool = False, apply_residual_connection_post_layernorm: bool = False,
         fuse_wgrad_accumulation: bool = False, drop_path_rate: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
@@ -90,11 +91,17 @@ class TransformerLayer(Layer):
             "qkv_format": attn_input_format, "qkv_weight_interleaved": qkv_weight_interleaved, **made,
         }  # fmt: skip
         self.self_attention = MultiheadAttention(
-            hidden_size, num_attention_heads, input_layernorm=not output_layernorm, **of_attention
+            hidden_size, num_attention_heads, input_layernorm=not output_layernorm, window_size=window_size,
+            **of_attention,
         )  # fmt: skip
         if layer_type == "decoder":
             self.inter_attention = MultiheadAttention(
-                hidden_size, num_attention_heads, input_layernorm=True, attention_type="cross", **of_attention
+                hidden_size,
+                num_attention_heads,
+                input_layernorm=True,
+                attention_type="cross",
+                window_size=enc_dec_window_size,
+                **of_attention,
             )
         self.layernorm_mlp = LayerNormMLP(
             hidden_size, ffn_hidden_size, eps=layernorm_epsilon, activation=activation, **made
@@ -119,6 +126,7 @@ class TransformerLayer(Layer):
         attended = self.self_attention(
             x, attention_mask, attn_mask_type=self_attn_mask_type or self.self_attn_mask_type,
             rotary_pos_emb=rotary_pos_emb, is_first_microbatch=is_first_microbatch,
+            window_size=options.get("window_size"),
         )  # fmt: skip
         if self.parallel_attention_mlp:  # what the MLP gives is added as a bias
             return self._add_back((attended, self.layernorm_mlp(x, is_first_microbatch)), x, self.drop_path)
