@@ -136,6 +136,8 @@ def _support_transformer_engine() -> None:
     modules[of_attention] = {"check_set_window_size": lambda _mask, window: window}
     compiled = StandIn("transformer_engine_torch")
     compiled.library = transformer_engine.library
+    dtypes = ("kByte", "kInt32", "kFloat32", "kFloat16", "kBFloat16", "kFloat8E4M3", "kFloat8E5M2")
+    compiled.DType = SimpleNamespace(**{name: name for name in dtypes})  # type: ignore[attr-defined]
     sys.modules["transformer_engine_torch"] = compiled
 
 

@@ -176,8 +176,8 @@ def test_a_decoder_attends_to_what_was_encoded():
         y.sum().backward()
         assert encoded.grad is not None
         assert any("mask alone" in text for text in seen.assumptions) is False  # nothing is fused without a bias
-        with pytest.raises(UnknownFunctionError, match="qk_norm_type"):
-            te.MultiheadAttention(256, 8, qk_norm_type="RMSNorm")
+        with pytest.raises(UnknownFunctionError, match="softmax_type"):
+            te.MultiheadAttention(256, 8, softmax_type="learnable")
         with pytest.raises(UnknownFunctionError, match="inference_params"):
             layer(x, encoder_output=encoded, inference_params=object())
 

@@ -10,6 +10,7 @@ from memlint.libraries.library import launch
 from memlint.libraries.transformer_engine.attention import DotProductAttention
 from memlint.libraries.transformer_engine.layer import Layer
 from memlint.libraries.transformer_engine.linear import LayerNormLinear, Linear
+from memlint.libraries.transformer_engine.norms import NORMS, L2Normalization
 from memlint.libraries.transformer_engine.recipes import library
 
 Tensor = torch.Tensor
@@ -52,6 +53,17 @@ class RotaryPositionEmbedding(torch.nn.Module):
         return torch.cat((angles, angles), dim=-1).reshape(max_seq_len, 1, 1, -1)
 
 
+def _norm_of_heads(kind: str | None, size: int, eps: float, device: Any) -> torch.nn.Module | None:
+    """What norms queries or keys: `_create_qk_norm_modules`, multi_head_attention.py:427."""
+    if kind is None:
+        return None
+    if kind == "L2Normalization":
+        return L2Normalization(eps)
+    if kind not in NORMS:
+        raise ValueError(f"Unsupported QK norm type: {kind}")
+    return NORMS[kind](size, eps, device=device)
+
+
 @_provides
 class MultiheadAttention(Layer):
     """Projections, attention and a projection; weights of queries, keys and values are one."""
@@ -63,7 +75,8 @@ class MultiheadAttention(Layer):
         fuse_qkv_params: bool = False, bias: bool = True, normalization: str = "LayerNorm",
         params_dtype: torch.dtype | None = None, device: Any = "cuda", qkv_format: str = "sbhd",
         return_bias: bool = False, qkv_weight_interleaved: bool = True, fuse_wgrad_accumulation: bool = False,
-        window_size: tuple[int, int] | None = None, return_layernorm_output: bool = False, **options: Any,
+        window_size: tuple[int, int] | None = None, return_layernorm_output: bool = False,
+        qk_norm_type: str | None = None, qk_norm_eps: float = 1e-6, qk_norm_before_rope: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
         self.attention_type, self.return_bias = attention_type, return_bias
@@ -89,6 +102,8 @@ class MultiheadAttention(Layer):
         self.core_attention = DotProductAttention(
             num_attention_heads, self.width, num_gqa_groups, attention_dropout, qkv_format, attn_mask_type, window_size
         )
+        self.qk_norm_before_rope = qk_norm_before_rope
+        self.q_norm, self.k_norm = (_norm_of_heads(qk_norm_type, self.width, qk_norm_eps, device) for _ in range(2))
         self.proj = Linear(of_queries, hidden_size, return_bias=return_bias, **made)
 
     def _split(self, packed: Tensor, parts: tuple[int, ...]) -> list[Tensor]:
@@ -114,9 +129,13 @@ class MultiheadAttention(Layer):
         else:
             query = first.view(*first.shape[:-1], self.heads, self.width)
             key, value = self._split(self.key_value(encoder_output, is_first_microbatch), (1, 1))
+        if self.q_norm is not None and self.k_norm is not None and self.qk_norm_before_rope:
+            query, key = self.q_norm(query), self.k_norm(key)
         if rotary_pos_emb is not None:
             pair = rotary_pos_emb if isinstance(rotary_pos_emb, tuple) else (rotary_pos_emb,) * 2
             query, key = (_Rotated.apply(x, angles) for x, angles in zip((query, key), pair, strict=True))  # type: ignore[no-untyped-call]
+        if self.q_norm is not None and self.k_norm is not None and not self.qk_norm_before_rope:
+            query, key = self.q_norm(query), self.k_norm(key)
         context = self.core_attention(
             query, key, value, attention_mask, attn_mask_type, window_size=options.get("window_size")
         )

@@ -85,7 +85,12 @@ class LayerNorm(Layer):
         self._add("bias", normalized_shape, used=self.centered)
 
     def forward(self, x: Tensor) -> Any:
-        """The norm of the last dimension."""
+        """The norm of the last dimension, in the dtype of the weight unless `torch.autocast` says another.
+
+        `op_forward` of ops/basic/rmsnorm.py:159 and layer_norm.py.
+        """
+        dtype: Any = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else self.weight.dtype
+        x = x.contiguous().to(dtype)
         return _NormFunction.apply(x, self.weight, self.bias, self._call(x, centered=self.centered))  # type: ignore[no-untyped-call]
 
 
@@ -94,3 +99,38 @@ class RMSNorm(LayerNorm):
     """The norm without mean and bias."""
 
     centered = False
+
+
+NORMS = {"LayerNorm": LayerNorm, "RMSNorm": RMSNorm}
+"""By the names that layers have for them."""
+
+
+class _L2Function(torch.autograd.Function):
+    """Saves its input and a float32 number a row; one compiled kernel both ways (jit.py:146, :159)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        library.assume()
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        spread = torch.empty((*x.shape[:-1], 1), dtype=torch.float32, device=x.device)
+        launch((x,), (out, spread))
+        ctx.save_for_backward(x, spread)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        made = torch.empty(grad.shape, dtype=grad.dtype, device=grad.device)
+        launch((grad, *ctx.saved_tensors), (made,))
+        return made
+
+
+class L2Normalization(torch.nn.Module):
+    """The last dimension made one long: ops/basic/l2normalization.py."""
+
+    def __init__(self, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Any:
+        """The same of every row."""
+        return _L2Function.apply(x)  # type: ignore[no-untyped-call]

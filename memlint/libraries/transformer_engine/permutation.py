@@ -52,6 +52,9 @@ class _PermutedByMask(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor, rows: int, probs: Tensor | None) -> Any:
+        ctx.is_empty = not x.numel()
+        if ctx.is_empty:  # permutation.py:183
+            return x.view_as(x), x.new_empty(0), x.new_empty(0)
         ids = _map_of(mask)
         out = _moved("permute", x, rows, ids, probs)
         moved = None if probs is None else _made(probs, rows)
@@ -62,6 +65,8 @@ class _PermutedByMask(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any, grad_of_probs: Tensor | None) -> Any:
+        if ctx.is_empty:
+            return grad, None, None, None
         (ids,) = ctx.saved_tensors
         tokens, experts = ctx.shape
         dx = _moved("unpermute", grad, tokens, ids, grad_of_probs)
@@ -77,12 +82,17 @@ class _UnpermutedByMask(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ids: Tensor, probs: Tensor | None, tokens: int) -> Any:
+        ctx.is_empty = not x.numel()
+        if ctx.is_empty:
+            return x.view_as(x)
         ctx.save_for_backward(ids, probs, None if probs is None else x)
         ctx.rows = x.shape[0]
         return _moved("unpermute", x, tokens, ids, probs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        if ctx.is_empty:
+            return grad, None, None, None
         ids, probs, x = ctx.saved_tensors
         if probs is None:
             return _moved("permute", grad, ctx.rows, ids), None, None, None

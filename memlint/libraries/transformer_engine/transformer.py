@@ -11,12 +11,11 @@ from memlint.libraries.library import assume_once, launch
 from memlint.libraries.transformer_engine.layer import Layer
 from memlint.libraries.transformer_engine.mlp import LayerNormMLP
 from memlint.libraries.transformer_engine.multihead import PLAIN, MultiheadAttention
-from memlint.libraries.transformer_engine.norms import LayerNorm, RMSNorm
+from memlint.libraries.transformer_engine.norms import NORMS
 from memlint.libraries.transformer_engine.recipes import library
 
 Tensor = torch.Tensor
 _provides = library.provides("transformer_engine.pytorch")
-_NORMS = {"LayerNorm": LayerNorm, "RMSNorm": RMSNorm}
 
 
 class _Added(torch.autograd.Function):
@@ -69,7 +68,8 @@ class TransformerLayer(Layer):
         device: Any = "cuda", attn_input_format: str = "sbhd", qkv_weight_interleaved: bool = True,
         window_size: tuple[int, int] | None = None, enc_dec_window_size: tuple[int, int] | None = None,
         parallel_attention_mlp: bool = False, apply_residual_connection_post_layernorm: bool = False,
-        fuse_wgrad_accumulation: bool = False, drop_path_rate: float = 0.0, **options: Any,
+        fuse_wgrad_accumulation: bool = False, drop_path_rate: float = 0.0, qk_norm_type: str | None = None,
+        qk_norm_eps: float = 1e-6, qk_norm_before_rope: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(options, params_dtype, device)
         self.parallel_attention_mlp = parallel_attention_mlp
@@ -87,7 +87,8 @@ class TransformerLayer(Layer):
         }  # fmt: skip
         of_attention: dict[str, Any] = {
             "kv_channels": kv_channels, "attention_dropout": attention_dropout, "num_gqa_groups": num_gqa_groups,
-            "layernorm_epsilon": layernorm_epsilon, "fuse_qkv_params": fuse_qkv_params,
+            "layernorm_epsilon": layernorm_epsilon, "fuse_qkv_params": fuse_qkv_params, "qk_norm_type": qk_norm_type,
+            "qk_norm_eps": qk_norm_eps, "qk_norm_before_rope": qk_norm_before_rope,
             "qkv_format": attn_input_format, "qkv_weight_interleaved": qkv_weight_interleaved, **made,
         }  # fmt: skip
         self.self_attention = MultiheadAttention(
@@ -109,7 +110,7 @@ class TransformerLayer(Layer):
         self.drop_path = _DroppedPath(drop_path_rate) if drop_path_rate else None
         self.layernorm = None
         if output_layernorm:
-            self.layernorm = _NORMS[normalization](hidden_size, layernorm_epsilon, params_dtype, device)
+            self.layernorm = NORMS[normalization](hidden_size, layernorm_epsilon, params_dtype, device)
 
     def forward(
         self, hidden_states: Tensor, attention_mask: Any = None, self_attn_mask_type: str | None = None,
