@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ if not __package__:  # run as a command
     sys.path[0] = str(Path(__file__).resolve().parents[1])  # not this folder: its trace.py is not Python's
 
 from memlint.accelerator.device import is_virtual
+from memlint.accelerator.values import content
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import pyg_lib, torch_cluster, torch_scatter, torch_sparse, transformer_engine
@@ -101,6 +103,30 @@ def _listed(results: Any) -> list[Any]:
     return [each for each in given if each.requires_grad]
 
 
+class _Values(list[Any]):
+    """What `tolist` gives of a shape whose values are not known: it equals lists of that shape."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, list) and len(self) == len(other) and all(map(_alike, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _alike(mine: Any, other: Any) -> bool:
+    return bool(mine == other) if isinstance(mine, list) else not isinstance(other, list)
+
+
+def _of_shape(shape: Sequence[int]) -> Any:
+    return _Values(_of_shape(shape[1:]) for _ in range(shape[0])) if shape else 0
+
+
+def _knowing(tolist: Any) -> Any:
+    def listed(tensor: torch.Tensor) -> Any:
+        return _of_shape(tensor.shape) if is_virtual(tensor) and content(tensor) is None else tolist(tensor)
+
+    return listed
+
+
 def _testing(device: str) -> dict[str, Any]:
     """What `torch_scatter.testing` and its like have."""
 
@@ -163,6 +189,7 @@ def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
     drawn = Drawn(most)
     options = ["-q", "--import-mode=importlib", "-pno:cacheprovider", "-pno:xdist", "--tb=line", "-c/dev/null"]
     with nullcontext() if device == "cpu" else virtual_device(device_named(gpu)):
+        torch.Tensor.tolist = _knowing(torch.Tensor.tolist)  # type: ignore[method-assign]
         pytest.main([*options, *(["-k", chosen] if chosen else []), str(tests)], plugins=[drawn])
     print(tabulate(drawn.outcomes.most_common(), headers=["outcome", "tests"], tablefmt="github"))
     print(*(f"not known, {number} times: {name}" for name, number in drawn.unknown.most_common()), sep="\n")

@@ -43,6 +43,12 @@ class StandIn(ModuleType):
         setattr(self, name, value)
         return value
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keep what is known where an inner module has its name: the library imports the function after the module."""
+        known = self.library.modules.get(self.__name__, {}) if isinstance(value, StandIn) else {}
+        if name not in known:
+            super().__setattr__(name, value)
+
 
 class _Metadata(Distribution):
     """What `importlib.metadata` knows of a library that has a stand-in."""

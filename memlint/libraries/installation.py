@@ -19,7 +19,7 @@ from memlint.libraries import (
     spconv,
     torch_cluster,
     torch_scatter,
-    torch_sparse_selection,
+    torch_sparse,
     torchao,
     transformer_engine,
     transformers_attention,
@@ -42,7 +42,7 @@ LIBRARIES = (
     spconv.library,
     torch_cluster.library,
     torch_scatter.library,
-    torch_sparse_selection.library,
+    torch_sparse.library,
     transformer_engine.library,
     Library("MinkowskiEngine", distribution="MinkowskiEngine", version="unknown"),
 )

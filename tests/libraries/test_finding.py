@@ -24,6 +24,11 @@ def known():
 LIBRARY.ops["memlint_absent::known"] = known
 
 
+@LIBRARY.provides("memlint_absent", "memlint_absent.product")
+def product():
+    return 4
+
+
 @pytest.fixture
 def finder(monkeypatch):
     finder = Finder([LIBRARY])
@@ -41,6 +46,15 @@ def is_there():
 
 def versions():
     return [each.version for each in importlib.metadata.distributions() if each.metadata["Name"] == "memlint-absent"]
+
+
+def test_a_function_keeps_its_name_where_a_module_has_it_too(finder):
+    import memlint_absent
+    from memlint_absent.product import other, product
+
+    assert memlint_absent.product() == product() == 4
+    with pytest.raises(TraceError, match=r"memlint_absent\.product\.other"):
+        other()
 
 
 def test_who_asks_finds_nothing_until_the_program_imports_it(finder):
