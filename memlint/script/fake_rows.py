@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 _NUM_ROWS, _NUM_WORDS = 256, 512
 """Of each made-up split, and of each text in it: as long as most scripts cut texts to, or longer."""
-_NUM_TALK_WORDS = 1024
-"""Of each message of a conversation: two are as long as trainers cut them to, and what packs them is full."""
+_NUM_ASKED, _NUM_ANSWERED = 256, 1792
+"""Words of each message of a conversation: both are as long as trainers cut them to, and what packs them is full; some
+trainers leave out what is asked at such a length alone."""
 _NUM_STEPS = 8
 """Of a solution."""
 _TIMES_STREAMED = 400
@@ -121,7 +122,7 @@ def replace_load_dataset(module: ModuleType, replacing: Replacing, *, fake: bool
         rows = _rows(columns)
         splits = {split: rows.with_format(None) for split in _SPLITS}  # a copy for each, which a script may change
         shown = ", ".join(column.split()[0] for column in columns)
-        talks = f", messages of {_NUM_TALK_WORDS:,}" if any(" talk " in column for column in columns) else ""
+        talks = f", answers of {_NUM_ANSWERED:,}" if any(" talk " in column for column in columns) else ""
         made_up(
             f"the data set {path} is not on this machine: made up of {len(rows)} rows with {shown},"
             f" texts of {_NUM_WORDS} random words{talks}"
@@ -204,9 +205,12 @@ def _made(kind: str, words: random.Random, datasets: Any) -> tuple[Any, Make]:
     what, *sizes = kind.split() or ["text"]
     value = datasets.Value
     if what == "talk":  # of these roles; all columns of a row ask the same
-        sources = {"assistant": lambda _: words, "user": random.Random}
+        texts: dict[str, Make] = {
+            "user": lambda i: _text(random.Random(i), _NUM_ASKED),
+            "assistant": lambda _: _text(words, _NUM_ANSWERED),
+        }
         return [{"role": value("string"), "content": value("string")}], lambda i: [
-            {"role": role, "content": _text(sources[role](i), _NUM_TALK_WORDS)} for role in sizes
+            {"role": role, "content": texts[role](i)} for role in sizes
         ]
     if what == "turns":
         roles = ("user", "assistant")

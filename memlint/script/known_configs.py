@@ -121,6 +121,16 @@ KNOWN_CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
 """By the last part of the name, in lower case: class of the config, and what differs from its defaults."""
 
 
+ARCHITECTURES = {
+    **{f"{kind}Config": f"{kind}ForCausalLM" for kind in ("Llama", "Mistral", "OPT", "Qwen2", "Qwen3")},
+    **{f"{kind}Config": f"{kind}ForMaskedLM" for kind in ("Bert", "DistilBert", "Roberta")},
+    **{f"{kind}Config": f"{kind}ForConditionalGeneration" for kind in ("T5", "Whisper")},
+    "GPT2Config": "GPT2LMHeadModel",
+    "ViTConfig": "ViTForImageClassification",
+}
+"""What their config.json names as the class of the model, by class of the config."""
+
+
 def known_config(name: str, folder: str = "") -> tuple[str, dict[str, Any]] | None:
     """Class and arguments of the config of the model `name`, with or without its owner, in `folder` of its repository.
 

@@ -18,7 +18,7 @@ import torch
 
 from memlint.accelerator import state
 from memlint.base.after_import import after_import
-from memlint.script.known_configs import KNOWN_CONFIGS, known_config
+from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS, known_config
 from memlint.script.place import note
 from memlint.script.replacing import Replacing
 from memlint.workloads.downloads import Absent, loading
@@ -113,7 +113,8 @@ def _replace_configs(owner: Any, replacing: Replacing) -> None:
 
             state.assume(f"the config of {source} is not on this machine: it is the one that is known by this name")
             changes = {name: value for name, value in kwargs.items() if name not in _OF_CONFIGS}
-            return {**known[1], "model_type": getattr(transformers, known[0]).model_type}, changes
+            kind = getattr(transformers, known[0])
+            fields = {**known[1], "model_type": kind.model_type, "architectures": [ARCHITECTURES[known[0]]]}, changes
         return fields
 
     replacing.put(owner, "get_config_dict", classmethod(get_config_dict))

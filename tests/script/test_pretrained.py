@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from memlint.script.known_configs import KNOWN_CONFIGS
+from memlint.script.known_configs import ARCHITECTURES, KNOWN_CONFIGS
 from memlint.workloads import torchvision_schemas
 from tests.script.isolated import needs, run
 
@@ -67,6 +67,7 @@ def test_known_models_have_as_many_parameters_as_their_pages_say():
     torchvision_schemas.install()
     transformers = pytest.importorskip("transformers")
     assert set(PARAMETERS) == set(KNOWN_CONFIGS)
+    assert all(hasattr(transformers, name) for name in ARCHITECTURES.values())
     for name, (kind, arguments) in KNOWN_CONFIGS.items():
         head = "AutoModelForImageClassification" if "num_labels" in arguments else HEADS.get(kind, "AutoModel")
         with torch.device("meta"):
@@ -93,7 +94,8 @@ def test_models_that_are_well_known_are_made(tmp_path):
         print(model.dtype, model.num_parameters())
         model = AutoModelForCausalLM.from_pretrained("me/my-own", config=GPT2Config(n_layer=1))
         print(len(model.transformer.h))
-        from transformers import OPTForCausalLM
+        from transformers import AutoConfig, OPTForCausalLM
+        print(AutoConfig.from_pretrained("Qwen/Qwen3-0.6B").architectures)
         print(OPTForCausalLM.from_pretrained("facebook/opt-125m").dtype)
         """,
     )
@@ -104,6 +106,7 @@ def test_models_that_are_well_known_are_made(tmp_path):
         f"torch.Size([7, 768]) {109_482_240 + 7 * 769}",
         "torch.float16 6738415616",
         "1",
+        "['Qwen3ForCausalLM']",
         "torch.float16",
     ]
     assert ran.assumptions["the weights of gpt2 are not on this machine: they are random, in float32"] == 4
