@@ -92,3 +92,61 @@ def test_an_algorithm_is_named():
         assert weights[0].shape == weights[1].shape
         with pytest.raises(UnknownFunctionError, match=r"algo=ConvAlgo.MaskSplitImplicitGemm"):
             KNOWN["SubMConv3d"](IN, OUT, 3, algo=algorithms.MaskSplitImplicitGemm)
+
+
+def test_positions_of_a_dense_tensor_are_at_most_all():
+    with simulated() as seen:
+        dense = on_gpu(2, 5, 6, 3, dtype=torch.float32)
+        x = spconv.SparseConvTensor.from_dense(dense)
+        assert (x.spatial_shape, x.batch_size) == ([5, 6], 2)
+        assert (x.features.shape, x.indices.shape, x.indices.dtype) == ((180, 3), (180, 3), torch.int32)
+        assert any("select half of its elements, and at most all" in text for text in seen.assumptions)
+        x.features.sum().backward()
+        assert dense.grad.shape == dense.shape
+    with simulated() as seen:
+        image = torch.zeros(1, 5, 6, 1)
+        image[0, 2, 3], image[0, 4, 4] = 1, 2
+        x = spconv.SparseConvTensor.from_dense(image.cuda())
+        assert (x.features.shape, x.indices.shape) == ((2, 1), (2, 3))
+        assert not seen.assumptions
+        # black images stand for data: of zeros alone no layer could be trained
+        assert len(spconv.SparseConvTensor.from_dense(torch.zeros(1, 5, 6, 1).cuda()).indices) == 30
+        assert any("zeros alone" in text for text in seen.assumptions)
+
+
+def test_a_dense_tensor_comes_back_with_its_values_on_the_host():
+    dense = torch.zeros(2, 4, 5, 3)
+    dense[0, 1, 2], dense[1, 3, 4, 1] = 1, 7
+    x = spconv.SparseConvTensor.from_dense(dense)
+    assert x.indices.tolist() == [[0, 1, 2], [1, 3, 4]]
+    assert x.dense(channels_first=False).equal(dense)
+    assert x.dense().equal(dense.permute(0, 3, 1, 2))
+    assert repr(x) == "SparseConvTensor[shape=torch.Size([2, 3])]"
+
+
+def test_features_are_replaced_and_never_set():
+    dense = torch.arange(12.0).view(1, 2, 3, 2) + 1
+    x = spconv.SparseConvTensor.from_dense(dense)
+    x.indice_dict["a"] = known = object()
+    for made, values in (
+        (x.minus(), -x.features), (x + x, 2 * x.features), (x.features + x, 2 * x.features),
+        (x.shadow_copy(), x.features), (x.replace_feature(x.features[:, :1]), x.features[:, :1]),
+    ):  # fmt: skip
+        assert made.features.equal(values)
+        assert made.indices is x.indices
+        assert made.find_indice_pair("a") is known
+        assert made.find_indice_pair(None) is None
+    assert (x.spatial_size, x.is_quantized, x.grid.numel()) == (6, False, 0)
+    before = x.features.clone()
+    for setting in (
+        lambda: setattr(x, "features", before), lambda: x.select_by_index(torch.tensor([1])), lambda: x.__iadd__(x),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="can't set feature directly"):
+            setting()
+    assert x.features.equal(2 * before)  # as the library: added in place before they are set
+    with pytest.raises(ValueError, match="must be quantized"):
+        x.q_scale()
+    with pytest.raises(AssertionError):
+        x + 1
+    with pytest.raises(AssertionError, match="only support int32"):
+        spconv.SparseConvTensor(before, x.indices.long(), [2, 3], 1)

@@ -1,6 +1,6 @@
-"""spconv 2.3.8: convolutions and pooling of sparse tensors, by implicit products, whose positions values decide.
+"""spconv's convolutions and pooling, by implicit products.
 
-spconv/pytorch/ops.py, conv.py, pool.py, functional.py and core.py; csrc/sparse/convops.py. A convolution looks up
+spconv/pytorch/ops.py, conv.py, pool.py and functional.py; csrc/sparse/convops.py. A convolution looks up
 which positions meet: an int32 for each position and place of the kernel, masks of 32 places in an int32, their order.
 """
 
@@ -9,20 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import torch
 from torch.amp import custom_bwd, custom_fwd
 
-from memlint.libraries.library import Library, assume_once, launch, temporary
+from memlint.libraries.library import assume_once, launch, temporary
+from memlint.libraries.spconv.tensor import ConvAlgo, SparseConvTensor, library
 
 Tensor = torch.Tensor
-library = Library("spconv", distribution="spconv", version="2.3.8")
 _provides = library.provides("spconv.pytorch")
 _in_conv = library.provides("spconv.pytorch", "spconv.pytorch.conv")
 _in_modules = library.provides("spconv.pytorch", "spconv.pytorch.modules")
-library.modules["spconv.constants"] = {"SPCONV_USE_DIRECT_TABLE": True, "SPCONV_ALLOW_TF32": False}
 _LARGEST = 2**31 - 1
 """Volumes from which keys of positions are int64."""
 _ROWS_OF_A_MASK = 32
@@ -135,57 +133,7 @@ def _met(x: SparseConvTensor, shape: _Shape, *, subm: bool, transposed: bool, tr
     return _Pairs(indices, out, x.spatial_shape, sizes, pairs, back, rest, False)
 
 
-# --- sparse tensors and kernels
-
-
-@library.provides("spconv.pytorch", "spconv.pytorch.core")
-class SparseConvTensor:
-    """Features of positions, which are int32 of [positions, 1 + dimensions]; the first says which example."""
-
-    def __init__(
-        self, features: Tensor, indices: Tensor, spatial_shape: Any, batch_size: int, grid: Any = None,
-        voxel_num: Any = None, indice_dict: dict[str, Any] | None = None, **_: Any,
-    ) -> None:  # fmt: skip
-        if indices.dtype is not torch.int32:
-            raise AssertionError("only support int32")
-        self.features, self.indices = features, indices
-        self.spatial_shape, self.batch_size = [int(size) for size in spatial_shape], batch_size
-        self.grid, self.voxel_num = grid, voxel_num
-        self.indice_dict = {} if indice_dict is None else indice_dict
-
-    def replace_feature(self, feature: Tensor) -> SparseConvTensor:
-        """Other features of the same positions."""
-        return self._with(feature, self.indices, self.spatial_shape, self.indice_dict)
-
-    def _with(self, features: Tensor, indices: Tensor, sizes: list[int], met: dict[str, Any]) -> SparseConvTensor:
-        return SparseConvTensor(features, indices, sizes, self.batch_size, self.grid, self.voxel_num, met)
-
-    def shadow_copy(self) -> SparseConvTensor:
-        """Another of the same."""
-        return self.replace_feature(self.features)
-
-    @property
-    def spatial_size(self) -> int:
-        """The number of all positions that there could be."""
-        return math.prod(self.spatial_shape)
-
-    def find_indice_pair(self, key: str | None) -> Any:
-        """What an earlier layer has looked up."""
-        return self.indice_dict.get(key) if key is not None else None
-
-    def dense(self, channels_first: bool = True) -> Tensor:
-        """A tensor of all positions (core.py:264)."""
-        shape = [self.batch_size, *self.spatial_shape, self.features.shape[1]]
-        made = torch.zeros(shape, dtype=self.features.dtype, device=self.features.device)
-        places = self.indices.long()
-        made[tuple(places.unbind(1))] = self.features
-        return made.movedim(-1, 1).contiguous() if channels_first else made
-
-    def __add__(self, other: Any) -> SparseConvTensor:
-        """Features added."""
-        return self.replace_feature(self.features + getattr(other, "features", other))
-
-    __radd__ = __add__
+# --- kernels
 
 
 class _Product(torch.autograd.Function):
@@ -308,15 +256,6 @@ class RemoveGrid(SparseModule):
         return x
 
 
-@library.provides("spconv", "spconv.core", "spconv.pytorch", "spconv.pytorch.ops", "spconv.pytorch.conv")
-class ConvAlgo(Enum):
-    """How a layer computes (core.py:25)."""
-
-    Native = 0
-    MaskImplicitGemm = 1
-    MaskSplitImplicitGemm = 2
-
-
 def _expanded(ndim: int, value: Any) -> list[int]:
     return [value] * ndim if isinstance(value, int) else [int(each) for each in value]
 
@@ -383,7 +322,7 @@ class SparseConvolution(_Layer):
         out = _Product.apply(features, self.weight, pairs, fused, self.training)  # type: ignore[no-untyped-call]
         if self.training and self.bias is not None:
             out += self.bias
-        return x._with(out, pairs.out_indices, pairs.out_sizes, met)
+        return x.replaced(out, pairs.out_indices, pairs.out_sizes, met)
 
 
 class _Pool(_Layer):
@@ -398,7 +337,7 @@ class _Pool(_Layer):
         """The largest of what a place meets (pool.py:99)."""
         pairs, met = self._pairs(x)
         out = _Largest.apply(x.features, pairs)  # type: ignore[no-untyped-call]
-        return x._with(out, pairs.out_indices, pairs.out_sizes, met)
+        return x.replaced(out, pairs.out_indices, pairs.out_sizes, met)
 
 
 def _inverse_arguments(self: Any, in_channels: int, out_channels: int, kernel_size: Any, indice_key: str | None = None,
