@@ -16,6 +16,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
+from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -163,7 +164,7 @@ def _support_transformer_engine() -> None:
     compiled = StandIn("transformer_engine_torch")
     compiled.library = transformer_engine.library
     dtypes = ("kByte", "kInt32", "kFloat32", "kFloat16", "kBFloat16", "kFloat8E4M3", "kFloat8E5M2")
-    compiled.DType = SimpleNamespace(**{name: name for name in dtypes})  # type: ignore[attr-defined]
+    compiled.DType = Enum("DType", dtypes)  # type: ignore[attr-defined]
     sys.modules["transformer_engine_torch"] = compiled
 
 

@@ -112,6 +112,9 @@ def _infer_all(kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             result = kernel.infer(*meta_args, **meta_kwargs)
         except NotImplementedError as error:
             result = _decomposition(kernel, error)(*meta_args, **meta_kwargs)
+        except IndexError:
+            # That of index_add and index_reduce reads a row where there is none; on the GPU and on meta they do not.
+            result = kernel.op(*meta_args, **meta_kwargs)
         # Of an op that writes its arguments: what these have become.
         return geometries(kernel.written_of(meta_args, meta_kwargs) if kernel.returns_written else result)
 

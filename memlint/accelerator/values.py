@@ -11,13 +11,22 @@ import torch
 
 from memlint.accelerator import state
 from memlint.accelerator.branches import asks_in_backward, value_that_raises_nothing
-from memlint.accelerator.device import NAME, entry_of, real, real_device_of
+from memlint.accelerator.device import NAME, allocate, entry_of, real, real_device_of
 from memlint.accelerator.ledger import Entry
 
 Tensor = torch.Tensor
 real_arange = torch.arange
 MAX_SHADOW = 1 << 18
 """Bytes up to which the content of a storage is kept: enough for the index tables that models compute."""
+
+
+def to_host(tensor: Tensor) -> Tensor:
+    """A virtual tensor of the host with the geometry of a real CPU tensor, and its values where small."""
+    with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
+        made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
+    if tensor.numel():
+        remember(made, tensor.detach())
+    return made
 
 
 def is_known_kind(tensor: Tensor) -> bool:

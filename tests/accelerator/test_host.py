@@ -247,6 +247,17 @@ def test_copying_between_devices_is_no_mixing(gpu: Ledger) -> None:
     assert device.tolist() == [0, 1, 7, 8, 4, 5]
 
 
+def test_a_backward_on_the_host_takes_a_gradient_that_the_program_makes(gpu: Ledger) -> None:  # noqa: ARG001
+    x = torch.ones(3, requires_grad=True)
+    (x * 2).backward(torch.full((3,), 5.0))
+    assert x.grad is not None
+    assert x.grad.tolist() == [10.0, 10.0, 10.0]
+    (grad,) = torch.autograd.grad([x * 3], [x], [torch.ones(3)])
+    assert grad.tolist() == [3.0, 3.0, 3.0]
+    with pytest.raises(RuntimeError, match="invalid gradient"):
+        (x.cuda() * 2).backward(torch.ones(3))
+
+
 def test_gradients_flow_back_to_the_host(gpu: Ledger) -> None:
     weight = nn.Parameter(torch.rand(512, 1024))
     loss = (weight.cuda() * 2).sum()

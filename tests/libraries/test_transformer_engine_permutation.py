@@ -53,6 +53,14 @@ def test_rows_come_back_and_are_saved_where_probabilities_merge_them(merges):
         assert (probs is None) or probs.grad.shape == probs.shape
 
 
+def test_of_no_rows_probabilities_are_their_own_gradient():
+    with simulated():
+        rows, ids = on_gpu(0, WIDTH), numbers(0, 2 * EXPERTS + 1)
+        probs = on_gpu(TOKENS, EXPERTS, dtype=torch.float32)
+        te.moe_unpermute(rows, ids, merging_probs=probs, restore_shape=(0, WIDTH)).sum().backward()
+        assert (rows.grad.shape, probs.grad.shape) == (rows.shape, probs.shape)
+
+
 def test_indices_are_sorted_in_a_workspace_that_is_kept():
     with simulated() as seen:
         x, index = on_gpu(TOKENS, WIDTH), numbers(TOKENS, CHOSEN)

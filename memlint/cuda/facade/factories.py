@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from memlint.accelerator import state, values
 from memlint.accelerator.device import DEVICE, is_virtual, real, real_device_of
 from memlint.accelerator.inference import to_meta
-from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, pin, real_to, to, to_host
+from memlint.cuda.facade.placement import CPU, CUDA, device_of, is_cpu, is_gpu, move, pin, real_to, to
 
 Tensor = torch.Tensor
 BIG = 1 << 20
@@ -150,7 +150,7 @@ def _from_data(function: Callable[..., Any]) -> Callable[..., Any]:
         else:
             made = function(data, *args, device=CPU, **kwargs)
             if not state.current.cuda:
-                made = to_host(made)
+                made = values.to_host(made)
             elif is_gpu(device):
                 made = to(made, CUDA)
         return made
@@ -201,14 +201,14 @@ def _new_tensor(tensor: Tensor, data: Any, **kwargs: Any) -> Tensor:
 def _parameter_new(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
     """Parameters are virtual even on the host: PyTorch can then move them in place, as it does from CPU to CUDA."""
     is_plain = type(data) in (Tensor, torch.nn.Parameter) and data.is_cpu and data.layout is torch.strided
-    return _real_parameter_new(cls, to_host(data) if is_plain and not is_virtual(data) else data, requires_grad)
+    return _real_parameter_new(cls, values.to_host(data) if is_plain and not is_virtual(data) else data, requires_grad)
 
 
 def _lazy_parameter_new(
     cls: Any, requires_grad: bool = True, device: Any = None, dtype: torch.dtype | None = None
 ) -> Any:
     data = torch.empty(0, device=device, dtype=dtype)
-    return Tensor._make_subclass(cls, to_host(data) if data.is_cpu else data, requires_grad)
+    return Tensor._make_subclass(cls, values.to_host(data) if data.is_cpu else data, requires_grad)
 
 
 def _make_wrapper(*args: Any, **kwargs: Any) -> Any:

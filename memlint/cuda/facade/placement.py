@@ -70,15 +70,6 @@ def _unwrapped(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def to_host(tensor: Tensor) -> Tensor:
-    """A virtual tensor of the host with the geometry of a real CPU tensor, and its values where small."""
-    with state.current.placed(on_host=state.current.cuda), torch._C.DisableTorchFunction():
-        made = allocate(tensor.shape, tensor.stride(), tensor.dtype)
-    if tensor.numel():
-        values.remember(made, tensor.detach())
-    return made
-
-
 def move(
     tensor: Tensor, *, on_host: bool, dtype: torch.dtype | None = None, memory_format: Any = None, **rest: Any
 ) -> Any:
@@ -94,7 +85,7 @@ def move(
     kind = real_device_of(tensor).type
     is_plain = type(tensor).__torch_dispatch__ is _NO_DISPATCH
     if kind == "cpu" and not now.cuda and is_plain and tensor.layout is torch.strided:  # older than the simulated host
-        tensor, kind = to_host(tensor).requires_grad_(tensor.requires_grad), NAME
+        tensor, kind = values.to_host(tensor).requires_grad_(tensor.requires_grad), NAME
     if kind == NAME and tensor.layout is torch.strided:
         _adopt(_unwrapped(tensor))
     crosses = kind == NAME and now.cuda and _is_hosts(tensor) != on_host
@@ -173,7 +164,7 @@ def _type(tensor: Tensor, dtype: Any = None, non_blocking: bool = False, **kwarg
 
 def _set_data(tensor: Tensor, value: Tensor) -> None:
     if is_virtual(tensor) and real_device_of(value).type == "cpu":
-        value = to_host(value)
+        value = values.to_host(value)
     elif is_virtual(value) and not is_virtual(tensor) and _is_hosts(value):
         known = values.content(value)  # memory of the host may be of either kind, and what is small is real
         value = real.full(value.shape, 0, dtype=value.dtype, device="cpu") if known is None else known
@@ -182,7 +173,7 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
 
 def _set_grad(tensor: Tensor, value: Tensor | None) -> None:
     if isinstance(value, Tensor) and real_device_of(value).type == "cpu" and is_virtual(tensor) and _is_hosts(tensor):
-        value = to_host(value)  # C++ compares devices, and memory of the host may be of either kind
+        value = values.to_host(value)  # C++ compares devices, and memory of the host may be of either kind
     _real_grad.__set__(tensor, value)
 
 
@@ -195,7 +186,7 @@ def _set_requires_grad(tensor: Tensor, value: bool) -> None:
 def _simulate_leaf(tensor: Tensor) -> None:
     if state.current.cuda and type(tensor) is Tensor and _is_real_leaf(tensor):
         with contextlib.suppress(RuntimeError):  # somebody has a weak reference to it, or C++ another one
-            swap_tensors(tensor, to_host(tensor))
+            swap_tensors(tensor, values.to_host(tensor))
 
 
 def _is_real_leaf(tensor: Tensor) -> bool:

@@ -15,7 +15,6 @@ from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, like, real, strides
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
-from memlint.cuda.facade.placement import to_host
 from memlint.cuda.kernels import host_lstm
 
 aten = torch.ops.aten
@@ -194,7 +193,7 @@ def readable(batch_sizes: Tensor) -> Tensor:
 
 def _shown(counts: Tensor) -> Tensor:
     """What the program gets: without a GPU the host's memory is what is counted, that of small tensors too."""
-    return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else to_host(counts)
+    return counts if state.current.cuda or counts.nbytes > values.MAX_SHADOW else values.to_host(counts)
 
 
 implement(_PACK, KEY, _pack)

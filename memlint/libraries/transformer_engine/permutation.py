@@ -53,7 +53,8 @@ class _PermutedByMask(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Tensor, rows: int, probs: Tensor | None) -> Any:
         ctx.is_empty = not x.numel()
-        if ctx.is_empty:  # permutation.py:183
+        if ctx.is_empty:  # permutation.py:196, :309: of nothing the probabilities are their own gradient
+            ctx.probs = probs
             return x.view_as(x), x.new_empty(0), x.new_empty(0)
         ids = _map_of(mask)
         out = _moved("permute", x, rows, ids, probs)
@@ -66,7 +67,7 @@ class _PermutedByMask(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Any, grad_of_probs: Tensor | None) -> Any:
         if ctx.is_empty:
-            return grad, None, None, None
+            return grad, None, None, ctx.probs
         (ids,) = ctx.saved_tensors
         tokens, experts = ctx.shape
         dx = _moved("unpermute", grad, tokens, ids, grad_of_probs)
@@ -84,6 +85,7 @@ class _UnpermutedByMask(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, ids: Tensor, probs: Tensor | None, tokens: int) -> Any:
         ctx.is_empty = not x.numel()
         if ctx.is_empty:
+            ctx.probs = probs
             return x.view_as(x)
         ctx.save_for_backward(ids, probs, None if probs is None else x)
         ctx.rows = x.shape[0]
@@ -92,7 +94,7 @@ class _UnpermutedByMask(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         if ctx.is_empty:
-            return grad, None, None, None
+            return grad, None, ctx.probs, None
         ids, probs, x = ctx.saved_tensors
         if probs is None:
             return _moved("permute", grad, ctx.rows, ids), None, None, None
