@@ -247,7 +247,7 @@ def test_copying_between_devices_is_no_mixing(gpu: Ledger) -> None:
     assert device.tolist() == [0, 1, 7, 8, 4, 5]
 
 
-def test_a_backward_on_the_host_takes_a_gradient_that_the_program_makes(gpu: Ledger) -> None:  # noqa: ARG001
+def test_a_backward_on_the_host_takes_a_gradient_that_the_program_makes(gpu: Ledger) -> None:
     x = torch.ones(3, requires_grad=True)
     (x * 2).backward(torch.full((3,), 5.0))
     assert x.grad is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from memlint.libraries.pyg_lib_scatter import fused_scatter_reduce, library, scatter, softmax_csr
+from memlint.libraries.pyg_lib.scatter import fused_scatter_reduce, library, scatter, softmax_csr
 from tests.libraries.events import on_gpu, simulated
 
 ops = library.modules["pyg_lib.ops"]

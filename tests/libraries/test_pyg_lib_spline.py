@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from memlint.libraries.pyg_lib_spline import spline_basis, spline_weighting
+from memlint.libraries.pyg_lib.spline import spline_basis, spline_weighting
 from tests.libraries.events import on_gpu, simulated
 
 E, D, WIDTH, COLUMNS, S, MATRICES = 500, 3, 16, 24, 8, 125

@@ -15,7 +15,7 @@ import torch
 from memlint.accelerator.device import is_virtual
 from memlint.libraries import points
 from memlint.libraries.library import launch
-from memlint.libraries.pyg_lib import check, dispatch, host_alone, library
+from memlint.libraries.pyg_lib.checks import check, dispatch, host_alone, library
 
 Tensor = torch.Tensor
 _provides = library.provides("pyg_lib.ops")

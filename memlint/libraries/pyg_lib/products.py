@@ -13,41 +13,14 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import is_virtual
-from memlint.libraries.library import Library, launch, temporary
+from memlint.libraries.library import launch, temporary
+from memlint.libraries.pyg_lib.checks import DTYPES, check, library
 
 Tensor = torch.Tensor
-library = Library("pyg_lib", distribution="pyg-lib", version="0.9.0")
 _provides = library.provides("pyg_lib.ops")
 _ARGUMENTS = 8 * (6 + 12)
 """Bytes of the arguments of a product of a group: six numbers, and as many as its coordinates have bytes
 (matmul_kernel.cu:31)."""
-_DTYPES = {
-    torch.bfloat16: "BFloat16", torch.float16: "Half", torch.int64: "Long", torch.int32: "Int", torch.int16: "Short",
-    torch.int8: "Char", torch.uint8: "Byte", torch.bool: "Bool",
-}  # fmt: skip
-"""As PyTorch calls them where a kernel has not got them."""
-
-
-def check(holds: bool, message: str) -> None:
-    """Refuse arguments as `TORCH_CHECK` does, by a RuntimeError."""
-    if not holds:
-        raise RuntimeError(message)
-
-
-def dispatch(kernel: str, tensor: Tensor, *more: torch.dtype) -> None:
-    """Refuse what a kernel on the GPU has not got: it has float32, float64, and `more`."""
-    if tensor.dtype not in {torch.float32, torch.float64, *more}:
-        name = _DTYPES.get(tensor.dtype, str(tensor.dtype))
-        raise NotImplementedError(f"\"{kernel}\" not implemented for '{name}'")
-
-
-def host_alone(op: str, *tensors: Tensor) -> None:
-    """Refuse tensors on a GPU, as the dispatcher does where an op has a kernel for the CPU alone."""
-    if any(tensor.is_cuda for tensor in tensors):
-        raise NotImplementedError(
-            f"Could not run 'pyg::{op}' with arguments from the 'CUDA' backend. "
-            "pyg-lib registers a kernel of it for the backend 'CPU' alone."
-        )
 
 
 def _products(inputs: Sequence[Tensor], others: Sequence[Tensor]) -> list[Tensor]:
@@ -214,6 +187,6 @@ def index_sort(inputs: Tensor, max_value: int | None = None) -> tuple[Tensor, Te
     if not inputs.is_cuda:
         check(inputs.is_contiguous(), "Input should be contiguous.")
         check(inputs.dim() == 1, "Input should be 1-dimensional.")
-        check(inputs.dtype in _DTYPES and not inputs.is_floating_point(), "Input should contain integral values.")
+        check(inputs.dtype in DTYPES and not inputs.is_floating_point(), "Input should contain integral values.")
     values, order = torch.sort(inputs)
     return values, order

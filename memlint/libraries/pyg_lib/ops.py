@@ -9,10 +9,8 @@ from typing import Any
 
 import torch
 
-from memlint.libraries import pyg_lib, pyg_lib_cluster, pyg_lib_scatter, pyg_lib_spline
-from memlint.libraries.pyg_lib import library
-
-__all__ = ["library"]
+from memlint.libraries.pyg_lib import cluster, products, scatter, spline
+from memlint.libraries.pyg_lib.checks import library
 
 Tensor = torch.Tensor
 _functions = library.modules["pyg_lib.ops"]
@@ -26,14 +24,14 @@ def _knn(
     x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, k: int = 1, cosine: bool = False,
     num_workers: int = 1,
 ) -> Tensor:  # fmt: skip
-    return pyg_lib_cluster.knn(x, y, k, ptr_x, ptr_y, cosine)
+    return cluster.knn(x, y, k, ptr_x, ptr_y, cosine)
 
 
 def _radius(
     x: Tensor, y: Tensor, ptr_x: Tensor | None = None, ptr_y: Tensor | None = None, r: float = 1.0,
     max_num_neighbors: int = 32, num_workers: int = 1, ignore_same_index: bool = False,
 ) -> Tensor:  # fmt: skip
-    return pyg_lib_cluster.radius(x, y, r, ptr_x, ptr_y, max_num_neighbors, 1, ignore_same_index)
+    return cluster.radius(x, y, r, ptr_x, ptr_y, max_num_neighbors, 1, ignore_same_index)
 
 
 def _sampled_op(left: Tensor, right: Tensor, left_index: Tensor | None, right_index: Tensor | None, fn: str) -> Any:
@@ -42,21 +40,21 @@ def _sampled_op(left: Tensor, right: Tensor, left_index: Tensor | None, right_in
 
 _OPS = {
     **{name: _functions[name] for name in _REDUCING},
-    "gather_coo": pyg_lib_scatter.gather_coo,
-    "gather_csr": pyg_lib_scatter.gather_csr,
-    "softmax_csr": pyg_lib_scatter.softmax_csr,
-    "spline_basis": pyg_lib_spline.spline_basis,
-    "spline_weighting": pyg_lib_spline.spline_weighting,
+    "gather_coo": scatter.gather_coo,
+    "gather_csr": scatter.gather_csr,
+    "softmax_csr": scatter.softmax_csr,
+    "spline_basis": spline.spline_basis,
+    "spline_weighting": spline.spline_weighting,
     "knn": _knn,
     "radius": _radius,
-    "nearest": pyg_lib_cluster.nearest,
-    "fps": pyg_lib_cluster.fps,
-    "grid_cluster": pyg_lib_cluster.grid_cluster,
-    "graclus_cluster": pyg_lib_cluster.graclus_cluster,
-    "edge_sample": pyg_lib_cluster.edge_sample,
-    "random_walk": pyg_lib_cluster.random_walk,
+    "nearest": cluster.nearest,
+    "fps": cluster.fps,
+    "grid_cluster": cluster.grid_cluster,
+    "graclus_cluster": cluster.graclus_cluster,
+    "edge_sample": cluster.edge_sample,
+    "random_walk": cluster.random_walk,
     "sampled_op": _sampled_op,
-    "segment_matmul": pyg_lib.segment_matmul,
-    "index_sort": pyg_lib.index_sort,
+    "segment_matmul": products.segment_matmul,
+    "index_sort": products.index_sort,
 }
 library.ops.update({f"pyg::{name}": function for name, function in _OPS.items()})

@@ -12,7 +12,7 @@ import torch
 
 from memlint.accelerator.device import is_virtual
 from memlint.libraries.library import launch
-from memlint.libraries.pyg_lib import check, dispatch, library
+from memlint.libraries.pyg_lib.checks import check, dispatch, library
 
 Tensor = torch.Tensor
 _provides = library.provides("pyg_lib.ops")

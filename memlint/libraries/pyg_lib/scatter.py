@@ -27,7 +27,7 @@ from memlint.libraries.groups import (
     trailing,
 )
 from memlint.libraries.library import launch
-from memlint.libraries.pyg_lib import check, host_alone, library
+from memlint.libraries.pyg_lib.checks import check, host_alone, library
 
 Tensor = torch.Tensor
 _module = library.modules["pyg_lib.ops"]
