@@ -36,6 +36,8 @@ from memlint.cuda.session import virtual_device
 from memlint.libraries import pyg_lib, torch_cluster, torch_scatter, torch_sparse, transformer_engine
 from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
+from memlint.libraries.lacking import lacked
+from memlint.libraries.library import UnknownFunctionError
 
 
 class Drawn:
@@ -62,8 +64,9 @@ class Drawn:
     def _outcome(self, report: Any, failure: Any) -> str:
         if report.passed or report.skipped:
             return str(report.outcome)
-        if failure.typename == "UnknownFunctionError":
-            self.unknown[str(failure.value).partition(" of ")[0]] += 1
+        unknown = lacked(failure.value) or failure.value
+        if isinstance(unknown, UnknownFunctionError):
+            self.unknown[str(unknown).partition(" of ")[0]] += 1
             return "function not known"
         return "value read" if failure.typename == "AssertionError" else "failed"
 

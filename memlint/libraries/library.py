@@ -12,7 +12,7 @@ allocates what it returns and drops what it takes for itself:
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import torch
 
@@ -52,6 +52,8 @@ def launch(read: Iterable[Any], written: Iterable[Any] = ()) -> None:
 class Library:
     """A package that is known by what its kernels take of the GPU."""
 
+    every: ClassVar[list["Library"]] = []
+
     def __init__(
         self, name: str, *, distribution: str, version: str, extensions: tuple[str, ...] = (), assumption: str = ""
     ) -> None:
@@ -70,6 +72,7 @@ class Library:
         says = f"kernels of {distribution} are not run: they take what the sources of version {version} say"
         self._assumption = assumption or says
         self._ops = torch.library.Library(f"memlint_{name}", "FRAGMENT")
+        self.every.append(self)
 
     def provides(self, *modules: str) -> Callable[[F], F]:
         """Let the decorated function or class stand in these modules of the library, by its name."""

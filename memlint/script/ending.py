@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from memlint.base.errors import MemlintError
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.ownership import is_users
+from memlint.libraries.lacking import lacked
 from memlint.script.overlay import real
 from memlint.script.place import made
 from memlint.script.spec import END_REASON, END_SIGNAL, Ending
@@ -192,8 +193,9 @@ def ending_of(error: BaseException) -> Ending:
         if error.code is None or error.code == 0:
             return Ending("the script called sys.exit()")
         return Ending(f"the script called sys.exit({error.code!r})", is_failure=True, traceback=lines)
-    if isinstance(error, MemlintError):
-        return Ending(error.message, is_failure=True, traceback=lines, hint=error.hint)
+    named = lacked(error) or error
+    if isinstance(named, MemlintError):
+        return Ending(named.message, is_failure=True, traceback=lines, hint=named.hint)
     with suppress(Exception):  # stderr may be closed
         traceback.print_exception(error)
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)

@@ -10,6 +10,7 @@ from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
+from memlint.libraries.lacking import lacked
 from memlint.tracing.recorder import Program, collected_between_steps, trace_program
 from memlint.tracing.records import Doubt, Storages, Streams, Trace
 from memlint.tracing.turns import in_turns
@@ -54,6 +55,9 @@ def workload_errors() -> Iterator[None]:
     except (MemlintError, ProgramError):
         raise
     except Exception as error:
+        unknown = lacked(error)
+        if unknown is not None:
+            raise unknown from error
         lines = user_lines(error)
         where = f" at {lines[-1]}" if lines else ""
         raise WorkloadError(

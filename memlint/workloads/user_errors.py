@@ -11,6 +11,7 @@ import torch
 from memlint.base.errors import GUARD, MemlintError, WorkloadError
 from memlint.base.frames import chain, text_of
 from memlint.base.ownership import is_memlint, is_standard_library, is_users
+from memlint.libraries.lacking import lacked
 from memlint.workloads.missing import absent, remedy
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -45,6 +46,9 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
     except MemlintError:
         raise
     except (Exception, SystemExit) as error:
+        unknown = lacked(error)
+        if unknown is not None:
+            raise unknown from error
         raise WorkloadError(f"{action}: {describe(error)}", hint or what_to_do(error)) from error
 
 
