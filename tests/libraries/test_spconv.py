@@ -150,3 +150,100 @@ def test_features_are_replaced_and_never_set():
         x + 1
     with pytest.raises(AssertionError, match="only support int32"):
         spconv.SparseConvTensor(before, x.indices.long(), [2, 3], 1)
+
+
+def test_a_mean_keeps_how_many_a_position_meets():
+    pairs = spconv.pairs.Shape([2] * 3, [2] * 3, [0] * 3, [1] * 3, [0] * 3)
+    assert pairs.after(SIZES, transposed=False) == [20, 40, 40]
+    with simulated() as seen:
+        x = _sparse()
+        layer = KNOWN["SparseAvgPool3d"](2)
+        seen.begin()
+        out = layer(x)
+        assert (out.spatial_shape, out.features.shape) == ([20, 40, 40], (N, IN))
+        # the output and its positions, and for backward the pairs one way and an int32 of each; `out` holds no pairs
+        assert seen.held == 4 * N * (IN + 4 + 8 + 1)
+        seen.begin()
+        out.features.backward(torch.ones_like(out.features))
+        assert seen.held == 4 * N * (IN - 8 - 1)  # the gradient, and what was saved goes
+        with torch.no_grad():
+            seen.begin()
+            _kept = layer.eval()(x)
+            assert seen.held == 4 * N * (IN + 4)
+        with pytest.raises(AssertionError, match="kv <= 32"):
+            KNOWN["SparseAvgPool3d"](4)
+        twice = KNOWN["SparseMaxPool3d"](3, 1, 1, indice_key="a")
+        once = twice(x)
+        with pytest.raises(AssertionError, match="key a already exists"):
+            twice(once)
+
+
+def test_a_pool_over_all_gathers_the_rows_of_each_example():
+    with simulated() as seen:
+        x = spconv.SparseConvTensor(
+            on_gpu(10, 4, dtype=torch.float32), torch.empty(10, 3, dtype=torch.int32, device="cuda"), [8, 8], 3
+        )
+        seen.begin()
+        out = KNOWN["SparseGlobalMaxPool"]()(x)
+        assert out.shape == (3, 4)
+        assert any("spread evenly over the examples" in text for text in seen.assumptions)
+        out.sum().backward()
+        assert KNOWN["SparseGlobalAvgPool"]()(x).shape == (3,)  # the library takes one channel
+    with simulated() as seen:
+        indices = torch.zeros(10, 3, dtype=torch.int32)
+        indices[7:, 0] = 1
+        x = spconv.SparseConvTensor(on_gpu(10, 4, dtype=torch.float32), indices.cuda(), [8, 8], 2)
+        assert KNOWN["SparseGlobalMaxPool"]()(x).shape == (2, 4)
+        assert not any("evenly" in text for text in seen.assumptions)
+
+
+def test_tables_put_features_together():
+    first = spconv.SparseConvTensor.from_dense(torch.arange(12.0).view(1, 2, 3, 2) + 1)
+    second = first.minus()
+    assert KNOWN["JoinTable"]()([first, second]).features.equal(torch.cat([first.features, -first.features], 1))
+    assert KNOWN["AddTable"]()([first, second]).features.count_nonzero() == 0
+    both = KNOWN["ConcatTable"]().add(KNOWN["Identity"]()).add(KNOWN["ToDense"]())(first)
+    assert both[0] is first
+    assert both[1].equal(first.dense())
+    assert KNOWN["ConcatTable"]().add(KNOWN["Identity"]()).input_spatial_size([3]) == [3]
+    other = spconv.SparseConvTensor.from_dense(torch.ones(1, 2, 2, 2))
+    with pytest.raises(AssertionError, match="other sizes"):
+        KNOWN["AddTable"]()([first, other])
+    with simulated() as seen:
+        x, y = _sparse(), _sparse()
+        seen.begin()
+        _both = KNOWN["AddTable"]()([x, y])
+        assert seen.held == 4 * N * IN
+        assert seen.peak == 2 * 4 * N * IN  # zero and the first, and both
+
+
+def test_sums_of_other_positions_have_those_of_both():
+    add = spconv.library.modules["spconv.pytorch.functional"]["sparse_add"]
+    left, right = torch.zeros(1, 2, 3, 2), torch.zeros(1, 2, 3, 2)
+    left[0, 0, 1], right[0, 0, 1], right[0, 1, 2] = 1, 2, 5
+    total = add(spconv.SparseConvTensor.from_dense(left), spconv.SparseConvTensor.from_dense(right))
+    assert total.dense(channels_first=False).equal(left + right)
+    by_table = spconv.library.modules["spconv.pytorch.tables"]["AddTableMisaligned"]()
+    with simulated() as seen:
+        x, y = _sparse(), _sparse()
+        seen.begin()
+        out = by_table([x, y])
+        assert (out.features.shape, out.indices.shape) == ((2 * N, IN), (2 * N, 4))
+        # sums and positions; int64 rows of both for backward
+        assert seen.held == 4 * 2 * N * (IN + 4) + 2 * 8 * N
+        assert any("meet no position twice" in text for text in seen.assumptions)
+        out.features.sum().backward()
+
+
+def test_modules_in_a_row_are_found_by_place_and_name():
+    row = KNOWN["SparseSequential"](KNOWN["SubMConv2d"](2, 3, 3), torch.nn.ReLU(), last=KNOWN["ToDense"]())
+    row.add(KNOWN["Identity"]())
+    assert list(row._modules) == ["0", "1", "last", "3"]
+    assert (len(row), type(row[-2]).__name__) == (4, "ToDense")
+    assert not isinstance(row, torch.nn.Sequential)  # nor is it there
+    KNOWN["assign_name_for_sparse_modules"](row)
+    assert (row[0]._sparse_unique_name, row[2]._sparse_unique_name) == ("0", "last")
+    with pytest.raises(IndexError):
+        row[4]
+    named = KNOWN["SparseSequential"](torch.nn.modules.container.OrderedDict(a=torch.nn.ReLU()))
+    assert list(named._modules) == ["a"]

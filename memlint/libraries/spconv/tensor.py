@@ -15,6 +15,8 @@ from memlint.libraries.library import Library, assume_once
 Tensor = torch.Tensor
 library = Library("spconv", distribution="spconv", version="2.3.8")
 library.modules["spconv.constants"] = {"SPCONV_USE_DIRECT_TABLE": True, "SPCONV_ALLOW_TF32": False}
+LARGEST = 2**31 - 1
+"""Volumes from which keys of positions are int64."""
 
 
 @library.provides("spconv", "spconv.core", "spconv.pytorch", "spconv.pytorch.ops", "spconv.pytorch.conv")
@@ -106,7 +108,7 @@ class SparseConvTensor:
         return self.replace_feature(self.features)
 
     def select_by_index(self, valid_indices: Tensor) -> SparseConvTensor:
-        """Raises ValueError, once positions are picked: it sets features, which cannot be set (core.py:210)."""
+        """Raises ValueError, once positions are picked: it sets features, which cannot be set (core.py:215)."""
         chosen = self.shadow_copy()
         chosen.indices = self.indices[valid_indices]
         chosen.features = self.features[valid_indices]
@@ -136,7 +138,7 @@ class SparseConvTensor:
     __radd__ = __add__
 
     def __iadd__(self, other: SparseConvTensor | Tensor) -> SparseConvTensor:
-        """Raises ValueError, once features are added in place (core.py:294)."""
+        """Raises ValueError, once features are added in place (core.py:291)."""
         self.features += _features_of(other)
         return self
 
