@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from memlint.libraries import spconv
-from memlint.libraries.library import UnknownFunctionError
 from tests.libraries.events import on_gpu, simulated
 
 N, IN, OUT, K = 4096, 16, 32, 27
@@ -79,19 +78,90 @@ def test_a_network_trains_in_half_precision():
         assert all(parameter.grad is not None for parameter in layers.parameters())
 
 
-def test_kernels_of_many_places_have_another_algorithm():
-    with simulated(), pytest.raises(UnknownFunctionError, match=r"SubMConv3d\(algo=ConvAlgo.Native\)"):
-        KNOWN["SubMConv3d"](IN, OUT, 5)
+def test_kernels_of_many_places_gather_rows_for_each_place():
+    places = 125
+    with simulated() as seen:
+        layer = KNOWN["SubMConv3d"](IN, OUT, 5, padding=2, bias=False).cuda()
+        assert layer.algo is KNOWN["ConvAlgo"].Native
+        x = _sparse()
+        (on_gpu(8, 8) @ on_gpu(8, 8)).sum().backward()  # cuBLAS has its workspaces from now on
+        seen.begin()
+        out = layer(x)
+        # what comes in and goes out at each place, and how often, are kept for backward
+        assert seen.held == 4 * 2 * places * N + 4 * places + 4 * N * OUT
+        assert seen.peak == max(seen.held, 4 * 2 * places * N + 4 * places + 4 * 2 * 2 * N)
+        seen.begin()
+        gradient = torch.ones_like(out.features)
+        out.features.backward(gradient)
+        kept = 4 * 2 * places * N + 4 * places
+        assert seen.held == 4 * N * (OUT + IN) + 4 * OUT * places * IN - kept
+        with torch.autocast("cuda"):
+            assert layer(x).features.dtype is torch.float16
 
 
-def test_an_algorithm_is_named():
+def test_a_stride_sorts_what_is_unique_and_an_inverse_takes_the_same_pairs():
+    native = KNOWN["ConvAlgo"].Native
+    with simulated() as seen, torch.no_grad():
+        down = KNOWN["SparseConv3d"](IN, OUT, 3, stride=2, padding=1, bias=False, indice_key="a", algo=native).cuda()
+        up = KNOWN["SparseInverseConv3d"](OUT, IN, 3, indice_key="a", bias=False, algo=native).cuda()
+        x = _sparse()
+        seen.begin()
+        small = down(x)
+        pairs, counts = 4 * 2 * K * N, 4 * K
+        assert small.spatial_shape == [20, 40, 40]
+        assert seen.held == pairs + counts + 4 * N * (OUT + 4)
+        # two lists of all pairs, and one more to sort by digits; later positions, and a table of twice these
+        lists = 4 * (K * N + 1)
+        assert seen.peak == pairs + counts + 2 * lists + max(lists, 4 * N * (4 + 4))
+        seen.begin()
+        back = up(small)
+        assert back.indices is x.indices
+        assert (back.spatial_shape, back.features.shape) == (SIZES, (N, IN))
+        assert seen.held == 4 * N * IN
+    with simulated() as seen:
+        x = _sparse()
+        seen.begin()
+        out = KNOWN["SparseMaxPool3d"](3, 2, algo=native)(x)
+        assert seen.held == 4 * N * (IN + 4) + pairs + counts
+        out.features.sum().backward()
+
+
+def test_masks_of_two_halves_are_sorted_apart():
+    split = KNOWN["ConvAlgo"].MaskSplitImplicitGemm
+    with simulated() as seen:
+        layer = KNOWN["SubMConv3d"](IN, OUT, 3, padding=1, bias=False, algo=split).cuda()
+        x = _sparse()
+        seen.begin()
+        out = layer(x)
+        pairs, masks, order, of_tiles = 4 * 2 * K * N, 2 * 4 * N, 2 * 4 * N, 2 * 4 * (N // 32)
+        assert seen.held == pairs + masks + order + of_tiles + 4 * N * OUT
+        assert seen.peak == max(pairs + 4 * K + 4 * 2 * 2 * N + masks + order + 2 * 4 * N, seen.held)
+        out.features.sum().backward()
+        many = KNOWN["SubMConv3d"](IN, OUT, 5, algo=split).cuda()
+        with pytest.raises(AssertionError, match="Not Implemented"):
+            many(x)
+
+
+def test_layers_of_one_key_are_of_one_algorithm():
     algorithms = spconv.library.modules["spconv.core"]["ConvAlgo"]
     assert KNOWN["ConvAlgo"] is algorithms
     with simulated():
-        weights = [KNOWN["SubMConv3d"](IN, OUT, 3, algo=algo).weight for algo in (None, algorithms.MaskImplicitGemm)]
-        assert weights[0].shape == weights[1].shape
-        with pytest.raises(UnknownFunctionError, match=r"algo=ConvAlgo.MaskSplitImplicitGemm"):
-            KNOWN["SubMConv3d"](IN, OUT, 3, algo=algorithms.MaskSplitImplicitGemm)
+        first = KNOWN["SubMConv3d"](IN, IN, 3, indice_key="a").cuda()
+        other = KNOWN["SubMConv3d"](IN, IN, 3, indice_key="a", algo=algorithms.Native).cuda()
+        x = first(_sparse())
+        with pytest.raises(AssertionError, match="same algo"):
+            other(x)
+
+
+def test_a_layer_that_is_not_trained_has_no_gradient_and_keeps_its_dtype():
+    with simulated() as seen:
+        layer = KNOWN["SubMConv3d"](IN, OUT, 3, padding=1, bias=False).cuda().eval()
+        x = _sparse()
+        with torch.autocast("cuda"):
+            seen.begin()
+            out = layer(x)
+        assert (out.features.dtype, out.features.requires_grad) == (torch.float32, False)
+        assert seen.held == 4 * N * OUT
 
 
 def test_positions_of_a_dense_tensor_are_at_most_all():

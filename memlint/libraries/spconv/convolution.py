@@ -30,13 +30,7 @@ class _Product(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, weight: Tensor, pairs: Pairs, bias: Tensor | None, training: bool
     ) -> Tensor:
-        library.assume()
-        number = pairs.out_indices.shape[0]
-        make = features.new_empty if pairs.is_subm else features.new_zeros
-        out = make(number, weight.shape[0])
-        shape = 1, -(-number // _ROWS_OF_A_MASK), pairs.rest[0].shape[2]
-        masks = features.new_empty(shape, dtype=torch.int32) if training else None
-        launch((features, weight, pairs.forward, *pairs.rest, bias), (out, masks))
+        out, masks = _product(features, weight, pairs, bias, features.dtype, training=training)
         ctx.save_for_backward(features, weight, pairs.forward, pairs.backward)
         ctx.kept, ctx.is_subm = (*pairs.rest, masks), pairs.is_subm
         return out
@@ -50,6 +44,63 @@ class _Product(torch.autograd.Function):
         dweight = torch.zeros_like(weight)
         launch((features, weight, grad, forward, back), (dfeatures, dweight))
         return dfeatures, dweight, None, None, None
+
+
+def _product(
+    features: Tensor, weight: Tensor, pairs: Pairs, bias: Tensor | None, dtype: torch.dtype, *, training: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The output, and in training masks of the tiles of each split (ops.py:1450)."""
+    library.assume()
+    number = pairs.out_indices.shape[0]
+    make = features.new_empty if pairs.is_subm else features.new_zeros
+    out = make(number, weight.shape[0], dtype=dtype)
+    splits, _, masked = pairs.rest[0].shape
+    shape = splits, -(-number // _ROWS_OF_A_MASK), masked
+    masks = features.new_empty(shape, dtype=torch.int32) if training else None
+    launch((features, weight, pairs.forward, *pairs.rest, bias), (out, masks))
+    return out, masks
+
+
+class _NativeProduct(torch.autograd.Function):
+    """A product for each place, of rows that it gathers; the middle one is PyTorch's where positions stay.
+
+    It saves pairs, their numbers, features and weights (functional.py:57; convops.py:1504, :1751).
+    """
+
+    @staticmethod
+    @custom_fwd(device_type="cuda", cast_inputs=torch.float16)  # type: ignore[untyped-decorator]
+    def forward(ctx: Any, features: Tensor, weight: Tensor, pairs: Pairs, bias: Tensor | None) -> Tensor:
+        library.assume()
+        ctx.save_for_backward(pairs.forward, pairs.backward, features, weight)
+        ctx.is_subm = pairs.is_subm
+        if pairs.is_subm:
+            out = torch.mm(features, _middle(weight).T)
+        else:
+            out = features.new_zeros(pairs.out_indices.shape[0], weight.shape[0])
+        pairs.backward.cpu()
+        launch((features, weight, pairs.forward, bias), (out,))
+        return out
+
+    @staticmethod
+    @custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        pairs, counts, features, weight = ctx.saved_tensors
+        grad = grad.contiguous()
+        dweight = torch.zeros_like(weight)
+        if ctx.is_subm:
+            torch.mm(grad.T, features, out=_middle(dweight))
+            dfeatures = torch.mm(grad, _middle(weight))
+        else:
+            dfeatures = torch.zeros_like(features)
+        counts.cpu()
+        launch((features, weight, grad, pairs), (dfeatures, dweight))
+        return dfeatures, dweight, None, None
+
+
+def _middle(weight: Tensor) -> Tensor:
+    """Of the kernel [channels out, channels in]."""
+    of_places = weight.view(weight.shape[0], -1, weight.shape[-1])
+    return of_places[:, of_places.shape[1] // 2]
 
 
 # --- layers
@@ -74,20 +125,20 @@ class Layer(SparseModule):
         )
         self.shape = Shape(self.kernel_size, self.stride, self.padding, self.dilation, self.output_padding)
         self.indice_key = indice_key
-        algo = algo or (ConvAlgo.MaskImplicitGemm if self.shape.places <= most else ConvAlgo.Native)
-        if algo is not ConvAlgo.MaskImplicitGemm:
-            library.unknown(f"spconv.pytorch.{type(self).__name__}(algo={algo})")()
+        self.algo = algo or (ConvAlgo.MaskImplicitGemm if self.shape.places <= most else ConvAlgo.Native)
 
     def pairs_of(self, x: SparseConvTensor) -> tuple[Pairs, dict[str, Any]]:
         """What meets what, looked up or as a layer of the same key has left it (conv.py:345)."""
         known = x.find_indice_pair(self.indice_key)
+        if known is not None and known.algo is not self.algo:
+            raise AssertionError("you must provide same algo to layers share same indice key.")
         if self.inverse:
             if known is None:
                 raise AssertionError(f"no layer has looked up {self.indice_key!r} before")
             return known.inverse(), x.indice_dict
         if known is not None:
             return known, x.indice_dict
-        pairs = met(x, self.shape, subm=self.subm, transposed=self.transposed, training=self.training)
+        pairs = met(x, self.shape, self.algo, subm=self.subm, transposed=self.transposed, training=self.training)
         more = {} if self.indice_key is None else {self.indice_key: pairs}
         return pairs, x.indice_dict | more
 
@@ -120,7 +171,13 @@ class SparseConvolution(Layer):
         features = x.features.contiguous()
         pairs, known = self.pairs_of(x)
         fused = None if self.training else self.bias
-        out = _Product.apply(features, self.weight, pairs, fused, self.training)  # type: ignore[no-untyped-call]
+        if self.algo is ConvAlgo.Native:
+            out = _NativeProduct.apply(features, self.weight, pairs, fused)  # type: ignore[no-untyped-call]
+        elif self.training:
+            out = _Product.apply(features, self.weight, pairs, fused, True)  # type: ignore[no-untyped-call]
+        else:  # has no gradient, and autocast does nothing (conv.py:467)
+            with torch.no_grad():
+                out, _ = _product(features, self.weight, pairs, fused, self.weight.dtype, training=False)
         if self.training and self.bias is not None:
             out += self.bias
         return x.replaced(out, pairs.out_indices, pairs.out_sizes, known)

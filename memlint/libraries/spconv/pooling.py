@@ -39,6 +39,28 @@ class _Largest(torch.autograd.Function):
         return made, None
 
 
+class _NativeLargest(torch.autograd.Function):
+    """Saves pairs, their numbers and both sides (functional.py:360)."""
+
+    @staticmethod
+    @custom_fwd(device_type="cuda", cast_inputs=torch.float16)  # type: ignore[untyped-decorator]
+    def forward(ctx: Any, features: Tensor, pairs: Pairs) -> Tensor:
+        out = features.new_zeros(pairs.out_indices.shape[0], features.shape[1])
+        pairs.backward.cpu()
+        launch((features.contiguous(), pairs.forward), (out,))
+        ctx.save_for_backward(pairs.forward, pairs.backward, features, out)
+        return out
+
+    @staticmethod
+    @custom_bwd(device_type="cuda")  # type: ignore[untyped-decorator]
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        pairs, counts, features, out = ctx.saved_tensors
+        made = torch.zeros_like(features)
+        counts.cpu()
+        launch((grad.contiguous(), pairs, features, out), (made,))
+        return made, None
+
+
 class _Mean(torch.autograd.Function):
     """Saves both sides, the way back, and in training how many each position meets in int32 (functional.py:400)."""
 
@@ -82,7 +104,8 @@ class _Pool(Layer):
 
     def pooled(self, features: Tensor, pairs: Pairs) -> Tensor:
         """The largest."""
-        return _Largest.apply(features, pairs)  # type: ignore[no-any-return, no-untyped-call]
+        largest = _NativeLargest if self.algo is ConvAlgo.Native else _Largest
+        return largest.apply(features, pairs)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _AveragePool(_Pool):
