@@ -95,16 +95,18 @@ def _deriving(check: Any) -> Any:
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         if not any(map(is_virtual, inputs)):
             return check(function, inputs, **options)
+        differentiated = _listed(inputs)
         results = function(*inputs)
-        gradients = torch.autograd.grad(sum(each.sum() for each in _listed(results)), inputs)
-        return [each.shape for each in gradients] == [each.shape for each in inputs]
+        gradients = torch.autograd.grad(sum(each.sum() for each in _listed(results)), differentiated)
+        return [each.shape for each in gradients] == [each.shape for each in differentiated]
 
     return checked
 
 
-def _listed(results: Any) -> list[Any]:
-    given = results if isinstance(results, tuple) else (results,)
-    return [each for each in given if each.requires_grad]
+def _listed(tensors: Any) -> list[Any]:
+    """Those of one or several that require a gradient."""
+    given = tensors if isinstance(tensors, tuple) else (tensors,)
+    return [each for each in given if isinstance(each, torch.Tensor) and each.requires_grad]
 
 
 class _Values(list[Any]):

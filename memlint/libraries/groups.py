@@ -40,6 +40,11 @@ def trailing(rows: Tensor, like: Tensor) -> Tensor:
     return rows[(..., *(None,) * (like.dim() - rows.dim()))]
 
 
+def divided(sums: Tensor, count: Tensor) -> Tensor:
+    """Means in the place of sums; those of whole numbers are rounded down."""
+    return sums.true_divide_(count) if sums.is_floating_point() else sums.div_(count, rounding_mode="floor")
+
+
 def at_positions(grad: Tensor, positions: Tensor, shape: Sequence[int], dim: int) -> Tensor:
     """The gradient of `min` and `max`: zeros of one row more, for groups of nothing."""
     made = grad.new_zeros(resized(shape, dim, shape[dim] + 1))

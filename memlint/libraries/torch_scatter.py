@@ -16,6 +16,7 @@ from memlint.libraries.groups import (
     CHOOSING,
     at_positions,
     broadcast,
+    divided,
     first,
     gathered_on_host,
     number_of,
@@ -83,7 +84,7 @@ class _Segments(torch.autograd.Function):
             count = source.new_zeros((*index.shape[:-1], results[0].size(ctx.dim)))
             _kernel((index,), (count,))
             count.masked_fill_(count < 1, 1)
-            results[0].true_divide_(trailing(count, source))
+            divided(results[0], trailing(count, source))
             results = (*results, count)
         ctx.save_for_backward(index, *results[1:])
         if out is not None:
@@ -206,8 +207,7 @@ def scatter_mean(
     ones = torch.ones(index.size(), dtype=src.dtype, device=src.device)
     count = scatter_sum(ones, index, index_dim, None, out.size(dim))
     count[count < 1] = 1
-    count = broadcast(count, out, dim)
-    return out.true_divide_(count) if out.is_floating_point() else out.div_(count, rounding_mode="floor")
+    return divided(out, broadcast(count, out, dim))
 
 
 @_provided

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from memlint_rules.mem105_explicit_causal_mask import ExplicitCausalMask
-from test_cases import analysed
 
 from memlint.lint.rule import Case
+from tests.rules.test_cases import analysed
 
 RULE = ExplicitCausalMask()
 OF_BOOLS = "torch.ones(length, length, dtype=torch.bool, device=x.device)"

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from memlint_rules.mem108_unfused_composite import UnfusedComposite
-from test_cases import analysed, peak
+
+from tests.rules.test_cases import analysed, peak
 
 RULE = UnfusedComposite()
 

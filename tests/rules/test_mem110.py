@@ -2,9 +2,9 @@
 
 import pytest
 from memlint_rules.mem110_redundant_copy import RedundantCopy
-from test_cases import analysed, peak
 
 from memlint.lint.rule import Case
+from tests.rules.test_cases import analysed, peak
 
 RULE = RedundantCopy()
 SOURCE = """\

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from memlint_rules.mem111_effective_inplace import EffectiveInplace
-from test_cases import analysed, peak
 
 from memlint.lint.rule import Case
+from tests.rules.test_cases import analysed, peak
 
 RULE = EffectiveInplace()
 SOURCE = """\

@@ -18,6 +18,7 @@ from memlint.libraries.groups import (
     CHOOSING,
     at_positions,
     broadcast,
+    divided,
     first,
     gathered_on_host,
     number_of,
@@ -52,7 +53,7 @@ def _reduced(
     positions = [made.new_full(made.shape, source.size(dim), dtype=torch.int64)] if reduce in CHOOSING else []
     launch((source, index), (made, *positions))
     if reduce == "mean":
-        _divided(made, _counted(index, dim, made, kind))
+        divided(made, trailing(_counted(index, dim, made, kind), made))
     if positions and out is None:
         made.masked_fill_(positions[0] == source.size(dim), 0)
     return made, *positions
@@ -68,11 +69,6 @@ def _counted(index: Tensor, dim: int, made: Tensor, kind: str) -> Tensor:
     return count.clamp_min_(1)
 
 
-def _divided(made: Tensor, count: Tensor) -> Tensor:
-    count = trailing(count, made)
-    return made.true_divide_(count) if made.is_floating_point() else made.div_(count, rounding_mode="floor")
-
-
 def _on_host(
     source: Tensor, index: Tensor, dim: int, out: Tensor | None, size: int | None, reduce: str, kind: str
 ) -> tuple[Tensor, ...]:
@@ -81,7 +77,7 @@ def _on_host(
     if reduce == "mean":
         made = reduced_on_host(source, groups, dim, out, size, "sum")
         count = reduced_on_host(torch.ones_like(source), groups, dim, None, size, "sum")
-        return (_divided(made, count.clamp_(1)),)
+        return (divided(made, trailing(count.clamp_(1), made)),)
     results = reduced_on_host(source, groups, dim, out, size, reduce)
     made, *positions = results if isinstance(results, tuple) else (results,)
     return made if out is None else out, *positions
@@ -103,7 +99,7 @@ class _Scattered(torch.autograd.Function):
             (count,) = _reduced(ones, index, min(dim, index.dim() - 1), None, made.size(dim), "sum", "scatter")
             count.masked_fill_(count < 1, 1)
             count = broadcast(count, made, dim)
-            _divided(made, count)
+            divided(made, trailing(count, made))
             results = (made,)
             ctx.save_for_backward(whole, count)
         else:
