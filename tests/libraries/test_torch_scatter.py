@@ -57,6 +57,16 @@ def test_sums_and_means_are_those_of_pytorch():
         assert torch_scatter["scatter_softmax"](source, groups, dim=0, dim_size=N).shape == (E, K)
 
 
+@pytest.mark.parametrize("kind", ["scatter", "segment_coo", "segment_csr"])
+def test_means_of_whole_numbers_are_whole(kind):
+    with simulated():
+        source = torch.zeros(E, K, dtype=torch.int64, device="cuda")
+        arguments = {"scatter": {"dim": 0, "dim_size": N}, "segment_coo": {"dim_size": N}, "segment_csr": {}}[kind]
+        groups = index(N + 1 if kind == "segment_csr" else E)
+        out = torch_scatter[kind](source, groups, reduce="mean", **arguments)
+        assert (out.shape, out.dtype) == ((N, K), torch.int64)
+
+
 def test_the_mean_of_segments_counts_again_in_backward():
     with simulated() as seen:
         source, ends = on_gpu(E, K, dtype=torch.float32), index(N + 1)
