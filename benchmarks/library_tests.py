@@ -12,6 +12,7 @@ apart, and so does one that reads a value itself.
 from __future__ import annotations
 
 import random
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from memlint.accelerator.device import is_virtual
 from memlint.accelerator.values import content
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
-from memlint.libraries import pyg_lib, torch_cluster, torch_scatter, torch_sparse, transformer_engine
+from memlint.libraries import pyg_lib, spconv, torch_cluster, torch_scatter, torch_sparse, transformer_engine
 from memlint.libraries.finding import StandIn
 from memlint.libraries.installation import install
 from memlint.libraries.lacking import lacked
@@ -173,6 +174,20 @@ def _support_transformer_engine() -> None:
     sys.modules["transformer_engine_torch"] = compiled
 
 
+def _support_spconv(tests: Path) -> None:
+    """What its tests take of the package beside layers: its own file of helpers, where arrays have shapes alone."""
+    path = tests.parent.parent / "spconv" / "test_utils.py"
+    if not path.exists():
+        return
+    helpers = runpy.run_path(str(path))
+
+    def of_one_shape(_case: Any, left: Any, right: Any, **_: Any) -> None:
+        assert left.shape == right.shape
+
+    helpers["TestCase"].assertAllClose = of_one_shape
+    spconv.library.modules["spconv.test_utils"] = helpers
+
+
 @click.command()
 @click.argument("tests", type=click.Path(exists=True, path_type=Path))
 @click.option("-k", "chosen", default="", help="As pytest's.")
@@ -186,6 +201,7 @@ def main(tests: Path, chosen: str, most: int, gpu: str, device: str) -> None:
         each.library.modules[f"{each.library.name}.testing"] = _testing(device)
     pyg_lib.library.modules["pyg_lib.testing"] = _decorators(device)
     _support_transformer_engine()
+    _support_spconv(tests.resolve())
     sys.path.append(str(tests if tests.is_dir() else tests.parent))  # some have a module of helpers beside them
     torch.jit.script = lambda function, *_, **__: function  # type: ignore[assignment]
     torch.allclose, torch.equal = _holding(torch.allclose), _holding(torch.equal)

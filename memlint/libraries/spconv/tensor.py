@@ -14,7 +14,9 @@ from memlint.libraries.library import Library, assume_once
 
 Tensor = torch.Tensor
 library = Library("spconv", distribution="spconv", version="2.3.8")
-library.modules["spconv.constants"] = {"SPCONV_USE_DIRECT_TABLE": True, "SPCONV_ALLOW_TF32": False}
+library.modules["spconv.constants"] = {
+    "SPCONV_USE_DIRECT_TABLE": True, "SPCONV_ALLOW_TF32": False, "ALL_WEIGHT_IS_KRSC": True, "FILTER_HWIO": False,
+}  # fmt: skip
 LARGEST = 2**31 - 1
 """Volumes from which keys of positions are int64."""
 
