@@ -317,3 +317,9 @@ def test_modules_in_a_row_are_found_by_place_and_name():
         row[4]
     named = KNOWN["SparseSequential"](torch.nn.modules.container.OrderedDict(a=torch.nn.ReLU()))
     assert list(named._modules) == ["a"]
+
+
+def test_a_pool_over_all_has_its_values_on_the_host():
+    indices = torch.tensor([[0, 1], [1, 2], [0, 3]], dtype=torch.int32)
+    x = spconv.SparseConvTensor(torch.tensor([[1.0, 5], [9, 2], [3, 4]]), indices, [4], 2)
+    assert KNOWN["SparseGlobalMaxPool"]()(x).tolist() == [[3, 5], [9, 2]]

@@ -122,6 +122,9 @@ class _AveragePool(_Pool):
 class _GlobalPool(SparseModule):
     def forward(self, x: SparseConvTensor) -> Tensor:
         """Of each example [examples, channels], by a list of its rows (pool.py:260, ops.py:2108)."""
+        if not is_virtual(x.indices):
+            chosen = [x.indices[:, 0] == each for each in range(x.batch_size)]
+            return torch.stack([self.pooled(x.features[rows]) for rows in chosen])
         library.assume()
         lists = x.indices.new_empty(x.batch_size, len(x.indices))
         counts = x.indices.new_zeros(x.batch_size)
@@ -136,7 +139,7 @@ class _GlobalPool(SparseModule):
 
 
 def _rows_of_examples(x: SparseConvTensor) -> list[int]:
-    known = content(x.indices) if is_virtual(x.indices) else x.indices
+    known = content(x.indices)
     if known is not None:
         return known[:, 0].long().bincount(minlength=x.batch_size).tolist()
     assume_once("positions of sparse tensors of spconv are taken to be spread evenly over the examples")
