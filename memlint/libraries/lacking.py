@@ -4,22 +4,25 @@ A program that asks is told that it is not there, by hasattr or by an AttributeE
 it has used what is not known.
 """
 
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
 from memlint.base.errors import MemlintError
-from memlint.libraries.library import Library, UnknownFunctionError
 
-
-class UnknownAttributeError(UnknownFunctionError):
-    """A program ends as a class that stands in for a library's lacks an attribute."""
-
-    def __init__(self, library: Library, message: str) -> None:
-        super().__init__("", message)
-        self.hint = f"memlint has read {library.distribution} {library.version}; docs/libraries.md says what it knows."
+if TYPE_CHECKING:
+    from memlint.libraries.library import Library, UnknownAttributeError
 
 
 def lacked(error: BaseException) -> UnknownAttributeError | None:
     """What to say in place of an AttributeError of such a class, or of an object of one; None of any other error."""
     if not isinstance(error, AttributeError) or isinstance(error, MemlintError) or not error.name:
         return None
+    if "memlint.libraries.library" not in sys.modules:  # as where a real step is measured
+        return None
+    from memlint.libraries.library import UnknownAttributeError  # noqa: PLC0415
+
     owner = error.obj if isinstance(error.obj, type) else type(error.obj)
     names = _names()
     for cls in owner.__mro__:
@@ -30,7 +33,7 @@ def lacked(error: BaseException) -> UnknownAttributeError | None:
             text = f"{name}.{error.name} of {library.distribution} is used, and it is not known"
         else:
             text = f"{error}, and it is not known whether {name} of {library.distribution}, its base, has it"
-        unknown = UnknownAttributeError(library, text)
+        unknown = UnknownAttributeError(f"{library.distribution} {library.version}", text)
         unknown.__cause__ = error
         return unknown
     return None
@@ -38,6 +41,8 @@ def lacked(error: BaseException) -> UnknownAttributeError | None:
 
 def _names() -> dict[type, tuple[Library, str]]:
     """Libraries and qualified names of their classes."""
+    from memlint.libraries.library import Library  # noqa: PLC0415 -- as above
+
     return {
         value: (library, f"{module}.{name}")
         for library in reversed(Library.every)

@@ -37,6 +37,14 @@ class UnknownFunctionError(TraceError):
         super().__init__(message, hint)
 
 
+class UnknownAttributeError(UnknownFunctionError):
+    """A program ends as a class that stands in for a library's lacks an attribute."""
+
+    def __init__(self, package: str, message: str) -> None:
+        super().__init__("", message)
+        self.hint = f"memlint has read {package}; docs/libraries.md says what it knows."
+
+
 _launches = torch.library.Library("memlint", "DEF")
 _launches.define("launch(Tensor[] read, Tensor(a!)[] written) -> ()")
 enter_hand_written("memlint.launch.default", lambda _read, _written: None)

@@ -7,7 +7,8 @@ import torch
 
 from memlint.base.errors import WorkloadError
 from memlint.libraries.installation import LIBRARIES
-from memlint.libraries.lacking import UnknownAttributeError, lacked
+from memlint.libraries.lacking import lacked
+from memlint.libraries.library import UnknownAttributeError
 from memlint.libraries.spconv import SparseConvTensor, library
 from memlint.script.ending import ending_of
 from memlint.tracing.workload_errors import workload_errors
