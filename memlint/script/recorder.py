@@ -212,7 +212,7 @@ class ScriptRecorder(Recorder):
             self._began = time.perf_counter()
             self.begin_step()
         if not self.precision:
-            parameter = next((p for p in parameters if p.is_floating_point()), None)
+            parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             # Later stages of a pipeline take what they received, which needs a gradient.
             rows = next((each.shape[0] for each in (*inputs, *leaves) if each.dim()), None)
@@ -232,6 +232,13 @@ class ScriptRecorder(Recorder):
         self._roots[name] = weakref.ref(module)
         self.note_modules(module, name)
         self.roles.note_model(module, name)
+
+    def note_uncalled(self) -> None:
+        """Parameters of models that were not called yet: those of optimizers, or without any model all that there are."""
+        for optimizer in self.made:
+            self.roles.note_optimizer(optimizer)
+        if not self._roots:
+            self.roles.note_parameters(each for each in gc.get_objects() if issubclass(type(each), torch.nn.Parameter))
 
     # --- optimizers
 
