@@ -234,7 +234,7 @@ class ScriptRecorder(Recorder):
         self.roles.note_model(module, name)
 
     def note_uncalled(self) -> None:
-        """Parameters of models that were not called yet: those of optimizers, or without any model all that there are."""
+        """Parameters of models that were not called yet: of optimizers, and without any model all that there are."""
         for optimizer in self.made:
             self.roles.note_optimizer(optimizer)
         if not self._roots:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -314,3 +316,28 @@ def test_hooks_see_gradients_while_they_live(gpu: Ledger) -> None:
     w.register_hook(lambda grad: seen.append(live(gpu)))
     (w.exp()).sum().backward()
     assert seen == [2 * KIB + 8]  # the weight, its gradient, the sum and the one that the backward starts from
+
+
+_FIRST_BACKWARD = """
+import torch
+from torch.utils.checkpoint import checkpoint
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+
+def moved(x):
+    (gradient,) = torch.autograd.grad(x.tanh().square().sum(), x, create_graph=True)
+    return x - 0.1 * gradient
+
+with virtual_device(device_named("DEVICE")):
+    x = torch.ones(8, 32, device="cuda" if "DEVICE" != "cpu" else "cpu", requires_grad=True)
+    checkpoint(moved, x * 1, use_reentrant=False).sum().backward()
+    print(tuple(x.grad.shape))
+"""
+
+
+@pytest.mark.parametrize("device", ["a100-80gb", "cpu"])
+def test_the_first_backward_of_a_process_may_be_inside_of_a_checkpoint(device: str) -> None:
+    # In a process of its own: how autograd adds up gradients is measured once, before the first backward.
+    text = _FIRST_BACKWARD.replace("DEVICE", device)
+    ran = subprocess.run([sys.executable, "-c", text], check=False, capture_output=True, text=True)
+    assert ran.stdout == "(8, 32)\n", ran.stderr

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from memlint.base.errors import TraceError
 from memlint.cuda.devices import CATALOGUE, device_named
 from memlint.cuda.session import virtual_device
+from tests.accelerator.bytes import live
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -211,6 +212,34 @@ def test_memory_of_the_host_is_one_however_it_came_there(gpu: Ledger) -> None:
     small = torch.zeros(2)
     small.data = torch.ones(4, device="cuda").cpu()
     assert small.tolist() == [1.0] * 4
+
+
+def test_data_of_the_gpu_takes_the_place_of_the_hosts_in_tensors_of_every_kind(gpu: Ledger) -> None:
+    buffers = nn.BatchNorm1d(8)
+    buffers.register_buffer("ids", torch.arange(8).expand(1, -1))
+    frozen = nn.Parameter(torch.zeros(8), requires_grad=False)
+    frozen.note = "kept"  # type: ignore[attr-defined]
+    for tensor in (torch.arange(8), torch.zeros(8), frozen, nn.Parameter(torch.zeros(8)), *buffers.buffers()):
+        kind, values = type(tensor), tensor.tolist()
+        tensor.data = tensor.to("cuda")
+        assert (type(tensor), tensor.is_cuda, tensor.tolist()) == (kind, True, values)
+    assert (frozen.requires_grad, frozen.note) == (False, "kept")  # type: ignore[attr-defined]
+    assert {str(each.device) for each in buffers.buffers()} == {"cuda:0"}
+    del tensor, buffers, frozen
+    assert live(gpu) == 0
+
+
+def test_data_made_in_inference_mode_takes_the_place_of_other_data_and_the_other_way_round(gpu: Ledger) -> None:
+    layer, outside = nn.Linear(8, 8, device="cuda"), torch.ones(4, device="cuda")
+    with torch.inference_mode():
+        layer.weight.data = layer.weight.data.clamp(-1, 1)
+        inside = torch.zeros(2, device="cuda")
+        inside.data = outside
+    assert inside.shape == (4,)
+    layer(torch.ones(2, 8, device="cuda")).sum().backward()
+    before = live(gpu)
+    layer.weight = None  # type: ignore[assignment]
+    assert live(gpu) <= before - 8 * 8 * 4
 
 
 _LEAVES: list[Callable[[], torch.Tensor]] = [

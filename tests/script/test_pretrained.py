@@ -121,6 +121,20 @@ def test_models_that_are_well_known_are_made(tmp_path):
 
 
 @needs("transformers")
+def test_weights_that_are_made_up_are_said_to_be_in_the_dtype_they_have(tmp_path):
+    ran = run(
+        tmp_path / "p",
+        """
+        import torch
+        from transformers import AutoModelForCausalLM
+        print(AutoModelForCausalLM.from_pretrained("Qwen/Qwen2-0.5B", dtype=torch.float32).dtype)
+        """,
+    )
+    assert ran.stdout == "torch.float32\n", ran.stderr
+    assert "the weights of Qwen/Qwen2-0.5B are not on this machine: they are random, in float32" in ran.assumptions
+
+
+@needs("transformers")
 def test_a_config_without_weights_is_enough(tmp_path):
     project = tmp_path / "p"
     (project / "tiny").mkdir(parents=True)

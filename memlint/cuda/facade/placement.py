@@ -168,14 +168,18 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
     elif is_virtual(value) and not is_virtual(tensor) and _is_hosts(value):
         known = values.content(value)  # memory of the host may be of either kind, and what is small is real
         value = real.full(value.shape, 0, dtype=value.dtype, device="cpu") if known is None else known
-    elif is_virtual(value) and value.layout is torch.strided:
-        # C++ lets tensors of all devices that it knows take each other's place, but this one's only those of one kind.
-        with torch.inference_mode(tensor.is_inference()):
+    elif values.is_known_kind(value) and not is_virtual(tensor):
+        _become(tensor, alias(value))
+        return
+    elif values.is_known_kind(value) and _is_inference(value) != _is_inference(tensor):  # C++ refuses this of a foreign device
+        with torch.inference_mode(_is_inference(tensor)):
             value = alias(value)
-        if not is_virtual(tensor):
-            _become(tensor, value)
-            return
     _real_data.__set__(tensor, value)
+
+
+def _is_inference(tensor: Tensor) -> bool:
+    with torch._C.DisableTorchFunctionSubclass():  # a lazy module's parameter refuses to answer
+        return tensor.is_inference()
 
 
 def _become(tensor: Tensor, other: Tensor) -> None:
