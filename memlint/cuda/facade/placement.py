@@ -171,7 +171,7 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
     elif values.is_known_kind(value) and not is_virtual(tensor):
         _become(tensor, alias(value))
         return
-    elif values.is_known_kind(value) and _is_inference(value) != _is_inference(tensor):  # C++ refuses this of a foreign device
+    elif values.is_known_kind(value) and _is_inference(value) != _is_inference(tensor):  # refused of foreign devices
         with torch.inference_mode(_is_inference(tensor)):
             value = alias(value)
     _real_data.__set__(tensor, value)
