@@ -129,7 +129,7 @@ def measure_once() -> None:
             torch.autograd.set_multithreading_enabled(False),
             temporarily_clear_interpreter_stack(),
             _disable_current_modes(),
-            saved_tensors_hooks(_itself, _itself),  # what is saved here is none of a checkpoint's around it
+            _without_saved_tensors_hooks(),
             state.installed(state.State()),
             torch.enable_grad(),
         ):
@@ -142,6 +142,12 @@ def measure_once() -> None:
         _Unshared.counts = engines[0].counts if engines else None
         if engines and formulas:
             _Unshared.callers = frozenset(filter(_is_pytorchs, engines[0].callers - formulas[0].callers))
+
+
+def _without_saved_tensors_hooks() -> contextlib.AbstractContextManager[None]:
+    """Let what is saved meanwhile be none of a checkpoint's around it; where hooks are refused there are none."""
+    is_possible = torch._C._autograd._saved_tensors_hooks_is_enabled()
+    return saved_tensors_hooks(_itself, _itself) if is_possible else contextlib.nullcontext()
 
 
 def _itself(tensor: Tensor) -> Tensor:

@@ -41,7 +41,10 @@ _NO_NAMES = frozenset(("self", "model_", "mod", "module", "call", "args", "obj")
 _MOST_STEPS_MORE = 10
 """How often as many steps as asked for are waited for optimizers that were made and have not stepped yet."""
 _COLLECTED_EVERY = 16
-"""Evaluation calls between two searches for reference cycles."""
+"""Steps, or evaluation calls, between two collections of reference cycles.
+
+Python collects when 700 objects more were made than freed (`gc.get_threshold`), as if a step left 40 or so.
+"""
 _KEPT_EVERY = 2.0
 """Seconds of steps that may be lost where nothing reaches a script any more."""
 _in_backward = torch._C._current_graph_task_id
@@ -298,7 +301,8 @@ class ScriptRecorder(Recorder):
             self._is_full = not waits
             if self._is_full and not self._followers:
                 self._end()
-        gc.collect()
+        if self.num_steps % _COLLECTED_EVERY == 0:
+            gc.collect()
         if time.perf_counter() - self._kept > _KEPT_EVERY:
             self.keep()
             self._kept = time.perf_counter()

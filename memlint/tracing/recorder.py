@@ -17,6 +17,7 @@ from memlint.accelerator.device import NAME, entry_of, real_device_of
 from memlint.accelerator.kernel import Kernel
 from memlint.accelerator.ledger import Ledger
 from memlint.base.garbage import uncollected
+from memlint.base.units import format_nbytes
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
@@ -169,6 +170,19 @@ class Recorder:
 
     # --- afterwards
 
+    def note_cycles(self) -> None:
+        """Say how much is left that nothing but the collector of reference cycles frees. It stays in the records."""
+        ledger, position, num_calls = self.ledger, len(self.ledger.events), len(self.calls)
+        gc.collect()
+        freed = sum(ledger.births[~event].nbytes for event in ledger.events[position:] if event < 0)
+        del ledger.events[position:], ledger.event_nodes[position:], self.calls[num_calls:]
+        if freed >= _WORTH_SAYING:
+            text = (
+                f"{format_nbytes(freed)} of the steps are left in objects that refer to each other: they stay until"
+                " Python's collector of cycles runs; it is taken not to run before"
+            )
+            self.assumptions.setdefault(Assumption(text, None))
+
     def finish(self, device: Device) -> Recorded:
         """The records of everything seen."""
         paths = self.modules
@@ -314,12 +328,15 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def collected_between_steps() -> Iterator[Callable[[], object]]:
-    """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
-    gc.freeze()  # what exists already need not be searched again after every step
+def without_collector() -> Iterator[None]:
+    """Let Python not look for reference cycles meanwhile: it seldom does in a few steps, and never at the same moment.
+
+    A collection that memlint asks for looks at objects that are made in the block alone.
+    """
+    gc.freeze()
     try:
         with uncollected():
-            yield gc.collect
+            yield
     finally:
         gc.unfreeze()
 
@@ -339,7 +356,7 @@ def trace_program(
     """
 
     def run() -> Recorded:
-        with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+        with without_collector(), virtual_device(device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
             with observed(recorder):
                 program.setup()
@@ -348,11 +365,11 @@ def trace_program(
                 for step in range(num_steps):
                     recorder.begin_step()
                     program.step()
-                    collect()
                     recorder.roles.note_state(program)
                     if after_step is not None:
                         after_step(step)
                 recorder.note_modules(getattr(program, "model", None))
+                recorder.note_cycles()
             ledger.freeze()
             return recorder.finish(device)
 

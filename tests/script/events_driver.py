@@ -17,7 +17,7 @@ from memlint.script.pretrained import random_weights
 from memlint.script.run import ScriptRun, run_script
 from memlint.script.spec import Script
 from memlint.script.writes import scratch_writes
-from memlint.tracing.recorder import collected_between_steps
+from memlint.tracing.recorder import without_collector
 from memlint.workloads import torchvision_schemas
 
 DEVICE = device_named("a100-80gb")
@@ -52,7 +52,7 @@ def main() -> None:
 
         run_script(script, DEVICE, AllocatorSettings(), exchange, keep, answer, fail)
     with (
-        collected_between_steps(),
+        without_collector(),
         virtual_device(DEVICE, AllocatorSettings()) as ledger,
         scratch_writes(exchange / "scratch", False, (exchange,)),
         loaders_in_process(Cut(3)),
