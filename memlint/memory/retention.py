@@ -97,7 +97,7 @@ def _added_by_all(timeline: Timeline) -> Counter[Origin]:
 
 
 def _left(timeline: Timeline, step: int) -> Iterator[Buffer]:
-    """Yield what a step made on the device that is alive after the last step."""
+    """Yield what a step made on the device that something keeps after the last step."""
     opened = {event for event in timeline.events if event >= 0}  # Buffers of the host are in no event
     left = (b for b in timeline.buffers if b.step == step and b.died is None and b.id in opened)
-    return (b for b in left if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD)
+    return (b for b in left if b.nbytes > 0 and b.category not in KEPT_FOR_GOOD and not b.is_in_cycle)

@@ -104,6 +104,8 @@ class Recorder:
         self.workspaces = workspaces
         self.modules: dict[tuple[int, str], str] = {}
         """Paths of modules by id and type."""
+        self.in_cycles: frozenset[int] = frozenset()
+        """Numbers of Buffers that objects which refer to each other keep after the last step."""
 
     # --- while the program runs
 
@@ -171,10 +173,11 @@ class Recorder:
     # --- afterwards
 
     def note_cycles(self) -> None:
-        """Say how much is left that nothing but the collector of reference cycles frees. It stays in the records."""
+        """Note what is left that nothing but the collector of reference cycles frees. It stays in the records."""
         ledger, position, num_calls = self.ledger, len(self.ledger.events), len(self.calls)
         gc.collect()
-        freed = sum(ledger.births[~event].nbytes for event in ledger.events[position:] if event < 0)
+        self.in_cycles = frozenset(~event for event in ledger.events[position:] if event < 0)
+        freed = sum(ledger.births[number].nbytes for number in self.in_cycles)
         del ledger.events[position:], ledger.event_nodes[position:], self.calls[num_calls:]
         if freed >= _WORTH_SAYING:
             text = (
@@ -264,6 +267,7 @@ class Recorder:
                     born=birth.event,
                     died=died[number],
                     nonzeros=ledger.nonzeros.get(number),
+                    is_in_cycle=number in self.in_cycles,
                 )
             )
         return buffers

@@ -126,6 +126,8 @@ class Buffer(NamedTuple):
     """Position of its closing in `Trace.events`; None if it outlives the trace."""
     nonzeros: int | None
     """Upper bound on elements that are not zero, where the program's operations give one below numel."""
+    is_in_cycle: bool = False
+    """Whether it is alive after the last step for objects that refer to each other alone."""
 
 
 class Assumption(NamedTuple):

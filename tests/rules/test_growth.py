@@ -189,3 +189,12 @@ def test_the_parts_of_a_batch_fit_and_fewer_do_not(tmp_path):
 
 def with_batch(case, batch):
     return replace(case, source=case.source.replace("batch=16384", f"batch={batch}"))
+
+
+def test_what_only_a_reference_cycle_keeps_is_said_to_stay_and_not_to_grow(tmp_path):
+    forward = "seen = {'x': x * 2}; seen['self'] = seen"
+    result = run(tmp_path, ("MEM401", "MEM402", "MEM403", "MEM405", "MEM407"), STEP, forward=forward)
+    assert result.findings == []
+    (workload,) = result.workloads
+    (said,) = [each.text for each in workload.assumptions if "collector" in each.text]
+    assert said.startswith("4.00 MiB of the steps")
