@@ -7,9 +7,9 @@ on a sum that is known to be of this kind, and by the code that asks: formulas o
 of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
 """
 
-import contextlib
 import ctypes
 import os
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ aten = torch.ops.aten
 _ADD, _ADD_IN_PLACE = kernel_of(aten.add.Tensor), kernel_of(aten.add_.Tensor)
 _in_backward = torch._C._current_graph_task_id
 _storage_holders = torch._C._storage_Use_Count
+_autograd: Any = torch._C._autograd
 
 
 _MAX_FRAMES = 64
@@ -123,7 +124,7 @@ def measure_once() -> None:
     if _Unshared.is_measured:
         return
     _Unshared.measuring, _Unshared.is_measured = [], True
-    with contextlib.ExitStack() as apart:
+    with ExitStack() as apart:
         apart.callback(setattr, _Unshared, "measuring", None)
         for context in (
             torch.autograd.set_multithreading_enabled(False),
@@ -144,10 +145,9 @@ def measure_once() -> None:
             _Unshared.callers = frozenset(filter(_is_pytorchs, engines[0].callers - formulas[0].callers))
 
 
-def _without_saved_tensors_hooks() -> contextlib.AbstractContextManager[None]:
+def _without_saved_tensors_hooks() -> AbstractContextManager[None]:
     """Let what is saved meanwhile be none of a checkpoint's around it; where hooks are refused there are none."""
-    is_possible = torch._C._autograd._saved_tensors_hooks_is_enabled()
-    return saved_tensors_hooks(_itself, _itself) if is_possible else contextlib.nullcontext()
+    return saved_tensors_hooks(_itself, _itself) if _autograd._saved_tensors_hooks_is_enabled() else nullcontext()
 
 
 def _itself(tensor: Tensor) -> Tensor:
