@@ -187,28 +187,6 @@ def test_what_fits_does_not_depend_on_the_search():
     assert most_device(sizes, trace.events, trace.doubts, V100) < 2**31
 
 
-@pytest.mark.parametrize(
-    ("layer", "columns"),
-    [
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), 32 * 9 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=2, dilation=2, bias=False), 32 * 9 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, groups=4, bias=False), 8 * 9 * 400 * 4),
-        (lambda: torch.nn.ConvTranspose2d(32, 64, 2, stride=2, bias=False), 64 * 4 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 1, bias=False), 0),
-    ],
-)
-def test_without_cudnn_the_columns_of_one_image_are_laid_out(layer, columns):
-    class Program(Convolution):
-        def setup(self):
-            super().setup()
-            self.layer = layer().to("cuda", memory_format=torch.channels_last)
-
-    trace = trace_program(Program(enabled=False, benchmark=True), V100, num_steps=1).trace
-    assert trace.doubts == ()
-    taken = [b.nbytes for b in trace.buffers if b.dtype == "uint8" and "convolution" in b.op and b.nbytes]
-    assert taken == [columns] * 3 * bool(columns)
-
-
 def test_tf32_and_deterministic_are_read_from_the_program():
     def most(**settings):
         trace = trace_program(Convolution(enabled=True, **settings), A100, num_steps=1).trace

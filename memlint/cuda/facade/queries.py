@@ -11,6 +11,7 @@ import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torc
 from memlint.accelerator import state
 from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
+from memlint.cuda.versions import cudnn_versions
 
 
 class DeviceContext:
@@ -193,7 +194,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {"_nvtx": _Silent()},
-        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
+        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda, "version": lambda: cudnn_versions()[0]},
         torch._C: {
             "_scatter": lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
             **statistics.patches(),

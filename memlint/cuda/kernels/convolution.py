@@ -18,7 +18,7 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
   than the transforms at most; layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
-- `enabled`: without cuDNN, PyTorch lays out the columns of one image and multiplies matrices.
+- `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
 """
 
 import math
@@ -32,12 +32,13 @@ from memlint.accelerator.device import allocate, contiguous, scratch, strides
 from memlint.accelerator.inference import Shape, infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
+from memlint.cuda.kernels import native_convolution
 from memlint.cuda.kernels.composites import suggested_format
+from memlint.cuda.kernels.native_convolution import HALF, Call
 from memlint.cuda.simulated import simulated
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
-HALF = (torch.float16, torch.bfloat16)
 Arguments = Sequence[Any]
 """Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
 TRIED_ANYWAY = 128 << 20
@@ -145,8 +146,8 @@ def _largest_winograd(problem: Problem) -> int:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64, nor without cuDNN)."""
-    if x.dtype is torch.float64 or (state.current.cuda and not torch.backends.cudnn.enabled):
+    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
+    if x.dtype is torch.float64:
         return torch.contiguous_format
     layout = suggested_format(x)
     return layout if layout is not torch.contiguous_format else suggested_format(weight)
@@ -162,9 +163,6 @@ def _contiguous(x: Tensor, layout: torch.memory_format) -> Tensor | None:
 def _take(problem: Problem | None, direction: str) -> None:
     """Take a workspace for one call and give it back."""
     if problem is None:
-        return
-    if not torch.backends.cudnn.enabled:
-        scratch(_columns(problem))
         return
     low, estimate, high = workspace(problem, direction)
     if torch.backends.cudnn.benchmark and simulated().workspaces.is_first_search((problem, direction)):
@@ -192,38 +190,54 @@ def _power_of_two(n: int) -> int:
 
 
 def _columns(problem: Problem) -> int:
-    """What PyTorch's own kernels unfold one image into; nothing for a product of matrices.
-
-    ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu, NaiveConvolutionTranspose3d.cu.
-    """
+    """What a product of matrices unfolds one image into; nothing where it is one already."""
     if problem.is_product:
         return 0
     values = problem.x[1] // problem.groups * math.prod(problem.weight[2:]) * math.prod(problem.out[2:])
     return values * problem.dtype.itemsize
 
 
-def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Problem | None:
-    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
-    stride, _padding, dilation, transposed, _output_padding, groups = arguments
-    channels_last = _layout(x, weight) is not torch.contiguous_format
+def _call(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Call | None:
+    """A convolution on the GPU; None on the host, and where there is nothing to do."""
     if not state.current.cuda or state.current.of_thread.last_host or not x.numel():
         return None
-    is_depthwise = groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
-    if is_depthwise and not transposed and not channels_last:
-        return None
-    sizes = (tuple(out), tuple(x.shape)) if transposed else (tuple(x.shape), tuple(out))
-    return Problem(
-        sizes[0], tuple(weight.shape), sizes[1], tuple(stride), tuple(dilation), groups, x.dtype, channels_last
+    stride, padding, dilation, transposed, output_padding, groups = arguments
+    return Call(
+        *(tuple(sizes) for sizes in (x.shape, weight.shape, out, stride, padding, dilation)),
+        transposed,
+        tuple(output_padding),
+        groups,
+        x.dtype,
+        _layout(x, weight) is not torch.contiguous_format,
     )
+
+
+def _problem(call: Call | None) -> Problem | None:
+    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
+    if call is None or _is_native_depthwise(call):
+        return None
+    x, out = (call.out, call.x) if call.transposed else (call.x, call.out)
+    return Problem(x, call.weight, out, call.stride, call.dilation, call.groups, call.dtype, call.channels_last)
+
+
+def _is_native_depthwise(call: Call) -> bool:
+    return call.is_depthwise and not (call.channels_last and torch.backends.cudnn.enabled)
 
 
 @kernel("convolution")
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
     shape: Shape = infer(kernel_of(aten.convolution.default), (x, weight, bias, *arguments), {})
+    call = _call(x, weight, shape.shape, arguments)
+    reason = None if call is None else native_convolution.why_native(call)
     layout = _layout(x, weight)
+    if reason is not None or (call is not None and _is_native_depthwise(call)):
+        layout = torch.contiguous_format
     copies = [_contiguous(t, layout) for t in (x, weight)]
-    out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
-    _take(_problem(x, weight, shape.shape, arguments), "forward")
+    if call is not None and reason is not None:
+        out = native_convolution.forward(call, has_bias=bias is not None, is_certain=reason.is_certain)
+    else:
+        out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
+        _take(_problem(call), "forward")
     del copies
     return out
 
@@ -237,8 +251,17 @@ def _convolution_backward(
 ) -> tuple[Tensor | None, ...]:
     *arguments, output_mask = rest
     transposed, groups = arguments[3], arguments[5]
+    call = _call(x, weight, grad.shape, arguments)
+    reason = None if call is None else native_convolution.why_native(call)
+    if call is not None and reason is not None:
+        copies = [_contiguous(t, torch.contiguous_format) for t in (x, weight)]
+        gradients = native_convolution.backward(call, grad, output_mask, is_certain=reason.is_certain)
+        del copies
+        return gradients
     layout = _layout(x, weight)
-    problem = _problem(x, weight, grad.shape, arguments)
+    if call is not None and _is_native_depthwise(call):
+        layout = torch.contiguous_format
+    problem = _problem(call)
     copies = [_contiguous(t, layout) for t in (grad, x, weight)]
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
