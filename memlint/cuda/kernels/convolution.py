@@ -11,11 +11,18 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
 - `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
-  free memory or into the largest cached block, whichever is more; then the fastest algorithm takes its own. The most
-  that an algorithm can ask for follows from the shape: the columns of all images for a product of matrices (GEMM), the
-  transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout. FFT's was published as
-  37,502,976 bytes for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), an eighth more
-  than the transforms at most; layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  free memory or into the largest cached block, whichever is more, and empties the cache; then the fastest algorithm
+  takes its own. The most that an algorithm can ask for follows from the shape: the columns of all images for a product
+  of matrices (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout.
+  The fastest takes at most the columns where kernels are larger than one element, as a hypothesis: what nvidia-smi
+  showed of CNNs on an A100 beyond the rest grows with the batch by about the columns of one layer (itu-rad/GPUMemNet).
+  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: they were seen to grow with the batch as
+  without one; what their FFT may take is a bound.
+  FFT works on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference, algorithms FFT), with
+  two buffers of each transform: half of the 20.2 GiB of xception65p (16 images) and of 29.5 GiB of mobilevitv2_125 (8
+  images), measured in the same place, is that of one layer of 1 x 1. As 37,502,976 bytes were published for
+  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), 1.1 times one buffer, earlier ones had
+  one. Layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
 - `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
@@ -43,6 +50,8 @@ Arguments = Sequence[Any]
 """Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
 TRIED_ANYWAY = 128 << 20
 """What algorithms were recorded to take whatever the shape."""
+LARGEST_TRANSFORM = 256
+"""Rows and columns of an image with its padding, up to which cuDNN's FFT works."""
 
 
 class Workspace(NamedTuple):
@@ -75,6 +84,11 @@ class Problem(NamedTuple):
     def is_product(self) -> bool:
         """Whether it is one product of matrices for each image: a 1 x 1 layer that skips nothing."""
         return set(self.weight[2:]) == {1} == set(self.stride) and self.groups == 1 and self.x[2:] == self.out[2:]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether kernels are larger than one element, and read all channels."""
+        return set(self.weight[2:]) != {1} and self.groups == 1
 
     def nbytes(self) -> tuple[int, int, int]:
         """Of input, weight and output."""
@@ -165,23 +179,42 @@ def _take(problem: Problem | None, direction: str) -> None:
     if problem is None:
         return
     low, estimate, high = workspace(problem, direction)
-    if torch.backends.cudnn.benchmark and simulated().workspaces.is_first_search((problem, direction)):
-        state.assume(
-            "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory that "
-            "is free; the largest workspace known is counted, at most what an algorithm for its shape can ask for"
-        )
-        scratch(high, (low, simulated().device.total_nbytes + max(high, most_tried(problem))))
+    beyond = None
+    if torch.backends.cudnn.benchmark:
+        total = simulated().device.total_nbytes
+        if simulated().workspaces.is_first_search((problem, direction)):
+            state.assume(
+                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory "
+                "that is free; the largest workspace known is counted, of layers of 1 x 1 and of groups none, at most "
+                "what an algorithm for its shape can ask for"
+            )
+            scratch(high if problem.is_dense else 0, (low, total + max(high, most_tried(problem))))
+        more = _columns_of_batch(problem) - high if problem.is_dense else 0
+        beyond = scratch(0, (0, total + more)) if more > 0 else None
     scratch(estimate, (low, high))
+    del beyond
 
 
 def most_tried(problem: Problem) -> int:
     """The most that any algorithm of cuDNN's asks for: a bound from the shapes, as described above."""
-    images, kernel_size = problem.x[0], problem.weight[2:]
-    columns = images * problem.groups * _columns(problem)
-    *others, last = (_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], kernel_size, strict=True))
-    planes = images * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
-    transforms = 8 * planes * math.prod(others) * (last // 2 + 1)
-    return max(columns, transforms * 9 // 8, _largest_winograd(problem), sum(problem.nbytes()), TRIED_ANYWAY)
+    sizes = _columns_of_batch(problem), _transforms(problem), _largest_winograd(problem), sum(problem.nbytes())
+    return max(*sizes, TRIED_ANYWAY)
+
+
+def _columns_of_batch(problem: Problem) -> int:
+    return problem.x[0] * problem.groups * _columns(problem)
+
+
+def _transforms(problem: Problem) -> int:
+    """What FFT takes: complex numbers of half of a square for each channel and kernel, twice; else nothing."""
+    if {*problem.stride, *problem.dilation} != {1}:
+        return 0
+    side = max(_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True))
+    if side > LARGEST_TRANSFORM:
+        return 0
+    planes = problem.x[0] * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
+    others = side ** (len(problem.weight) - 3)
+    return 2 * 8 * planes * others * (side // 2 + 1)
 
 
 def _power_of_two(n: int) -> int:
