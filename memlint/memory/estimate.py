@@ -135,19 +135,20 @@ def peaks(
     does not do, the bytes are those of a larger one.
     """
     searched = _Taken(sizes, events, device, settings, streams)
-    searches, doubts = _apart(doubts, device)
+    searches, rivals, doubts = _apart(doubts, device)
     taken = searched.resized(dict.fromkeys(searches, 0))
     upwards = taken.upwards(doubts)
-    lowest = taken.resized({doubt.buffer: doubt.low for doubt in doubts})
+    lowest = taken.resized({doubt.buffer: doubt.low for doubt in (*doubts, *rivals)})
     least = (upwards[0] if lowest is taken else lowest.folded()).beside(device.context_low)
     likely, elsewhere = (folded.beside(device.context_nbytes) for folded in upwards[:2])
     most = [folded.beside(device.context_high) for folded in upwards]
     spread = int(CACHE_SPREAD * (likely[2] - likely[1]))
     tried = 0, 0, 0
-    if searches:
+    if searches or rivals:
         free = device.total_nbytes - device.context_low
-        largest = searched.resized({**_highest(doubts), **searches})
-        tried = _beside_searches(max(most, key=lambda each: each[2]), largest.folded().most, free)
+        highest = _highest([*doubts, *rivals])
+        beside = _at_most(taken.resized(highest).folded().most, free)
+        tried = _beside_searches(beside, searched.resized({**highest, **searches}).folded().most, free)
         free = device.total_nbytes - device.context_nbytes
         likely, elsewhere = (_beside_searches(each, searched.folded().most, free) for each in (likely, elsewhere))
     # Segments can fit together worse where less is taken.
@@ -172,17 +173,18 @@ def peaks(
     return Peaks(requested, allocated, reserved, shown, on_larger)
 
 
-def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt]]:
-    """Buffers that only take what is free, by the most that they ask for, and the other doubts.
+def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt], list[Doubt]]:
+    """What only takes free memory, apart from the other doubts: its `high` is above the device's memory by so much.
 
-    The `high` of such a Buffer is above the device's memory by as much as it asks for.
+    First Buffers that leave no cache, by the most that they ask for; then those that stay in the cache, whose `high` is
+    above twice the device's memory; last the others.
     """
-    searches = {
-        doubt.buffer: doubt.high - device.total_nbytes
-        for doubt in doubts
-        if device.is_cuda and doubt.high >= device.total_nbytes
-    }
-    return searches, [doubt for doubt in doubts if doubt.buffer not in searches]
+    total = device.total_nbytes
+    if not device.is_cuda:
+        return {}, [], list(doubts)
+    searches = {doubt.buffer: doubt.high - total for doubt in doubts if total <= doubt.high < 2 * total}
+    rivals = [doubt._replace(high=doubt.high - 2 * total) for doubt in doubts if doubt.high >= 2 * total]
+    return searches, rivals, [doubt for doubt in doubts if doubt.high < total]
 
 
 def _highest(doubts: Collection[Doubt]) -> dict[int, int]:
@@ -190,12 +192,16 @@ def _highest(doubts: Collection[Doubt]) -> dict[int, int]:
     return {doubt.buffer: doubt.high for doubt in doubts}
 
 
+def _at_most(most: _Most, free: int) -> _Most:
+    requested, allocated, reserved = most
+    return min(requested, free), min(allocated, free), min(reserved, free)
+
+
 def _beside_searches(most: _Most, searched: _Most, free: int) -> _Most:
     """Peaks without and with what only takes free memory, whose cache is given back as soon as it ends."""
     requested, allocated, reserved = most
-    cache = reserved - allocated
-    asked, taken = (min(each, free) for each in searched[:2])
-    return max(requested, asked), max(allocated, taken), max(reserved, min(taken + cache, free))
+    asked, taken, _ = _at_most(searched, free)
+    return max(requested, asked), max(allocated, taken), max(reserved, min(taken + reserved - allocated, free))
 
 
 def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None = None) -> dict[int, _Most]:
@@ -216,7 +222,7 @@ def most_device(
     streams: Streams = ONE_STREAM,
 ) -> int:
     """The upper bound of `peaks(...).device`, but for cache and free memory, which are given up: who asks what fits."""
-    searches, doubts = _apart(doubts, device)
+    searches, _rivals, doubts = _apart(doubts, device)
     taken = _Taken(sizes, events, device, settings, streams).resized(dict.fromkeys(searches, 0))
     upwards = taken.upwards(doubts)
     return max(folded.beside(device.context_high)[2] for folded in upwards) + device.context_high

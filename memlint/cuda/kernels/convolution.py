@@ -179,7 +179,6 @@ def _take(problem: Problem | None, direction: str) -> None:
     if problem is None:
         return
     low, estimate, high = workspace(problem, direction)
-    beyond = None
     if torch.backends.cudnn.benchmark:
         total = simulated().device.total_nbytes
         if simulated().workspaces.is_first_search((problem, direction)):
@@ -188,11 +187,12 @@ def _take(problem: Problem | None, direction: str) -> None:
                 "that is free; the largest workspace known is counted, of layers of 1 x 1 and of groups none, at most "
                 "what an algorithm for its shape can ask for"
             )
-            scratch(high if problem.is_dense else 0, (low, total + max(high, most_tried(problem))))
-        more = _columns_of_batch(problem) - high if problem.is_dense else 0
-        beyond = scratch(0, (0, total + more)) if more > 0 else None
+            most = total + min(max(high, most_tried(problem)), total - 1)
+            scratch(high if problem.is_dense else 0, (low, most))
+        columns = _columns_of_batch(problem) if problem.is_dense else 0
+        if columns > high:
+            high = 2 * total + columns
     scratch(estimate, (low, high))
-    del beyond
 
 
 def most_tried(problem: Problem) -> int:
