@@ -148,9 +148,12 @@ def peaks(
         free = device.total_nbytes - device.context_low
         highest = _highest([*doubts, *rivals])
         beside = _at_most(taken.resized(highest).folded().most, free)
-        tried = _beside_searches(beside, searched.resized({**highest, **searches}).folded().most, free)
+        cache = spread + max(reserved - allocated for _, allocated, reserved in (likely, elsewhere, *most, beside))
+        tried = _beside_searches(beside, searched.resized({**highest, **searches}).folded().most, cache, free)
         free = device.total_nbytes - device.context_nbytes
-        likely, elsewhere = (_beside_searches(each, searched.folded().most, free) for each in (likely, elsewhere))
+        likely, elsewhere = (
+            _beside_searches(each, searched.folded().most, each[2] - each[1], free) for each in (likely, elsewhere)
+        )
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
         Interval(min(low, middle, other), middle, max(middle, other, free, *highs))
@@ -197,11 +200,11 @@ def _at_most(most: _Most, free: int) -> _Most:
     return min(requested, free), min(allocated, free), min(reserved, free)
 
 
-def _beside_searches(most: _Most, searched: _Most, free: int) -> _Most:
-    """Peaks without and with what only takes free memory, whose cache is given back as soon as it ends."""
+def _beside_searches(most: _Most, searched: _Most, cache: int, free: int) -> _Most:
+    """Peaks without and with what only takes free memory beside a `cache`, and leaves none."""
     requested, allocated, reserved = most
     asked, taken, _ = _at_most(searched, free)
-    return max(requested, asked), max(allocated, taken), max(reserved, min(taken + reserved - allocated, free))
+    return max(requested, asked), max(allocated, taken), max(reserved, min(taken + cache, free))
 
 
 def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None = None) -> dict[int, _Most]:
