@@ -60,10 +60,9 @@ class Compared(NamedTuple):
 def compared(row: dict[str, Any]) -> Compared:
     """The estimate of one row, with the context of that machine."""
     torchvision_schemas.install()
-    context = TABLE["context_mib"] << 20
-    device = dataclasses.replace(
-        device_named(TABLE["gpu"]), context_low=context, context_nbytes=context, context_high=context
-    )
+    low, likely, high = (mib << 20 for mib in TABLE["context_mib"])
+    gpu = device_named(TABLE["gpu"])
+    device = dataclasses.replace(gpu, context_low=low, context_nbytes=likely, context_high=high)
     trace = trace_program(TimmTraining(row["model"], row["batch"]), device, num_steps=2).trace
     predicted = estimate(Timeline.of(trace), device, trace.nodes).device
     return Compared(row["model"], row["batch"], row["mib"], Interval(*(nbytes >> 20 for nbytes in predicted)))
