@@ -14,15 +14,15 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
   free memory or into the largest cached block, whichever is more, and empties the cache; then the fastest algorithm
   takes its own. The most that an algorithm can ask for follows from the shape: the columns of all images for a product
   of matrices (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout.
-  The fastest takes at most the columns where kernels are larger than one element, as a hypothesis: what nvidia-smi
-  showed of CNNs on an A100 beyond the rest grows with the batch by about the columns of one layer (itu-rad/GPUMemNet).
-  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: they were seen to grow with the batch as
-  without one; what their FFT may take is a bound.
-  FFT works on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference, algorithms FFT), with
-  two buffers of each transform: half of the 20.2 GiB of xception65p (16 images) and of 29.5 GiB of mobilevitv2_125 (8
-  images), measured in the same place, is that of one layer of 1 x 1. As 37,502,976 bytes were published for
-  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), 1.1 times one buffer, earlier ones had
-  one. Layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: as without one, CNNs of such layers
+  were seen to grow with the batch (itu-rad/GPUMemNet, A100); what they may take is a bound.
+  FFT is taken to work on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference), and to
+  hold each transform twice: so xception65p showed 16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1
+  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 26.3 GiB. 37,502,976 bytes, published for
+  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of
+  1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That is
+  a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
 - `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
@@ -213,7 +213,7 @@ def _transforms(problem: Problem) -> int:
     if side > LARGEST_TRANSFORM:
         return 0
     planes = problem.x[0] * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
-    others = side ** (len(problem.weight) - 3)
+    others = math.prod([side] * (len(problem.weight) - 3))
     return 2 * 8 * planes * others * (side // 2 + 1)
 
 
@@ -236,12 +236,17 @@ def _call(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -
         return None
     stride, padding, dilation, transposed, output_padding, groups = arguments
     return Call(
-        *(tuple(sizes) for sizes in (x.shape, weight.shape, out, stride, padding, dilation)),
-        transposed,
-        tuple(output_padding),
-        groups,
-        x.dtype,
-        _layout(x, weight) is not torch.contiguous_format,
+        x=tuple(x.shape),
+        weight=tuple(weight.shape),
+        out=tuple(out),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        transposed=transposed,
+        output_padding=tuple(output_padding),
+        groups=groups,
+        dtype=x.dtype,
+        channels_last=_layout(x, weight) is not torch.contiguous_format,
     )
 
 
