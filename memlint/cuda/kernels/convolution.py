@@ -18,11 +18,11 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
   were seen to grow with the batch (itu-rad/GPUMemNet, A100); what they may take is a bound.
   FFT is taken to work on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference), and to
   hold each transform twice: so xception65p showed 16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1
-  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 26.3 GiB. 37,502,976 bytes, published for
+  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 27.2 GiB. 37,502,976 bytes, published for
   12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of
   1 x 1 were recorded with 128 MiB (automata, torch 2.3).
-  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That is
-  a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
+  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That
+  is a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
 - `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
