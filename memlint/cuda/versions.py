@@ -1,4 +1,6 @@
-"""The version of PyTorch whose CUDA kernels are simulated."""
+"""The version of PyTorch whose CUDA kernels are simulated, and of the cuDNN that comes with it."""
+
+from collections.abc import Mapping
 
 import torch
 
@@ -28,3 +30,35 @@ def torch_version() -> tuple[int, int]:
     """
     device = getattr(state.current, "device", None)
     return getattr(device, "torch", None) or _RUNNING
+
+
+_CUDNN: Mapping[tuple[int, int], tuple[int, ...]] = {
+    (2, 1): (8902,),
+    (2, 4): (90100,),
+    (2, 6): (90100, 90501),
+    (2, 7): (90501, 90701, 90100),
+    (2, 8): (91002,),
+    (2, 9): (91002, 91300),
+    (2, 10): (91002, 91501),
+    (2, 11): (91900,),
+    (2, 12): (92000,),
+}
+"""From each version of PyTorch on, `CUDNN_VERSION` of its wheels for Linux on x86-64.
+
+The first is that of PyPI's wheel, as its metadata require it (nvidia-cudnn-cu12 or -cu13 of torch 2.1.2 to 2.13.0). The
+others are those of download.pytorch.org for other versions of CUDA, where they are known to be other: 9.5.1 of 2.6 with
+CUDA 12.6, 9.7.1 and 9.1.0 of 2.7 with 12.8 and 11.8 (PyTorch's RELEASE.md), 9.13.0 of 2.9 and 9.15.1 of 2.10 with CUDA
+13.0 (pytorch pull requests 162268 and 171189).
+"""
+
+
+def cudnn_versions() -> tuple[int, ...]:
+    """`CUDNN_VERSION` that the simulated PyTorch may have: of PyPI's wheel first, then of its other wheels."""
+    version = max((known for known in _CUDNN if known <= torch_version()), default=min(_CUDNN))
+    return _CUDNN[version]
+
+
+def cudnn_text(version: int) -> str:
+    """A `CUDNN_VERSION` as people write it."""
+    unit = 10_000 if version >= 90_000 else 1000
+    return f"{version // unit}.{version % unit // 100}.{version % 100}"

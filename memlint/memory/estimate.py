@@ -128,18 +128,32 @@ def peaks(
 
     The bounds are those with every size in doubt at its lowest, and with every one at its highest, and those with
     segments at descending addresses in place of those that Windows's driver gives; those of `reserved` are CACHE_SPREAD
-    of the cache further apart. What may be as large as the device takes no more than is free there. What other streams
-    use is free as soon as it dies, or, for the upper bound of `reserved`, not before the program has waited for them.
+    of the cache further apart. What may be as large as the device takes no more than is free there, and leaves no
+    cache: PyTorch empties it after a search of cuDNN's (aten/src/ATen/native/cudnn/Conv_v8.cpp). What other streams use
+    is free as soon as it dies, or, for the upper bound of `reserved`, not before the program has waited for them.
     On a full device PyTorch gives cached segments back, so that `reserved` is at least what is allocated; where that
     does not do, the bytes are those of a larger one.
     """
-    taken = _Taken(sizes, events, device, settings, streams)
+    searched = _Taken(sizes, events, device, settings, streams)
+    searches, rivals, doubts = _apart(doubts, device)
+    taken = searched.resized(dict.fromkeys(searches, 0))
     upwards = taken.upwards(doubts)
-    lowest = taken.resized({doubt.buffer: doubt.low for doubt in doubts})
+    lowest = taken.resized({doubt.buffer: doubt.low for doubt in (*doubts, *rivals)})
     least = (upwards[0] if lowest is taken else lowest.folded()).beside(device.context_low)
     likely, elsewhere = (folded.beside(device.context_nbytes) for folded in upwards[:2])
     most = [folded.beside(device.context_high) for folded in upwards]
-    tried = _tried(taken, doubts)
+    spread = int(CACHE_SPREAD * (likely[2] - likely[1]))
+    tried = 0, 0, 0
+    if searches or rivals:
+        free = device.total_nbytes - device.context_low
+        highest = _highest([*doubts, *rivals])
+        beside = _at_most(taken.resized(highest).folded().most, free)
+        cache = spread + max(reserved - allocated for _, allocated, reserved in (likely, elsewhere, *most, beside))
+        tried = _beside_searches(beside, searched.resized({**highest, **searches}).folded().most, cache, free)
+        free = device.total_nbytes - device.context_nbytes
+        likely, elsewhere = (
+            _beside_searches(each, searched.folded().most, each[2] - each[1], free) for each in (likely, elsewhere)
+        )
     # Segments can fit together worse where less is taken.
     requested, allocated, reserved = (
         Interval(min(low, middle, other), middle, max(middle, other, free, *highs))
@@ -147,7 +161,6 @@ def peaks(
     )
     without_end = upwards[0].most[2]
     on_larger = without_end if without_end > likely[2] else 0
-    spread = int(CACHE_SPREAD * (likely[2] - likely[1]))
     # On a full device, how much is left of the cache hangs on where every block lies.
     low = allocated.low if on_larger else max(allocated.low, reserved.low - spread)
     high = max(reserved for _requested, _allocated, reserved in most) + device.context_high
@@ -163,25 +176,35 @@ def peaks(
     return Peaks(requested, allocated, reserved, shown, on_larger)
 
 
-def _takes_free(doubt: Doubt, device: Device) -> bool:
-    """Whether it only takes what is free: by as much as it asks for, its `high` is above the device's memory."""
-    return device.is_cuda and doubt.high >= device.total_nbytes
+def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt], list[Doubt]]:
+    """What only takes free memory, apart from the other doubts: its `high` is above the device's memory by so much.
+
+    First Buffers that leave no cache, by the most that they ask for; then those that stay in the cache, whose `high` is
+    above twice the device's memory; last the others.
+    """
+    total = device.total_nbytes
+    if not device.is_cuda:
+        return {}, [], list(doubts)
+    searches = {doubt.buffer: doubt.high - total for doubt in doubts if total <= doubt.high < 2 * total}
+    rivals = [doubt._replace(high=doubt.high - 2 * total) for doubt in doubts if doubt.high >= 2 * total]
+    return searches, rivals, [doubt for doubt in doubts if doubt.high < total]
 
 
-def _highest(doubts: Collection[Doubt], device: Device) -> dict[int, int]:
-    """The most that each may be, without those that only take what is free."""
-    return {doubt.buffer: doubt.high for doubt in doubts if not _takes_free(doubt, device)}
+def _highest(doubts: Collection[Doubt]) -> dict[int, int]:
+    """The most that each may be."""
+    return {doubt.buffer: doubt.high for doubt in doubts}
 
 
-def _tried(taken: _Taken, doubts: Collection[Doubt]) -> _Most:
-    """Requested, allocated and reserved bytes at most with what only takes free memory; 0 where nothing does."""
-    device = taken.device
-    greedy = {doubt.buffer: doubt.high - device.total_nbytes for doubt in doubts if _takes_free(doubt, device)}
-    if not greedy:
-        return 0, 0, 0
-    free = device.total_nbytes - device.context_low
-    requested, allocated, reserved = taken.resized({**_highest(doubts, device), **greedy}).folded().most
+def _at_most(most: _Most, free: int) -> _Most:
+    requested, allocated, reserved = most
     return min(requested, free), min(allocated, free), min(reserved, free)
+
+
+def _beside_searches(most: _Most, searched: _Most, cache: int, free: int) -> _Most:
+    """Peaks without and with what only takes free memory beside a `cache`, and leaves none."""
+    requested, allocated, reserved = most
+    asked, taken, _ = _at_most(searched, free)
+    return max(requested, asked), max(allocated, taken), max(reserved, min(taken + cache, free))
 
 
 def stream_peaks(timeline: Timeline, device: Device, settings: AllocatorSettings | None = None) -> dict[int, _Most]:
@@ -202,7 +225,9 @@ def most_device(
     streams: Streams = ONE_STREAM,
 ) -> int:
     """The upper bound of `peaks(...).device`, but for cache and free memory, which are given up: who asks what fits."""
-    upwards = _Taken(sizes, events, device, settings, streams).upwards(doubts)
+    searches, _rivals, doubts = _apart(doubts, device)
+    taken = _Taken(sizes, events, device, settings, streams).resized(dict.fromkeys(searches, 0))
+    upwards = taken.upwards(doubts)
     return max(folded.beside(device.context_high)[2] for folded in upwards) + device.context_high
 
 
@@ -236,7 +261,7 @@ class _Taken(NamedTuple):
 
     def upwards(self, doubts: Collection[Doubt]) -> list[_Folded]:
         """What it takes, what it takes with addresses that descend, and with every size in doubt at its highest."""
-        highest = self.resized(_highest(doubts, self.device))
+        highest = self.resized(_highest(doubts))
         upwards = [self.folded(), self.folded(descending=True)]
         if highest is not self:
             upwards.append(highest.folded())

@@ -125,9 +125,22 @@ class Convolution:
             self.layer(self.x).sum().backward()
 
 
-def trials(trace):
-    """The doubts that only free memory bounds."""
-    return [doubt for doubt in trace.doubts if doubt.high >= V100.total_nbytes]
+def trials(trace, device=V100):
+    """The doubts of searches, of what is counted."""
+    total = device.total_nbytes
+    return [d for d in trace.doubts if total <= d.high < 2 * total and trace.buffers[d.buffer].nbytes]
+
+
+def benchmarked(layer, x, device=A100):
+    """What a layer and its gradients take with `cudnn.benchmark`."""
+
+    class Program(Convolution):
+        def setup(self):
+            self.layer = layer.to("cuda")
+            self.x = torch.randn(x, device="cuda", requires_grad=True)
+
+    trace = trace_program(Program(enabled=True, benchmark=True, allow_tf32=True), device, num_steps=2).trace
+    return trace, estimate(Timeline.of(trace), device, trace.nodes)
 
 
 def test_the_search_for_the_fastest_algorithm_takes_the_largest_workspace_once():
@@ -165,6 +178,69 @@ def test_the_search_takes_what_an_algorithm_can_ask_for_and_no_more_than_is_free
 
 
 @pytest.mark.parametrize(
+    ("layer", "x"),
+    [
+        (lambda: torch.nn.Conv2d(728, 728, 1, bias=False), (16, 728, 38, 38)),
+        (lambda: torch.nn.Conv2d(64, 64, 1, stride=2, bias=False), (16, 64, 56, 56)),
+        (lambda: torch.nn.Conv2d(64, 64, 3, padding=1, groups=2, bias=False), (16, 64, 56, 56)),
+    ],
+)
+def test_a_search_for_layers_of_one_element_or_of_groups_counts_with_nothing_and_is_bounded(layer, x):
+    trace, searched = benchmarked(layer(), x)
+    assert trials(trace, A100) == []
+    (bound,) = {d.high - A100.total_nbytes for d in trace.doubts if d.high >= A100.total_nbytes}
+    assert bound >= 128 * 2**20
+    assert searched.requested.high >= searched.requested.estimate + bound // 2
+
+
+def test_the_transforms_of_a_layer_of_one_element_are_what_was_measured():
+    """itu-rad/GPUMemNet, fake_tensor.xlsx: xception65p trained with 16 images takes 22,339 MiB of an A100, with 32
+    images 25,621, with 8 5,575; its largest layers are these. mobilevitv2_125 takes 30,137 MiB with 8 images, with 16
+    8,535."""
+    layer = problem(16, 728, 38)._replace(weight=(728, 728, 1, 1))
+    assert 22_339 - 5_575 < most_tried(layer) / 2**20 < 22_339
+    patches = Problem((8, 160, 4, 256), (321, 160, 1, 1), (8, 321, 4, 256), (1, 1), (1, 1), 1, torch.float32, False)
+    assert 30_137 - 8_535 < most_tried(patches) / 2**20 < 30_137
+
+
+def test_transforms_are_of_layers_without_steps_and_gaps_up_to_256_rows():
+    layer = problem(1, 64, 100)._replace(weight=(64, 64, 5, 5), out=(1, 64, 96, 96))
+    transforms = 2 * 8 * (64 + 64 + 64 * 64) * 128 * 65
+    assert most_tried(layer) == transforms
+    assert most_tried(layer._replace(stride=(2, 2), out=(1, 64, 48, 48))) < transforms
+    assert most_tried(layer._replace(dilation=(2, 2), out=(1, 64, 92, 92))) < transforms
+    assert most_tried(layer._replace(x=(1, 64, 260, 260), out=(1, 64, 256, 256))) < transforms
+
+
+def test_the_fastest_algorithm_may_take_the_columns_of_the_batch():
+    """itu-rad/GPUMemNet: of resnetblur18 and vgg13_bn what the rest leaves grows with the batch by about one layer's."""
+    columns = 16 * 9 * 128 * 56 * 56 * 4
+    trace, taken = benchmarked(torch.nn.Conv2d(128, 128, 3, padding=1, bias=False), (16, 128, 56, 56))
+    last = [d for d in trace.doubts if trace.buffers[d.buffer].step == 1]
+    assert {d.high - 2 * A100.total_nbytes for d in last} == {columns}
+    assert taken.requested.high >= taken.requested.low + columns
+
+
+def test_a_search_leaves_no_cache():
+    """PyTorch empties it after each: what two searches take in turn is not reserved twice."""
+
+    class Program(Convolution):
+        def setup(self):
+            self.layers = [torch.nn.Conv2d(n, n, 1, bias=False).to("cuda") for n in (512, 728)]
+            self.x = [torch.randn(4, n, 38, 38, device="cuda") for n in (512, 728)]
+
+        def step(self):
+            with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, benchmark=True):
+                for layer, x in zip(self.layers, self.x, strict=True):
+                    layer(x)
+
+    trace = trace_program(Program(), A100, num_steps=1).trace
+    taken = estimate(Timeline.of(trace), A100, trace.nodes)
+    larger = max(d.high for d in trace.doubts) - A100.total_nbytes
+    assert larger < taken.reserved.high < 1.1 * larger
+
+
+@pytest.mark.parametrize(
     ("x", "weight", "out", "nbytes"),
     [
         # Theano/Theano pull request 6348: forward by FFT
@@ -185,28 +261,6 @@ def test_what_fits_does_not_depend_on_the_search():
     trace = trace_program(Convolution(enabled=True, benchmark=True), V100).trace
     sizes = [buffer.nbytes for buffer in trace.buffers]
     assert most_device(sizes, trace.events, trace.doubts, V100) < 2**31
-
-
-@pytest.mark.parametrize(
-    ("layer", "columns"),
-    [
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, bias=False), 32 * 9 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=2, dilation=2, bias=False), 32 * 9 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 3, padding=1, groups=4, bias=False), 8 * 9 * 400 * 4),
-        (lambda: torch.nn.ConvTranspose2d(32, 64, 2, stride=2, bias=False), 64 * 4 * 400 * 4),
-        (lambda: torch.nn.Conv2d(32, 64, 1, bias=False), 0),
-    ],
-)
-def test_without_cudnn_the_columns_of_one_image_are_laid_out(layer, columns):
-    class Program(Convolution):
-        def setup(self):
-            super().setup()
-            self.layer = layer().to("cuda", memory_format=torch.channels_last)
-
-    trace = trace_program(Program(enabled=False, benchmark=True), V100, num_steps=1).trace
-    assert trace.doubts == ()
-    taken = [b.nbytes for b in trace.buffers if b.dtype == "uint8" and "convolution" in b.op and b.nbytes]
-    assert taken == [columns] * 3 * bool(columns)
 
 
 def test_tf32_and_deterministic_are_read_from_the_program():

@@ -524,6 +524,21 @@ def test_data_parallel_has_one_gpu(gpu: Ledger) -> None:
 # --- questions about the GPU -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("gpu", "mib"),
+    [
+        # printed by PyTorch's get_device_properties, a T4's by deviceQuery
+        *[("t4", 4), ("a100-40gb", 40), ("h100-80gb", 50), ("h200", 60), ("b200", 126), ("rtx4090", 72)],
+        *[("rtx5080", 64), ("rtx-pro-6000", 128)],
+        # NVIDIA's whitepapers: GV100 6144 KB, GA102 6144 KB, GB202 98304 KB
+        *[("v100-16gb", 6), ("rtx3090", 6), ("rtx5090", 96)],
+    ],
+)
+def test_each_gpu_has_its_own_l2_cache(gpu: str, mib: int) -> None:
+    with virtual_device(device_named(gpu)):
+        assert torch.cuda.get_device_properties(0).L2_cache_size == mib << 20
+
+
 @pytest.mark.parametrize("device", [d for d in CATALOGUE.values() if d.is_cuda], ids=lambda d: d.name)
 def test_the_gpu_is_the_one_of_the_catalogue(device: Any) -> None:
     with virtual_device(device):
@@ -536,6 +551,7 @@ def test_the_gpu_is_the_one_of_the_catalogue(device: Any) -> None:
         assert (properties.major, properties.minor) == device.capability
         assert properties.total_memory == device.total_nbytes
         assert properties.multi_processor_count == device.num_sms
+        assert properties.L2_cache_size > 0
         assert torch.cuda.is_bf16_supported()
         assert torch.cuda.is_bf16_supported(including_emulation=False) == (device.capability >= (8, 0))
         with torch.autocast("cuda", dtype=torch.bfloat16):

@@ -11,6 +11,7 @@ import torch.backends.cudnn.rnn as cudnn_rnn  # as `from cudnn import rnn`, torc
 from memlint.accelerator import state
 from memlint.cuda.facade import memory, streams
 from memlint.cuda.simulated import Simulated
+from memlint.cuda.versions import cudnn_versions
 
 
 class DeviceContext:
@@ -55,6 +56,18 @@ _SHARED_MEMORY = {
 }  # fmt: skip
 """KiB of a multiprocessor and of a block that asks for them, by capability: CUDA C++ Programming Guide, technical
 specifications."""
+_L2_CACHE = {
+    "t4": 4, "v100-16gb": 6, "v100-32gb": 6, "a10g": 6, "a100-40gb": 40, "a100-80gb": 40, "a30": 24, "a40": 6, "l4": 48,
+    "l20": 96, "l40s": 96, "h20": 60, "h100-80gb": 50, "h200": 60, "gh200": 60, "b200": 126, "gb200": 126, "rtx3090": 6,
+    "rtx-a6000": 6, "rtx4060": 24, "rtx4060-ti-8gb": 32, "rtx4070": 36, "rtx4070-ti": 48, "rtx4070-ti-super": 48,
+    "rtx4080": 64, "rtx4080-super": 64, "rtx4090": 72, "rtx5060-ti-16gb": 32, "rtx5080": 64, "rtx5090": 96,
+    "rtx-pro-6000": 128,
+}  # fmt: skip
+"""MiB that GPUs of the catalogue share among their multiprocessors. PyTorch prints them with the properties of an A100,
+H100, H200, B200, RTX 4090, 5080 and PRO 6000 (Server Edition), deviceQuery of a T4; those of other GPUs are in NVIDIA's
+whitepapers of Volta, Ampere (GA100, GA102), Ada and GeForce Blackwell. Where its own was not seen, it is that of a GPU
+of the same chip with the same memory interface: of the RTX 6000 Ada for L20 and L40S, of the RTX 4070 Ti for the L4,
+of the H200 for H20 and GH200, of the B200 for the GB200."""
 
 
 class _Silent:
@@ -108,7 +121,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         warp_size=32,
         is_integrated=False,
         is_multi_gpu_board=False,
-        L2_cache_size=40 << 20,
+        L2_cache_size=_L2_CACHE.get(device.name, 0) << 20,
         regs_per_multiprocessor=65536,
         max_threads_per_block=1024,
         shared_memory_per_block=48 << 10,
@@ -193,7 +206,7 @@ def patches(simulation: Simulated) -> list[tuple[Any, str, Any]]:
         torch: {"set_default_tensor_type": _set_default_tensor_type},
         torch.version: {"cuda": CUDA_VERSION},
         torch.cuda.nvtx: {"_nvtx": _Silent()},
-        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda},
+        torch.backends.cudnn: {"is_acceptable": lambda t: t.is_cuda, "version": lambda: cudnn_versions()[0]},
         torch._C: {
             "_scatter": lambda tensor, *_: (tensor.cuda(),),  # DataParallel, on one GPU
             **statistics.patches(),

@@ -11,14 +11,21 @@ guess. Each workspace lies between nothing and the largest that an algorithm for
 `torch.backends.cudnn` is read as PyTorch reads it (aten/src/ATen/native/cudnn/Conv_v8.cpp of torch 2.6 to 2.13):
 
 - `benchmark`: the first call of each shape and direction takes the largest workspace among all algorithms that fit into
-  free memory or into the largest cached block, whichever is more; then the fastest algorithm takes its own. The most
-  that an algorithm can ask for follows from the shape: the columns of all images for a product of matrices (GEMM), the
-  transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout. FFT's was published as
-  37,502,976 bytes for 12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), an eighth more
-  than the transforms at most; layers of 1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  free memory or into the largest cached block, whichever is more, and empties the cache; then the fastest algorithm
+  takes its own. The most that an algorithm can ask for follows from the shape: the columns of all images for a product
+  of matrices (GEMM), the transforms of input, weight and output for FFT, Winograd's tiles, operands in another layout.
+  Layers of 1 x 1 and of groups count with nothing in the estimate of a search: as without one, CNNs of such layers
+  were seen to grow with the batch (itu-rad/GPUMemNet, A100); what they may take is a bound.
+  FFT is taken to work on squares of a power of two up to 256, without steps and gaps (cuDNN's API reference), and to
+  hold each transform twice: so xception65p showed 16.4 GiB more with 16 images than with 8, and mobilevitv2_125 21.1
+  GiB more with 8 than with 16, where one layer of 1 x 1 comes to 17.4 and 27.2 GiB. 37,502,976 bytes, published for
+  12 x 4 x 256 x 256 and 5 kernels of 32 x 64 (Theano/Theano pull request 6348), are 1.1 times one buffer. Layers of
+  1 x 1 were recorded with 128 MiB (automata, torch 2.3).
+  What the fastest algorithm takes is at most the columns of the batch where kernels are larger than one element. That
+  is a hypothesis: in the same source CNNs of 3 x 3 layers are higher than all the rest explains, by about one layer's.
 - `deterministic` leaves out algorithms 0 and 3, which have no larger workspace than those that are left.
 - `allow_tf32` decides whether float32 goes to tensor cores.
-- `enabled`: without cuDNN, PyTorch lays out the columns of one image and multiplies matrices.
+- `enabled`: what PyTorch does without cuDNN is in memlint.cuda.kernels.native_convolution.
 """
 
 import math
@@ -32,16 +39,19 @@ from memlint.accelerator.device import allocate, contiguous, scratch, strides
 from memlint.accelerator.inference import Shape, infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.registration import composite, kernel
+from memlint.cuda.kernels import native_convolution
 from memlint.cuda.kernels.composites import suggested_format
+from memlint.cuda.kernels.native_convolution import HALF, Call
 from memlint.cuda.simulated import simulated
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
-HALF = (torch.float16, torch.bfloat16)
 Arguments = Sequence[Any]
 """Of a convolution behind its tensors: stride, padding, dilation, whether transposed, output padding, groups."""
 TRIED_ANYWAY = 128 << 20
 """What algorithms were recorded to take whatever the shape."""
+LARGEST_TRANSFORM = 256
+"""Rows and columns of an image with its padding, up to which cuDNN's FFT works."""
 
 
 class Workspace(NamedTuple):
@@ -74,6 +84,11 @@ class Problem(NamedTuple):
     def is_product(self) -> bool:
         """Whether it is one product of matrices for each image: a 1 x 1 layer that skips nothing."""
         return set(self.weight[2:]) == {1} == set(self.stride) and self.groups == 1 and self.x[2:] == self.out[2:]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether kernels are larger than one element, and read all channels."""
+        return set(self.weight[2:]) != {1} and self.groups == 1
 
     def nbytes(self) -> tuple[int, int, int]:
         """Of input, weight and output."""
@@ -145,8 +160,8 @@ def _largest_winograd(problem: Problem) -> int:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64, nor without cuDNN)."""
-    if x.dtype is torch.float64 or (state.current.cuda and not torch.backends.cudnn.enabled):
+    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
+    if x.dtype is torch.float64:
         return torch.contiguous_format
     layout = suggested_format(x)
     return layout if layout is not torch.contiguous_format else suggested_format(weight)
@@ -163,27 +178,43 @@ def _take(problem: Problem | None, direction: str) -> None:
     """Take a workspace for one call and give it back."""
     if problem is None:
         return
-    if not torch.backends.cudnn.enabled:
-        scratch(_columns(problem))
-        return
     low, estimate, high = workspace(problem, direction)
-    if torch.backends.cudnn.benchmark and simulated().workspaces.is_first_search((problem, direction)):
-        state.assume(
-            "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory that "
-            "is free; the largest workspace known is counted, at most what an algorithm for its shape can ask for"
-        )
-        scratch(high, (low, simulated().device.total_nbytes + max(high, most_tried(problem))))
+    if torch.backends.cudnn.benchmark:
+        total = simulated().device.total_nbytes
+        if simulated().workspaces.is_first_search((problem, direction)):
+            state.assume(
+                "torch.backends.cudnn.benchmark is on: the first call of each convolution tries algorithms in memory "
+                "that is free; the largest workspace known is counted, of layers of 1 x 1 and of groups none, at most "
+                "what an algorithm for its shape can ask for"
+            )
+            most = total + min(max(high, most_tried(problem)), total - 1)
+            scratch(high if problem.is_dense else 0, (low, most))
+        columns = _columns_of_batch(problem) if problem.is_dense else 0
+        if columns > high:
+            high = 2 * total + columns
     scratch(estimate, (low, high))
 
 
 def most_tried(problem: Problem) -> int:
     """The most that any algorithm of cuDNN's asks for: a bound from the shapes, as described above."""
-    images, kernel_size = problem.x[0], problem.weight[2:]
-    columns = images * problem.groups * _columns(problem)
-    *others, last = (_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], kernel_size, strict=True))
-    planes = images * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
-    transforms = 8 * planes * math.prod(others) * (last // 2 + 1)
-    return max(columns, transforms * 9 // 8, _largest_winograd(problem), sum(problem.nbytes()), TRIED_ANYWAY)
+    sizes = _columns_of_batch(problem), _transforms(problem), _largest_winograd(problem), sum(problem.nbytes())
+    return max(*sizes, TRIED_ANYWAY)
+
+
+def _columns_of_batch(problem: Problem) -> int:
+    return problem.x[0] * problem.groups * _columns(problem)
+
+
+def _transforms(problem: Problem) -> int:
+    """What FFT takes: complex numbers of half of a square for each channel and kernel, twice; else nothing."""
+    if {*problem.stride, *problem.dilation} != {1}:
+        return 0
+    side = max(_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True))
+    if side > LARGEST_TRANSFORM:
+        return 0
+    planes = problem.x[0] * (problem.x[1] + problem.weight[0]) + math.prod(problem.weight[:2])
+    others = math.prod([side] * (len(problem.weight) - 3))
+    return 2 * 8 * planes * others * (side // 2 + 1)
 
 
 def _power_of_two(n: int) -> int:
@@ -192,38 +223,59 @@ def _power_of_two(n: int) -> int:
 
 
 def _columns(problem: Problem) -> int:
-    """What PyTorch's own kernels unfold one image into; nothing for a product of matrices.
-
-    ConvolutionMM2d.cu, NaiveDilatedConvolution.cu, NaiveConvolutionTranspose2d.cu, NaiveConvolutionTranspose3d.cu.
-    """
+    """What a product of matrices unfolds one image into; nothing where it is one already."""
     if problem.is_product:
         return 0
     values = problem.x[1] // problem.groups * math.prod(problem.weight[2:]) * math.prod(problem.out[2:])
     return values * problem.dtype.itemsize
 
 
-def _problem(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Problem | None:
-    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
-    stride, _padding, dilation, transposed, _output_padding, groups = arguments
-    channels_last = _layout(x, weight) is not torch.contiguous_format
+def _call(x: Tensor, weight: Tensor, out: Sequence[int], arguments: Arguments) -> Call | None:
+    """A convolution on the GPU; None on the host, and where there is nothing to do."""
     if not state.current.cuda or state.current.of_thread.last_host or not x.numel():
         return None
-    is_depthwise = groups == x.shape[1] and groups > 1 and weight.shape[0] % groups == 0
-    if is_depthwise and not transposed and not channels_last:
-        return None
-    sizes = (tuple(out), tuple(x.shape)) if transposed else (tuple(x.shape), tuple(out))
-    return Problem(
-        sizes[0], tuple(weight.shape), sizes[1], tuple(stride), tuple(dilation), groups, x.dtype, channels_last
+    stride, padding, dilation, transposed, output_padding, groups = arguments
+    return Call(
+        x=tuple(x.shape),
+        weight=tuple(weight.shape),
+        out=tuple(out),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        transposed=transposed,
+        output_padding=tuple(output_padding),
+        groups=groups,
+        dtype=x.dtype,
+        channels_last=_layout(x, weight) is not torch.contiguous_format,
     )
+
+
+def _problem(call: Call | None) -> Problem | None:
+    """None where no library with a workspace is at work: on the host, and for depthwise layers PyTorch does itself."""
+    if call is None or _is_native_depthwise(call):
+        return None
+    x, out = (call.out, call.x) if call.transposed else (call.x, call.out)
+    return Problem(x, call.weight, out, call.stride, call.dilation, call.groups, call.dtype, call.channels_last)
+
+
+def _is_native_depthwise(call: Call) -> bool:
+    return call.is_depthwise and not (call.channels_last and torch.backends.cudnn.enabled)
 
 
 @kernel("convolution")
 def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *arguments: Any) -> Tensor:
     shape: Shape = infer(kernel_of(aten.convolution.default), (x, weight, bias, *arguments), {})
+    call = _call(x, weight, shape.shape, arguments)
+    reason = None if call is None else native_convolution.why_native(call)
     layout = _layout(x, weight)
+    if reason is not None or (call is not None and _is_native_depthwise(call)):
+        layout = torch.contiguous_format
     copies = [_contiguous(t, layout) for t in (x, weight)]
-    out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
-    _take(_problem(x, weight, shape.shape, arguments), "forward")
+    if call is not None and reason is not None:
+        out = native_convolution.forward(call, has_bias=bias is not None, is_certain=reason.is_certain)
+    else:
+        out = allocate(shape.shape, strides(shape.shape, layout), shape.dtype)
+        _take(_problem(call), "forward")
     del copies
     return out
 
@@ -237,8 +289,17 @@ def _convolution_backward(
 ) -> tuple[Tensor | None, ...]:
     *arguments, output_mask = rest
     transposed, groups = arguments[3], arguments[5]
+    call = _call(x, weight, grad.shape, arguments)
+    reason = None if call is None else native_convolution.why_native(call)
+    if call is not None and reason is not None:
+        copies = [_contiguous(t, torch.contiguous_format) for t in (x, weight)]
+        gradients = native_convolution.backward(call, grad, output_mask, is_certain=reason.is_certain)
+        del copies
+        return gradients
     layout = _layout(x, weight)
-    problem = _problem(x, weight, grad.shape, arguments)
+    if call is not None and _is_native_depthwise(call):
+        layout = torch.contiguous_format
+    problem = _problem(call)
     copies = [_contiguous(t, layout) for t in (grad, x, weight)]
     grad_input = grad_weight = grad_bias = None
     if output_mask[0]:
