@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from memlint.accelerator import state
-from memlint.accelerator.device import NAME, real_device_of
+from memlint.accelerator.device import NAME, real_device_of, unwrapped
 from memlint.accelerator.registration import everything, implement, implemented, overload
 from memlint.accelerator.sparse import is_host
 from memlint.cuda.simulated import Simulated
@@ -84,7 +84,7 @@ def _eligible(value: Any) -> bool:
         and value.is_floating_point()
         and value.dtype is not torch.float64
         and real_device_of(value).type == NAME
-        and not is_host(value)
+        and not is_host(unwrapped(value))
     )
 
 

@@ -312,8 +312,11 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def collected_between_steps() -> Iterator[Callable[[], object]]:
-    """Let Python's collector of reference cycles run between steps only, so that a trace is the same every time."""
+def collected_at_end() -> Iterator[Callable[[], object]]:
+    """Let Python's collector of reference cycles run when it is called only, so that a trace is the same every time.
+
+    What a step leaves in cycles is still there in the next: Python looks for it after some hundred new objects.
+    """
     gc.freeze()  # what exists already need not be searched again after every step
     try:
         with uncollected():
@@ -337,7 +340,7 @@ def trace_program(
     """
 
     def run() -> Recorded:
-        with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+        with collected_at_end() as collect, virtual_device(device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
             with observed(recorder):
                 program.setup()
@@ -346,7 +349,8 @@ def trace_program(
                 for step in range(num_steps):
                     recorder.begin_step()
                     program.step()
-                    collect()
+                    if step == num_steps - 1:
+                        collect()
                     recorder.roles.note_state(program)
                     if after_step is not None:
                         after_step(step)
