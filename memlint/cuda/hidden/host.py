@@ -414,6 +414,8 @@ def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -
     most = _blocked(grad.shape, x, (1,)) + 2 * _blocked(x.shape, x, (1,)) + 2 * _blocked(weight.shape, weight, (0, 1))
     if rest[4]:
         most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
+    if _is_half(x):  # the gradient of the weight is added up in float32, of operands in another order
+        most += 2 * _blocked(weight.shape, weight, (0, 1)) + _blocked(x.shape, x, (1,)) + _blocked(grad.shape, x, (1,))
     held = scratch(0, (0, most))
     yield
     del held
