@@ -26,7 +26,7 @@ from memlint.script.recorder import ScriptRecorder
 from memlint.script.reruns import Reruns, copied
 from memlint.script.spec import Ending, Script
 from memlint.script.writes import Write, scratch_writes
-from memlint.tracing.recorder import collected_between_steps, observed
+from memlint.tracing.recorder import collected_at_end, observed
 from memlint.tracing.records import Trace
 
 _exit = os._exit
@@ -80,7 +80,7 @@ def run_script(
     """
     cut = Cut(script.batches) if script.whole else None
     with (
-        collected_between_steps(),
+        collected_at_end(),
         virtual_device(device, allocator) as ledger,
         scratch_writes(exchange / "scratch", script.keep_writes, (exchange,)) as writes,
         loaders_in_process(cut),

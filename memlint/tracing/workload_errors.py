@@ -11,7 +11,7 @@ from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.libraries.lacking import lacked
-from memlint.tracing.recorder import Program, collected_between_steps, trace_program
+from memlint.tracing.recorder import Program, collected_at_end, trace_program
 from memlint.tracing.records import Doubt, Storages, Streams, Trace
 from memlint.tracing.turns import in_turns
 
@@ -29,11 +29,11 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
     """Run two steps of a program for its storages alone: little more work than the steps; raises the same."""
 
     def run() -> Storages:
-        with collected_between_steps() as collect, virtual_device(device, allocator) as ledger:
+        with collected_at_end() as collect, virtual_device(device, allocator) as ledger:
             program.setup()
             for _ in range(2):
                 program.step()
-                collect()
+            collect()
             ledger.freeze()
             return Storages(
                 sizes=tuple(birth.nbytes for birth in ledger.births),
