@@ -393,12 +393,12 @@ class RandomProgram:
         moves = [None if p.grad is None else 0.01 * p.grad for p in self.model.parameters()]
         with torch.no_grad():
             for p, move in zip(self.model.parameters(), moves, strict=True):
-                p += 0 if move is None else move
+                p.add_(0 if move is None else move)
         self.optimizer.zero_grad()
         self._loss().backward()
         with torch.no_grad():
             for p, move in zip(self.model.parameters(), moves, strict=True):
-                p -= 0 if move is None else move
+                p.sub_(0 if move is None else move)
         self.optimizer.step()
         self.optimizer.zero_grad()
 

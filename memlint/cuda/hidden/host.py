@@ -153,7 +153,7 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Steps:
     "_scaled_dot_product_flash_attention_for_cpu_backward", source="FlashAttentionKernel.cpp; measured", devices="host"
 )
 def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, *_: Any, **__: Any) -> Steps:
-    """The gradient as [batch, rows, heads, size]; a thread's block of logits and their gradients, a number for each row.
+    """The gradient as [batch, rows, heads, size]; a thread's block of logits, their gradients, a number for each row.
 
     In float32, and of halves rounded as well.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn.functional import linear
 
 Tensor = torch.Tensor
 Hidden = Any
@@ -54,7 +54,7 @@ def _weights(params: Sequence[Tensor], has_biases: bool, count: int) -> list[Wei
 
 def _layer(cell: Cell, x: Tensor, hidden: Hidden, weights: Weights, *, backwards: bool) -> tuple[Tensor, Hidden]:
     """One layer in one direction: the input of all steps is multiplied at once."""
-    steps = F.linear(x, weights[0], weights[2]).unbind(0)  # type: ignore[arg-type]
+    steps = linear(x, weights[0], weights[2]).unbind(0)  # type: ignore[arg-type]
     outputs = []
     for step in reversed(steps) if backwards else steps:
         hidden = cell(step, hidden, weights)
@@ -63,7 +63,7 @@ def _layer(cell: Cell, x: Tensor, hidden: Hidden, weights: Weights, *, backwards
 
 
 def _of_hidden(hidden: Tensor, weights: Weights) -> Tensor:
-    return F.linear(hidden, weights[1], weights[3])  # type: ignore[arg-type]
+    return linear(hidden, weights[1], weights[3])  # type: ignore[arg-type]
 
 
 def _tanh(step: Tensor, hidden: Tensor, weights: Weights) -> Tensor:

@@ -102,9 +102,9 @@ def _layer_backward(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, *rest: Any)
     gates = GATES * hidden
     copies = [scratch(gates * _row(n, item) * item) for n in widths if _row(n, item) != n]
     copies += [scratch(n * _row(gates, item) * item) for n in widths]
-    if item < WIDE:  # gradients of both sides and weights in float32
+    if item < WIDE:  # gradients of both sides and weights in float32, not all at once
         numel = x.numel() + output.numel() + 4 * hx.numel() + 2 * (weight_ih.numel() + weight_hh.numel() + gates)
-        copies.append(scratch(WIDE * numel))
+        copies.append(scratch(WIDE * numel // 2, (0, WIDE * numel)))
     pad = _pad(x, hidden)
     del pad, copies, bias, grad_output
     return *grads, *biases, grad_hx, grad_cx
