@@ -1,4 +1,4 @@
-"""`torch.autocast` on the virtual device: op lists of CUDA, or of the host for `--gpu cpu`, and cached casts of weights.
+"""`torch.autocast` on the virtual device: op lists of CUDA, or the host for `--gpu cpu`, and cached casts of weights.
 
 Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.11 and 2.13, which agree but for
 `rms_norm`, cast to float32 from 2.12 on. What the host casts to float32 is every other op that the installed PyTorch
