@@ -33,8 +33,8 @@ Tensor = torch.Tensor
 _OVERWRITES = frozenset(("fill_", "zero_", "copy_", "_copy_from"))
 """In-place ops whose result does not depend on what was there."""
 _SCATTER = "aten.scatter_.src"
-_KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_",))
-"""Ops that write a flag which stays as it is in a healthy run."""
+_KEEPS = frozenset(("_amp_foreach_non_finite_check_and_unscale_", "set_"))
+"""Ops that change no value: one writes a flag which stays as it is in a healthy run, one reads another storage."""
 _RESIZES = tuple(f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3))
 _MOVES_VALUES = frozenset(
     ("clone", "_to_copy", "copy_", "_copy_from", "cat", "stack", "index_select", "gather", "index", "repeat", *_RESIZES)

@@ -1,20 +1,23 @@
-"""`torch.autocast("cuda")` on the virtual device: CUDA's op lists and its cache of cast weights.
+"""`torch.autocast` on the virtual device: op lists of CUDA, or the host for `--gpu cpu`, and cached casts of weights.
 
 Lists from aten/src/ATen/autocast_mode.h and autocast_mode.cpp of torch 2.6, 2.11 and 2.13, which agree but for
-`rms_norm`, cast to float32 from 2.12 on.
+`rms_norm`, cast to float32 from 2.12 on. What the host casts to float32 is every other op that the installed PyTorch
+casts there.
 """
 
 import weakref
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
 
-from memlint.accelerator.device import NAME, real_device_of
-from memlint.accelerator.registration import everything, implement
+from memlint.accelerator import state
+from memlint.accelerator.device import NAME, real_device_of, unwrapped
+from memlint.accelerator.registration import everything, implement, implemented, overload
 from memlint.accelerator.sparse import is_host
+from memlint.cuda.simulated import Simulated
 from memlint.cuda.versions import torch_version
 
 KEY = "AutocastPrivateUse1"
@@ -49,6 +52,14 @@ BANNED = ("binary_cross_entropy",)
 FLOAT32_SINCE_2_12 = ("rms_norm",)
 FLOAT32_SINCE_2_15 = ("linalg_matrix_sqrth",)
 
+_HOST_LOWER_PRECISION = """
+    conv1d conv1d.padding conv2d conv2d.padding conv3d conv3d.padding bmm mm linalg_vecdot baddbmm addmm
+    _addmm_activation addbmm linear _convolution.deprecated matmul conv_tbc mkldnn_rnn_layer conv_transpose1d
+    conv_transpose2d.input conv_transpose3d.input prelu scaled_dot_product_attention _native_multi_head_attention
+"""
+HOST_LOWER_PRECISION = frozenset(_HOST_LOWER_PRECISION.split())
+HOST_PROMOTE = frozenset(("stack", "cat", "index_copy"))
+
 _cache: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}
 _casts: list[torch.Tensor] = []
 """All cast weights in order; PyTorch keeps those of weights that are gone as well, whatever is at their address now."""
@@ -73,7 +84,7 @@ def _eligible(value: Any) -> bool:
         and value.is_floating_point()
         and value.dtype is not torch.float64
         and real_device_of(value).type == NAME
-        and not is_host(value)
+        and not is_host(unwrapped(value))
     )
 
 
@@ -91,7 +102,7 @@ def lower(value: Any) -> Any:
     """`value` in autocast's dtype; fp32 leaf weights are cast once and kept until autocast ends."""
     if not _eligible(value):
         return value
-    dtype = torch.get_autocast_dtype("cuda")
+    dtype = torch.get_autocast_dtype("cuda" if state.current.cuda else "cpu")
     if value.dtype is dtype:
         return value
     cacheable = (
@@ -154,7 +165,9 @@ def _banned(op: OpOverload, *_: Any, **__: Any) -> NoReturn:
     )
 
 
-def _register() -> None:
+def _kernels_of_gpu() -> dict[str, Callable[..., Any]]:
+    """By names of ops, of those that the installed PyTorch has."""
+    kernels: dict[str, Callable[..., Any]] = {}
     for names, kernel_of in (
         (LOWER_PRECISION, lambda op: partial(_casting, op, lower)),
         ((*FLOAT32, *FLOAT32_SINCE_2_15), lambda op: partial(_casting, op, _float32)),
@@ -167,7 +180,33 @@ def _register() -> None:
             packet, _, rest = name.partition(".")
             op = getattr(getattr(torch.ops.aten, packet, None), rest or "default", None)
             if op is not None:
-                implement(op, KEY, kernel_of(op))
+                kernels[name] = kernel_of(op)
+    return kernels
+
+
+def _kernels_of_host() -> dict[str, Callable[..., Any]]:
+    """The same for `torch.autocast("cpu")`; what CUDA alone casts passes through."""
+    kernels: dict[str, Callable[..., Any]] = dict.fromkeys(_kernels_of_gpu(), torch.library.fallthrough_kernel)
+    for name in _cast_on_host():
+        if name in HOST_PROMOTE:
+            kernels[name] = partial(_promoting, overload(name))
+        else:
+            kernels[name] = partial(_casting, overload(name), lower if name in HOST_LOWER_PRECISION else _float32)
+    return kernels
+
+
+@cache
+def _cast_on_host() -> tuple[str, ...]:
+    """Ops that the installed PyTorch casts on the host."""
+    names = (name.removeprefix("aten::") for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::"))
+    return tuple(
+        name for name in names if torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "AutocastCPU")
+    )
+
+
+def _register() -> None:
+    for name, function in _kernels_of_gpu().items():
+        implement(overload(name), KEY, function)
     everything.fallback(torch.library.fallthrough_kernel, KEY)
 
 
@@ -176,28 +215,32 @@ _set_dtype = torch.set_autocast_dtype
 _clear = torch.clear_autocast_cache
 
 
-def _set_autocast_enabled(*args: Any) -> None:
-    _set_enabled(*args)
-    if len(args) == 1 or args[0] == "cuda":
-        _set_enabled(NAME, args[-1])
-
-
-def _set_autocast_dtype(device_type: str, dtype: torch.dtype) -> None:
-    _set_dtype(device_type, dtype)
-    if device_type == "cuda":
-        _set_dtype(NAME, dtype)
-
-
 def _clear_autocast_cache() -> None:
     _clear()
     clear_cache()
 
 
-def patches() -> list[tuple[Any, str, Any]]:
+def patches(running: Simulated) -> list[tuple[Any, str, Any]]:
     """The switches of autocast that concern the virtual device as well: owner, name, replacement."""
+    device_type, is_listed = "cuda" if running.cuda else "cpu", running.cuda
+
+    def set_enabled(*args: Any) -> None:
+        nonlocal is_listed
+        _set_enabled(*args)
+        if (args[0] if len(args) > 1 else "cuda") == device_type:
+            if not is_listed:
+                running.exits.enter_context(implemented(_kernels_of_host(), KEY))
+                is_listed = True
+            _set_enabled(NAME, args[-1])
+
+    def set_dtype(named: str, dtype: torch.dtype) -> None:
+        _set_dtype(named, dtype)
+        if named == device_type:
+            _set_dtype(NAME, dtype)
+
     return [
-        (torch, "set_autocast_enabled", _set_autocast_enabled),
-        (torch, "set_autocast_dtype", _set_autocast_dtype),
+        (torch, "set_autocast_enabled", set_enabled),
+        (torch, "set_autocast_dtype", set_dtype),
         (torch, "clear_autocast_cache", _clear_autocast_cache),
     ]
 

@@ -19,6 +19,7 @@ from memlint.cuda.facade import (
     interchange,
     placement,
     queries,
+    random_state,
     reading,
     serialization,
 )
@@ -74,7 +75,8 @@ def _patches(running: Simulated) -> list[Patch]:
     patches = placement.patches(running.device) + engine.patches()
     for each in (control_flow, factories, reading, serialization, interchange):
         patches += each.patches()
-    return patches + queries.patches(running) + autocast.patches() if running.cuda else patches
+    patches += autocast.patches(running)
+    return patches + (queries.patches(running) if running.cuda else random_state.patches())
 
 
 _REGISTER = (

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from memlint.accelerator.device import scratch
 from memlint.accelerator.inference import infer
 from memlint.accelerator.kernel import kernel_of
 from memlint.accelerator.ledger import Entry
 from memlint.cuda.hidden.table import Steps, contiguous, copy_of, hidden
+from memlint.cuda.kernels.host import half_product
 
 Tensor = torch.Tensor
 INDEX = 8
@@ -131,11 +133,74 @@ def _multinomial(x: Tensor, num_samples: int, replacement: bool = False, **_: An
     scratch(0 if replacement else size * (x.shape[-1] + num_samples))
 
 
+ROWS_OF_BLOCK = ((768, 256), (192, 64), (1, 32))
+"""From how many queries on attention takes how many of them at once (FlashAttentionKernel.cpp)."""
+COLUMNS_OF_BLOCK = 512
+"""Keys that it takes at once."""
+
+
 @hidden("_scaled_dot_product_flash_attention_for_cpu", source="FlashAttentionKernel.cpp; measured", devices="host")
-def _attention(q: Tensor, *_: Any, **__: Any) -> Steps:
-    """The largest logit of every row."""
+def _attention(q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Steps:
+    """A thread's block of logits, maxima, sums and results in float32; of halves, the logits rounded."""
     yield
-    scratch(q.numel() // max(q.shape[-1], 1) * max(q.element_size(), 4))
+    rows, columns = _block(q, k)
+    sums = scratch(rows * (columns + 2 + q.shape[-1]) * max(q.element_size(), 4))
+    rounded = [scratch(rows * columns * 2), half_product(q.dtype, rows, q.shape[-1], columns)] if _is_half(q) else []
+    del rounded, sums
+
+
+@hidden(
+    "_scaled_dot_product_flash_attention_for_cpu_backward", source="FlashAttentionKernel.cpp; measured", devices="host"
+)
+def _attention_backward(grad: Tensor, q: Tensor, k: Tensor, *_: Any, **__: Any) -> Steps:
+    """The gradient as [batch, rows, heads, size]; a thread's block of logits, their gradients, a number for each row.
+
+    In float32, and of halves rounded as well.
+    """
+    yield
+    copy = contiguous(grad.transpose(1, 2))
+    rows, columns = _block(q, k)
+    wide = max(q.element_size(), 4)
+    logits = [scratch(2 * rows * columns * wide), scratch(rows * wide)]
+    if _is_half(q):
+        logits += [scratch(4 * rows * columns), half_product(q.dtype, rows, columns, q.shape[-1])]
+    del logits, copy
+
+
+def _block(q: Tensor, k: Tensor) -> tuple[int, int]:
+    """Queries and keys that attention takes at once."""
+    rows, columns = q.shape[2], k.shape[2]
+    return min(rows, next((n for least, n in ROWS_OF_BLOCK if rows >= least), 0)), min(columns, COLUMNS_OF_BLOCK)
+
+
+def _is_half(x: Tensor) -> bool:
+    return x.dtype in (torch.bfloat16, torch.float16)
+
+
+@hidden("_cdist_forward", source="Distance.cpp: cdist_impl", devices="any")
+def _distances(x: Tensor, y: Tensor, *_: Any) -> Steps:
+    """Both expanded to one batch, in order."""
+    copies = _expanded(x, y)
+    yield
+    del copies
+
+
+@hidden("_cdist_backward", source="Distance.cpp", devices="any")
+def _distances_backward(_grad: Tensor, x: Tensor, y: Tensor, *_: Any) -> Steps:
+    """Both expanded to one batch, in order."""
+    copies = _expanded(x, y)
+    yield
+    del copies
+
+
+def _expanded(x: Tensor, y: Tensor) -> list[Entry]:
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    size = math.prod(batch)
+    return [
+        scratch(size * t.shape[-2] * t.shape[-1] * t.element_size())
+        for t in (x, y)
+        if size and (t.shape[:-2] != batch or not t.is_contiguous())
+    ]
 
 
 @hidden("_embedding_bag", "_embedding_bag_forward_only", source="EmbeddingBag.cpp; measured", devices="host")
@@ -252,9 +317,20 @@ def _batch_norm(x: Tensor, *rest: Any) -> Steps:
     devices="host",
 )
 def _batch_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
-    """A buffer as large as the input."""
+    """A buffer as large as the input, unless operands are in different orders or nobody wants its gradient."""
     yield
-    copy_of(x)
+    wanted = next(each for each in rest if isinstance(each, (list, tuple)))
+    in_order = all(t.is_contiguous() or t.is_contiguous(memory_format=suggest_memory_format(t)) for t in (grad, x))
+    if wanted[0] and in_order and suggest_memory_format(grad) == suggest_memory_format(x):
+        copy_of(x)
+
+
+@hidden("native_group_norm", source="group_norm_kernel.cpp; measured", devices="host")
+def _group_norm(x: Tensor, *_: Any) -> Steps:
+    """With channels last: scale and shift for every channel of every sample."""
+    yield
+    if suggest_memory_format(x) is not torch.contiguous_format:
+        scratch(2 * x.shape[0] * x.shape[1] * max(x.element_size(), 4))
 
 
 @hidden("native_group_norm_backward", source="group_norm_kernel.cpp: ds, db", devices="host")
@@ -262,6 +338,33 @@ def _group_norm_backward(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
     """Two sums for every channel of every sample."""
     yield
     scratch(2 * x.shape[0] * x.shape[1] * max(x.element_size(), 4))
+
+
+@hidden("avg_pool2d_backward", "_adaptive_avg_pool2d_backward", source="AvgPoolKernel.cpp; measured", devices="host")
+@hidden("max_pool2d_with_indices_backward", source="MaxPoolKernel.cpp; measured", devices="host")
+@hidden("reflection_pad2d_backward", "replication_pad2d_backward", source="PaddingKernel.cpp; measured", devices="host")
+def _in_layout_of_gradient(grad: Tensor, x: Tensor, *rest: Any) -> Steps:
+    """Copies of the gradient, of indices and of the result that are not dense in the layout the gradient suggests."""
+    yield
+    layout = suggest_memory_format(grad)
+    read = [t for t in (grad, *rest) if isinstance(t, torch.Tensor) and not t.is_contiguous(memory_format=layout)]
+    copies = [copy_of(t) for t in (*read, *([x] if suggest_memory_format(x) != layout else []))]
+    del copies
+
+
+@hidden("adaptive_max_pool2d_backward", source="AdaptiveMaxPoolKernel.cpp; measured", devices="host")
+def _adaptive_max_pool_backward(grad: Tensor, x: Tensor, *_: Any) -> Steps:
+    """A copy of a gradient that is not in the layout the input's strides suggest."""
+    yield
+    if not grad.is_contiguous(memory_format=suggest_memory_format(x)):
+        copy_of(grad)
+
+
+@hidden("upsample_bicubic2d_backward", source="UpSampleBicubic2d.cpp; measured", devices="host")
+def _bicubic_backward(grad: Tensor, *_: Any) -> Steps:
+    """A copy of a gradient that is not contiguous."""
+    yield
+    contiguous(grad)
 
 
 @hidden("mse_loss", "smooth_l1_loss", "huber_loss", source="Loss.cpp; measured", devices="host")
@@ -311,6 +414,8 @@ def _convolution_backward(grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -
     most = _blocked(grad.shape, x, (1,)) + 2 * _blocked(x.shape, x, (1,)) + 2 * _blocked(weight.shape, weight, (0, 1))
     if rest[4]:
         most += weight[:1].numel() * x[:1, :1].numel() * x.element_size()
+    if _is_half(x):  # the gradient of the weight is added up in float32, of operands in another order
+        most += 2 * _blocked(weight.shape, weight, (0, 1)) + _blocked(x.shape, x, (1,)) + _blocked(grad.shape, x, (1,))
     held = scratch(0, (0, most))
     yield
     del held

@@ -108,10 +108,12 @@ def _layer_norm_backward(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: A
 
 
 @hidden("native_layer_norm_backward", source="layer_norm.cpp: layer_norm_backward_cpu; run", devices="host")
-def _layer_norm_backward_of_host(grad: Tensor, x: Tensor, *_: Any) -> Steps:
-    """Copies of a gradient and of an input that are not contiguous."""
+def _layer_norm_backward_of_host(grad: Tensor, x: Tensor, shape: Sequence[int], *rest: Any) -> Steps:
+    """Copies of a gradient and of an input that are not contiguous; a thread's sums of the weight's and bias's."""
     copies = contiguous(grad), contiguous(x)
     yield
+    if any(rest[-1][1:]):
+        scratch(2 * math.prod(shape) * x.element_size())
     del copies
 
 

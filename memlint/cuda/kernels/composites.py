@@ -98,6 +98,14 @@ def _cumprod_backward(grad: Tensor, x: Tensor, dim: int, output: Tensor) -> Any:
     return result
 
 
+@kernel("glu_backward")
+def _glu_backward(grad: Tensor, x: Tensor, dim: int) -> Any:
+    """On the host contiguous, whatever the order of the input (GatedLinearUnit.cpp: `resize_as_`)."""
+    if state.current.cuda and not is_host(x):
+        return materialize(infer(kernel_of(aten.glu_backward.default), (grad, x, dim), {}))
+    return like(x)
+
+
 @kernel("native_dropout")
 def _native_dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     shape = infer(kernel_of(aten.empty_like.default), (x,), {})
@@ -166,14 +174,47 @@ def _einsum(equation: str, operands: Sequence[Tensor], *, path: Sequence[int] | 
 
 
 @composite("group_norm")
-def _group_norm(x: Tensor, *rest: Any) -> Any:
+def _group_norm(
+    x: Tensor,
+    num_groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Any:
     """On CUDA of a contiguous copy, which is kept for backward.
 
     For an extension's device, as for the host, PyTorch would keep the layout (aten/src/ATen/native/group_norm.cpp).
     """
     if state.current.cuda and not is_host(x):
         x = x.contiguous()
-    return overload("group_norm").decompose(x, *rest)
+    elif suggested_format(x) is not torch.contiguous_format and not _functorch.is_functorch_wrapped_tensor(x):
+        return _GroupNormOfHost.apply(x, num_groups, weight, bias, eps)  # type: ignore[no-untyped-call]
+    return overload("group_norm").decompose(x, num_groups, weight, bias, eps, cudnn_enabled)
+
+
+_functorch: Any = torch._C._functorch
+
+
+class _GroupNormOfHost(torch.autograd.Function):
+    """Of images with channels last, which PyTorch keeps so for backward on the host alone (derivatives.yaml)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+        layout = suggested_format(x)
+        x = x.contiguous(memory_format=layout)
+        ctx.sizes = *x.shape[:2], math.prod(x.shape[2:]), groups
+        out, mean, rstd = aten.native_group_norm(x, weight, bias, *ctx.sizes, eps)
+        ctx.save_for_backward(x, weight, mean, rstd)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, mean, rstd = ctx.saved_tensors
+        grad = grad.contiguous(memory_format=suggested_format(x))
+        wanted = [ctx.needs_input_grad[position] for position in (0, 2, 3)]
+        of_x, *others = aten.native_group_norm_backward(grad, x, mean, rstd, weight, *ctx.sizes, wanted)
+        return of_x, None, *others, None
 
 
 def suggested_format(x: Tensor) -> torch.memory_format:
@@ -246,6 +287,27 @@ def _native_group_norm(
 def _group_norm_format(x: Tensor) -> torch.memory_format:
     """CUDA's kernels give contiguous results, the host's keep the layout (aten/src/ATen/native/group_norm.cpp)."""
     return torch.contiguous_format if state.current.cuda else suggested_format(x)
+
+
+@kernel("native_batch_norm")
+def _native_batch_norm(*args: Any) -> Any:
+    """On the host contiguous or with channels last, whatever the order of the input; evaluation saves nothing."""
+    shapes = infer(kernel_of(aten.native_batch_norm.default), args, {})
+    if not state.current.cuda:
+        x, is_training = args[0], args[5]
+        out = replace(shapes[0], stride=strides(x.shape, suggested_format(x)))
+        saved = shapes[1:] if is_training else [replace(each, shape=(0,)) for each in shapes[1:]]
+        shapes = [out, *saved]
+    return materialize(shapes)
+
+
+@kernel("native_layer_norm")
+def _native_layer_norm(x: Tensor, shape: Sequence[int], weight: Tensor | None, *rest: Any) -> Any:
+    """On the host mean and deviation of halves are halves, unless the weight is wide (`param_scalar_type`)."""
+    out, *saved = infer(kernel_of(aten.native_layer_norm.default), (x, shape, weight, *rest), {})
+    if not state.current.cuda and (weight is None or weight.dtype is x.dtype):
+        saved = [replace(each, dtype=x.dtype) for each in saved]
+    return materialize([out, *saved])
 
 
 def _with_gradient_in(layout: torch.memory_format, op: Any, args: tuple[Any, ...]) -> Any:

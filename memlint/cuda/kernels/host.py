@@ -8,6 +8,9 @@ product of batches copies one matrix at a time (LinearAlgebra.cpp, Blas.cpp; mea
 What a CUDA kernel casts element by element is cast as a whole before a kernel of the host runs: operands that are not
 of the dtype that an elementwise kernel computes in (TensorIterator.cpp), and the input of a reduction that is not of
 the dtype of its result (ReduceOps.cpp). Measured with torch 2.13.
+
+oneDNN multiplies halves, in blocks that it copies and adds up in float32: as large as operands and result, and up to
+1.4 MB in one thread, were measured where the processor has AVX-512 for bfloat16. Elsewhere it takes other ways.
 """
 
 from collections.abc import Iterable
@@ -24,6 +27,10 @@ _TAKES_SCALAR = frozenset(("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "
 _ADDED = ("addmm", "addmm_", "baddbmm", "baddbmm_", "addmv", "addmv_")
 _PRODUCTS = dict.fromkeys(("mm", "bmm", "mv"), 0) | dict.fromkeys(_ADDED, 1)
 """Where the operands of a product begin."""
+_PRODUCT_BLOCK = 64
+"""Rows and columns of which oneDNN fills up blocks of halves."""
+_PRODUCT_BLOCKS, _MOST_PRODUCT_BLOCKS = 1 << 17, 2 << 20
+"""Bytes of the blocks of one product of large matrices, by measurement, and the most that they were rounded up."""
 _ADDS_UP = frozenset(("sum", "nansum", "prod", "cumsum", "cumprod"))
 """Reductions whose result of whole numbers is int64."""
 _REDUCTIONS = _ADDS_UP | {"mean", "linalg_vector_norm"}
@@ -50,7 +57,7 @@ class HostScratch:
     def __call__(self, kernel: Kernel, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Entry]:
         """Copies of operands, and numbers as tensors; a number that a backward will read is kept until then."""
         if kernel.packet in _PRODUCTS:
-            return _copies(args[_PRODUCTS[kernel.packet] :])
+            return _product(*args[_PRODUCTS[kernel.packet] :][:2])
         if kernel.packet in _REDUCTIONS or kernel.packet in _TRUTHS:
             return _cast_to(_reduces_in(kernel.packet, args[0], kwargs.get("dtype")), args[:1])
         backward = _in_backward() != -1
@@ -93,13 +100,29 @@ class HostScratch:
             self._last = number
 
 
-def _copies(operands: tuple[Any, ...]) -> list[Entry]:
-    """Of the operands that are matrices, or of one matrix of each that are batches."""
-    return [
+def _product(a: torch.Tensor, b: torch.Tensor) -> list[Entry]:
+    """Copies of operands that are matrices, or of one matrix of each that are batches; oneDNN's blocks of halves."""
+    held = [
         _open(each.shape[-2] * each.shape[-1] * each.element_size())
-        for each in operands[:2]
+        for each in (a, b)
         if each.dim() >= 2 and not has_fastest_dimension(each)
     ]
+    if a.dtype in (torch.bfloat16, torch.float16) and b.dim() >= 2:
+        held.append(half_product(a.dtype, *a.shape[-2:], b.shape[-1]))
+    return held
+
+
+def half_product(dtype: torch.dtype, rows: int, inner: int, columns: int) -> Entry:
+    """What oneDNN takes for the product of two matrices of halves: nothing where it leaves them to others."""
+
+    def blocks(*sizes: int) -> int:
+        m, k, n = sizes
+        return 2 * (m * k + k * n) + 4 * m * n
+
+    filled = (-(-n // _PRODUCT_BLOCK) * _PRODUCT_BLOCK for n in (rows, inner, columns))
+    highest = min(blocks(*filled), _MOST_PRODUCT_BLOCKS)
+    likely = min(blocks(rows, inner, columns), _PRODUCT_BLOCKS) if dtype is torch.bfloat16 else 0
+    return state.current.ledger.open(likely, (), torch.uint8, host=False, doubt=(0, highest))
 
 
 def has_fastest_dimension(x: torch.Tensor) -> bool:

@@ -2,7 +2,8 @@
 
 Which layers those are, and the loop over them, is in aten/src/ATen/native/mkldnn/RNN.cpp; the sizes of workspace and
 scratchpad in oneDNN's src/cpu/rnn/rnn_utils.cpp (`get_good_ld`, `set_offsets`), and equal to what was measured with
-torch 2.10 to 2.13. oneDNN 3.7, which is in torch up to 2.10, takes more of both.
+torch 2.10 to 2.13. oneDNN 3.7, which is in torch up to 2.10, takes more of both. Of bfloat16 it keeps cell states and
+gradients in float32; its scratchpad is smaller then, by what the processor can.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from memlint.accelerator.device import allocate, contiguous, like, scratch
+from memlint.accelerator.ledger import Entry
 from memlint.accelerator.registration import kernel
 from memlint.cuda.versions import torch_version
 
@@ -25,8 +27,18 @@ ALIASING = 256
 """No row has a multiple of so many numbers, or caches would alias."""
 SCRATCHPAD = 4664
 """Bytes beside what grows with sizes."""
+HALF_SCRATCHPAD = 17_224
+"""Of bfloat16 and small sizes; measured up to twice that."""
+WIDE = 4
+"""Bytes of a float32."""
 SCRATCHPAD_OF_3_7 = 384
 """As many more in oneDNN 3.7."""
+
+
+def takes(x: Tensor) -> bool:
+    """Whether oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is made of cells."""
+    dtypes = (torch.float32, torch.bfloat16, *(() if torch.is_grad_enabled() else (torch.float16,)))
+    return torch.backends.mkldnn.enabled and x.dtype in dtypes and x.numel() != 0
 
 
 def lstm(
@@ -72,7 +84,7 @@ def _layer(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, *rest: Any) -> tuple
     gates = steps * batch * GATES * hidden * item
     highest = gates + 2 * (steps + 2) * batch * max(x.shape[-1], hidden) * item + 8 * batch * rows * item + 16 * PAGE
     highest += 2 * gates if _is_3_7() else 0
-    pad = scratch(_scratchpad(x, hidden)) if trains else scratch((gates + highest) // 2, (gates, highest))
+    pad = _pad(x, hidden) if trains else scratch((gates + highest) // 2, (gates, highest))
     del pad, copies, bias
     return out, hy, cy, workspace
 
@@ -90,9 +102,17 @@ def _layer_backward(x: Tensor, weight_ih: Tensor, weight_hh: Tensor, *rest: Any)
     gates = GATES * hidden
     copies = [scratch(gates * _row(n, item) * item) for n in widths if _row(n, item) != n]
     copies += [scratch(n * _row(gates, item) * item) for n in widths]
-    pad = scratch(_scratchpad(x, hidden))
+    if item < WIDE:  # gradients of both sides and weights in float32, not all at once
+        numel = x.numel() + output.numel() + 4 * hx.numel() + 2 * (weight_ih.numel() + weight_hh.numel() + gates)
+        copies.append(scratch(WIDE * numel // 2, (0, WIDE * numel)))
+    pad = _pad(x, hidden)
     del pad, copies, bias, grad_output
     return *grads, *biases, grad_hx, grad_cx
+
+
+def _pad(x: Tensor, hidden: int) -> Entry:
+    nbytes = _scratchpad(x, hidden)
+    return scratch(nbytes) if x.element_size() == WIDE else scratch(min(nbytes, HALF_SCRATCHPAD), (0, nbytes))
 
 
 def _is_3_7() -> bool:
@@ -114,10 +134,13 @@ def _workspace(x: Tensor, hidden: int) -> int:
     """Gates; states and their gradients of every step, for the layer and for what comes before it; hidden states."""
     (steps, batch, width), item = x.shape, x.element_size()
     states = 2 * (steps + 1) * batch
+    row = max(width, hidden)
     return (
         _pages(steps * batch * _row(GATES * hidden, item), item)
-        + (5 if _is_3_7() else 3) * _pages(states * _row(max(width, hidden), item), item)
-        + 2 * _pages(states * hidden, item)
+        + _pages(states * _row(row, item), item)
+        + (4 if _is_3_7() else 2) * _pages(states * _row(row, WIDE), WIDE)
+        + _pages(states * hidden, item)
+        + _pages(states * hidden, WIDE)
         + _pages(steps * batch * _row(hidden, item), item)
     )
 

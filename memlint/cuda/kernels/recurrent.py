@@ -15,7 +15,7 @@ from memlint.accelerator import state, values
 from memlint.accelerator.device import allocate, contiguous, entry_of, is_virtual, like, real, strides
 from memlint.accelerator.registration import KEY, composite, implement, kernel, overload
 from memlint.base.errors import TraceError
-from memlint.cuda.kernels import host_lstm
+from memlint.cuda.kernels import host_cells, host_lstm
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -73,9 +73,14 @@ def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_bias
         if not torch.backends.cudnn.enabled:
             state.assume("recurrent layers are taken to run on cuDNN although torch.backends.cudnn.enabled is off")
         return _cudnn(mode, x, [], hx, params, *rest)
-    if mode == "lstm" and len(params) == rest[0] * (4 if has_biases else 2) * (2 if rest[3] else 1):
+    if mode == "lstm" and host_lstm.takes(x) and len(params) == _num_weights(has_biases, *rest):
         return host_lstm.lstm(x, hx, params, has_biases, *rest)  # projections are left to cells
-    return overload(f"{mode}.input").decompose(x, hx, params, has_biases, *rest)
+    return host_cells.layers(mode, x, hx, params, has_biases, *rest)
+
+
+def _num_weights(has_biases: bool, num_layers: int, _dropout: float, _train: bool, bidirectional: bool, *_: Any) -> int:
+    """Of layers without projections."""
+    return num_layers * (4 if has_biases else 2) * (2 if bidirectional else 1)
 
 
 def _recurrent_packed(mode: str, data: Tensor, batch_sizes: Tensor, hx: Any, params: Any, *rest: Any) -> Any:
