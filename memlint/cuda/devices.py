@@ -43,7 +43,7 @@ from memlint.base.errors import UsageError
 _MIB = 2**20
 _LAZILY = Fraction(4, 5), Fraction(27, 20)
 """At least and at most, as multiples of what is likely: nine of ten of those that were seen."""
-_MEASURED_SPREAD = 0.03
+_MEASURED_SPREAD = 0.02
 """By how much a context differs from one program to another on the same machine: memlint.cuda.context."""
 
 

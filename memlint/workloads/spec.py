@@ -29,7 +29,7 @@ DEFAULT_GPU = "a100-80gb"
 
 TORCH = re.compile(r"[12]\.\d{1,3}")
 OLDEST_TORCH = 1, 7
-"""The first with CUDA 11, and so for an A100. What kernels take is known by version from 2.1 on, in part."""
+"""The first with CUDA 11, and so for an A100."""
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
