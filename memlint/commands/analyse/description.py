@@ -109,9 +109,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
 
     return report.Estimate(
         **moment_of(peak),
-        doubtful=[
-            report.Doubtful(**each._asdict(), why=_WHY[each.cause](analysis.device)) for each in peak.doubtful
-        ],
+        doubtful=[report.Doubtful(**each._asdict(), why=_WHY[each.cause](analysis.device)) for each in peak.doubtful],
         phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
         least=least_peak(analysis.trace),
         categories={category.value: nbytes for category, nbytes in peak.categories.items()},

@@ -44,7 +44,10 @@ def predict(request: Request) -> Result:
     root, gpu = Path(request.root), str(request.detail["gpu"])
     subjects = [Subject.model_validate(value) for value in request.detail["subjects"]]  # type: ignore[union-attr]
     listed = bool(request.detail.get("allocations", False))
-    predictions = [_predicted(subject, root, gpu, request.settings.context, listed=listed).model_dump(mode="json") for subject in subjects]
+    predictions = [
+        _predicted(subject, root, gpu, request.settings.context, listed=listed).model_dump(mode="json")
+        for subject in subjects
+    ]
     return Result.model_validate({"torch": torch.__version__, "detail": {"predictions": predictions}})
 
 
