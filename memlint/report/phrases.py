@@ -29,7 +29,7 @@ MEASURES: dict[Measure, str] = {
 """The four peaks, and what to compare each with."""
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
 """What is said of a budget."""
-CAUSES = {"context": "CUDA context", "cache": "cache of the allocator", "workspaces": "workspaces"}
+CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
 """Why the peak of `device` is an interval, in words."""
 _WIDE = 0.1
 """From what share of the estimate on the reasons of an interval are worth a line."""

@@ -216,7 +216,7 @@ def _reasons(doubtful: Sequence[Doubtful], paint: TextStyle) -> Iterator[str]:
         (f"  {CAUSES[each.cause]}", way(each.below, "-"), way(each.above, "+"), paint(each.why, dim=True))
         for each in doubtful
     ]
-    yield from table(rows, ("left", "right", "right", "left"))
+    yield from (cut(line, paint.width) for line in table(rows, ("left", "right", "right", "left")))
 
 
 def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -140,15 +140,15 @@ def _estimate(analysis: Analysis) -> report.Estimate:
 
 def _why_of_context(device: Device) -> str:
     if device.context_is_measured:
-        return "as given; it differs by the modules that a program needs"
-    modules = "with all modules, " if loads_everything(device) else ""
-    return f"{modules}as seen on {device.title}; give --context SIZE where it was measured"
+        return "as given, but for the modules that each program needs"
+    modules = " with all modules" if loads_everything(device) else ""
+    return f"seen on {device.title}{modules}; --context SIZE if you know it"
 
 
 _WHY: dict[Cause, Callable[[Device], str]] = {
     "context": _why_of_context,
-    "cache": lambda _device: "what PyTorch keeps cached hangs on all that ran before the step",
-    "workspaces": lambda _device: "what cuDNN and others take hangs on the algorithm that they choose",
+    "cache": lambda _device: "what PyTorch keeps hangs on all that ran before the step",
+    "workspaces": lambda _device: "cuDNN and others choose an algorithm when it runs",
 }
 
 
