@@ -30,7 +30,9 @@ def _size(value: object) -> object:
 def _context(value: object) -> object:
     """As `_size`, of a context: a line of nvidia-smi serves as well."""
     try:
-        return parse_context(f"{value}B" if type(value) is int else value) if isinstance(value, str | int) else value
+        if isinstance(value, int):
+            return parse_context(f"{value}B")
+        return parse_context(value) if isinstance(value, str) else value
     except UsageError as error:
         raise ValueError(f"{error.message}. {error.hint}") from error
 

@@ -10,7 +10,7 @@ of what memlint takes for those that are needed:
 * 2.8 on an A100 (1,429 MiB in runs of itu-rad/GPUMemNet that may be fitted, whose PyTorch is not known).
 * 3.5 at most on an A100 (1.73 GiB beside PyTorch's memory).
 * Before 3.5 on a V100 with CUDA 11.3 or 11.6, of torch 1.12 (1,343 MiB, page "Efficient Training on a Single GPU" of
-  Transformers 4.21, in whose runs it was 3.3 to 3.8); on an RTX 3090 5 with CUDA 11.0, of torch 1.7 (1,644 MiB with a
+  Transformers 4.21, in whose runs it was 3.2 to 4.4); on an RTX 3090 5 with CUDA 11.0, of torch 1.7 (1,644 MiB with a
   tensor of 156, issue 49877), and 5.6 with 11.1, of torch 1.8 (1,687 MiB, issue 55277).
 
 A context that was measured goes before all of this. From one program to the next on one machine it differs by the
@@ -32,7 +32,7 @@ _BY_ITSELF_SINCE = (2, 5)
 """The first PyTorch whose wheels have CUDA 12.2 or later."""
 _ALL = 2.3, 2.8, 3.6
 """At least, most likely, at most; as multiples."""
-_ALL_BEFORE = 3.0, 3.5, 4.0
+_ALL_BEFORE = 3.2, 3.5, 4.4
 _ALL_OF_OLDEST = 3.0, 5.0, 5.7
 
 

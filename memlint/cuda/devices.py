@@ -13,7 +13,7 @@ In MiB: T4 115, 135 (Zheng-Chong/CatVTON issue 133), 141 (FoundationVision/Gener
 524; RTX 3090 260, 300, 315, beside 256 before the first tensor (invoke-ai/InvokeAI issue 9413); RTX 5090 614; H100 666,
 beside 612 on an H200 and 426 on an RTX 6000 Ada (unslothai/unsloth-zoo pull request 1053).
 
-Its bounds are 0.8 and 1.35 times that. Of 42 such messages in files on GitHub (read in November 2026: processes on one
+Its bounds are 0.8 and 1.275 times that. Of 42 such messages in files on GitHub (read in November 2026: processes on one
 GPU, torch 2.1 to 2.11) 36 lie within: 13 of an A100 say 422 to 543 MiB and one 860, four of an H100 510 to 666, four of
 a V100 379 to 399, three of an L40S 512 to 522, three of an RTX 4090 452 to 473, seven of an RTX 3090 260 to 488 and
 one, of audio, 1,669. Above are processes on several GPUs, whose communicators are counted apart
@@ -41,7 +41,7 @@ from typing import Final, Self
 from memlint.base.errors import UsageError
 
 _MIB = 2**20
-_LAZILY = Fraction(4, 5), Fraction(27, 20)
+_LAZILY = Fraction(4, 5), Fraction(51, 40)
 """At least and at most, as multiples of what is likely: nine of ten of those that were seen."""
 _MEASURED_SPREAD = 0.02
 """By how much a context differs from one program to another on the same machine: memlint.cuda.context."""
