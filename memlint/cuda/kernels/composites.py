@@ -44,13 +44,13 @@ class _Kept(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(_ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(_ctx: Any, grad: Tensor) -> Tensor:
         return grad
 
 
 def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
     if state.current.cuda and x.requires_grad and torch_version() < _SOFTMAX_WITHOUT_INPUT_SINCE:
-        return _softmax_of(op, _Kept.apply(x), dim, dtype)
+        return _softmax_of(op, _Kept.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
     return _softmax_of(op, x, dim, dtype)
 
 
