@@ -12,11 +12,13 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+from unittest import mock
 from urllib.parse import urlsplit
 
 import click
@@ -28,7 +30,7 @@ if not __package__:  # run as a command
 
 from benchmarks.claims import verdict
 from fixtures.published import programs
-from memlint.cuda.context import with_context
+from memlint.cuda.context import VARIABLE, with_context
 from memlint.cuda.devices import device_named
 from memlint.memory.estimate import Estimate, Interval, estimate
 from memlint.memory.timeline import Timeline
@@ -47,6 +49,10 @@ KINDS = ("device",), ("reserved",), ("device", "reserved"), ("allocated",)
 """What was measured, in groups of which the page says how many lie inside."""
 GOAL = 0.9
 NEAR = 0.02
+WIDTH = 0.2
+CONTEXT = """\
+Device totals of machines whose context the measurements themselves tell (fixtures/published/README.md), with the
+context that memlint takes and with theirs."""
 
 
 class Compared(NamedTuple):
@@ -61,6 +67,8 @@ class Compared(NamedTuple):
     within: int
     """How far what was measured may lie from what was published, which is rounded."""
     predicted: Interval
+    with_context: Interval | None
+    """The same with the context of that machine, where it is known."""
 
     @property
     def error(self) -> float:
@@ -76,6 +84,11 @@ class Compared(NamedTuple):
     def is_inside(self) -> bool:
         """Whether the measurement can lie in the interval."""
         return self.predicted.low - self.within <= self.measured <= self.predicted.high + self.within
+
+    @property
+    def where_context_is_known(self) -> Self | None:
+        """The same row with the other estimate, if there is one."""
+        return self._replace(predicted=self.with_context) if self.with_context else None
 
 
 def half_of(row: dict[str, Any]) -> str:
@@ -93,7 +106,12 @@ def source_of(row: dict[str, Any]) -> str:
 
 def compared(row: dict[str, Any]) -> Compared:
     """The estimate of one row; the program of rows that differ in what was measured only is traced once."""
-    predicted = estimate_of(row["program"], json.dumps(row["arguments"]), row["gpu"], row.get("torch", ""))
+    estimates = estimates_of(
+        row["program"], json.dumps(row["arguments"]), row["gpu"], row.get("torch", ""), row.get("modules", ""),
+        row.get("context_mib", 0),
+    )  # fmt: skip
+    predicted, with_context = (getattr(each, row["measured"]) if each else None for each in estimates)
+    assert predicted is not None
     measured = row["mib"] - row.get("driver_mib", 0) << 20
     return Compared(
         row["name"],
@@ -103,20 +121,30 @@ def compared(row: dict[str, Any]) -> Compared:
         half_of(row),
         measured,
         row.get("to_mib", 1) << 20,
-        getattr(predicted, row["measured"]),
+        predicted,
+        with_context,
     )
 
 
 @functools.cache
-def estimate_of(program: str, arguments: str, gpu: str, torch: str) -> Estimate:
-    """Trace a program with arguments, which are JSON, on a GPU with that version of PyTorch, if it is known."""
+def estimates_of(
+    program: str, arguments: str, gpu: str, torch: str, modules: str, context_mib: int
+) -> tuple[Estimate, Estimate | None]:
+    """Trace a program with arguments, which are JSON, on a GPU with that version of PyTorch, if it is known.
+
+    `modules` is the machine's CUDA_MODULE_LOADING. The second is with the context, if that is known.
+    """
     torchvision_schemas.install()
     device = device_named(gpu)
     if torch:
         major, minor = map(int, torch.split("."))
         device = dataclasses.replace(device, torch=(major, minor))
     trace = trace_program(getattr(programs, program)(**json.loads(arguments)), device, num_steps=2).trace
-    return estimate(Timeline.of(trace), with_context(device), trace.nodes)
+    timeline = Timeline.of(trace)
+    with mock.patch.dict(os.environ, {VARIABLE: modules} if modules else {}):
+        predicted = estimate(timeline, with_context(device), trace.nodes)
+    known = device.with_measured_context(context_mib << 20) if context_mib else None
+    return predicted, estimate(timeline, known, trace.nodes) if known else None
 
 
 @click.command()
@@ -136,6 +164,16 @@ def main(half: str | None, source: str | None) -> None:
         if (chosen := [row for row in of if row.kind in kinds])
     ]
     print(tabulate(table, ["half", "measured", *headers[1:]], tablefmt="github"))
+    known = {name: [known for row in of if (known := row.where_context_is_known)] for name, of in of_half.items()}
+    both = {**known, "both": [row for of in known.values() for row in of]}
+    table = [
+        [name, label, *summary(chosen)]
+        for name, of in both.items()
+        if of
+        for label, chosen in (("by GPU and PyTorch", [row for row in rows if is_same_as_one(row, of)]), ("given", of))
+    ]
+    print(f"\n## Where the context is known\n\n{CONTEXT}\n")
+    print(tabulate(table, ["half", "context", *headers[1:]], tablefmt="github"))
     sources = sorted({(row.source, row.kind) for row in rows})
     table = [
         [source, kind, name, *summary(row for row in of if (row.source, row.kind) == (source, kind))]
@@ -155,8 +193,19 @@ def main(half: str | None, source: str | None) -> None:
         for kinds in KINDS[0], KINDS[2]:
             totals = [row.is_inside for row in of if row.kind in kinds]
             claims(f"{name}, {' and '.join(kinds)}: 90 % inside the interval", totals)
+        given = [row for row in known[name] if row.kind == "device"]
+        claims(f"{name}, device with the context given: 90 % inside the interval", [row.is_inside for row in given])
+        if given:
+            width = statistics.median(row.width for row in given)
+            claim = f"{name}, device with the context given: median width at most a fifth"
+            verdict(claim, f"{width:.1%} of {len(given)}", held=width <= WIDTH)
         blocks = [row.is_inside or abs(row.error) <= NEAR for row in of if row.kind != "device"]
         claims(f"{name}, what is reserved or allocated: 90 % within 2 %", blocks)
+
+
+def is_same_as_one(row: Compared, others: Iterable[Compared]) -> bool:
+    """Whether one of `others` is the same measurement."""
+    return any(row[:6] == other[:6] for other in others)
 
 
 def claims(claim: str, good: list[bool]) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype, Mode, parse_nbytes
+from memlint.base.units import LARGEST_SIZE, Dtype, Mode, parse_context, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 
@@ -25,6 +25,16 @@ def _size(value: object) -> object:
         return parse_nbytes(value)
     except UsageError as error:
         raise ValueError(error.message) from error
+
+
+def _context(value: object) -> object:
+    """As `_size`, of a context: a line of nvidia-smi serves as well."""
+    try:
+        if isinstance(value, int):
+            return parse_context(f"{value}B")
+        return parse_context(value) if isinstance(value, str) else value
+    except UsageError as error:
+        raise ValueError(f"{error.message}. {error.hint}") from error
 
 
 def _one_or_many(value: object) -> object:
@@ -42,6 +52,7 @@ def _sizes_by_name(value: object) -> object:
 Count = Annotated[int, Field(gt=0, strict=True)]
 Size = Annotated[int, Field(gt=0, le=LARGEST_SIZE, strict=True)]
 NBytes = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_size)]
+Context = Annotated[int, Field(gt=0, strict=True), BeforeValidator(_context)]
 Codes = Annotated[tuple[str, ...], BeforeValidator(_one_or_many)]
 
 
@@ -79,6 +90,8 @@ class Settings(_Table):
     optimizer: str | None = None
     gpu: str | None = None
     torch: str | None = None
+    context: Context | None = None
+    """Bytes that a process has on the GPU beside PyTorch's memory, where they were measured."""
     strategy: str | None = None
     world_size: Size | None = None
     rank: Annotated[int, Field(ge=0)] | Literal["worst"] | None = None

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from memlint.base.errors import UsageError
 from memlint.config import Settings, find_settings, override
+from memlint.workloads.pyproject import render_declaration, workload_from_table
 
 
 def settings_of(tmp_path, text):
@@ -134,3 +135,54 @@ def test_settings_cannot_be_changed_and_pass_through_json():
     with pytest.raises(ValidationError):
         settings.batch = 3
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+ROW_OF_NVIDIA_SMI = "|    0   N/A  N/A     12345      C   python                            412MiB |"
+
+
+@pytest.mark.parametrize(
+    ("text", "nbytes"),
+    [
+        ("512MiB", 512 << 20),
+        ("412 MiB", 412 << 20),
+        (ROW_OF_NVIDIA_SMI, 412 << 20),
+        ("12345, python, 412 MiB", 412 << 20),
+        ("| N/A   30C    P0    50W / 400W |    412MiB / 40960MiB |      0%      Default |", 412 << 20),
+        (str(512 << 20), 512 << 20),
+    ],
+)
+def test_a_context_is_a_size_or_a_line_of_nvidia_smi(text, nbytes, tmp_path):
+    assert override(Settings(), context=text).context == nbytes
+    assert settings_of(tmp_path, f'context = "{text}"\n').context == nbytes
+    table = {"name": "net", "target": "torch.nn::Module", "context": text}
+    workload = workload_from_table(table, tmp_path, "here", origin="config")
+    assert workload.context == nbytes
+    device = workload.device
+    assert device.context_nbytes == nbytes
+    assert device.context_low > 0.97 * nbytes
+    assert device.context_high < 1.03 * nbytes
+    (line,) = (line for line in render_declaration(workload).splitlines() if line.startswith("context"))
+    assert line == f"context = {nbytes}"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("python", "names no size"),
+        (f"{ROW_OF_NVIDIA_SMI}\n{ROW_OF_NVIDIA_SMI}", "names several sizes"),
+        ("412", "412 B is no CUDA context"),
+        ("30GiB", "30.0 GiB is no CUDA context"),
+    ],
+)
+def test_what_is_no_context_is_refused_with_what_to_give(text, reason, tmp_path):
+    with pytest.raises(UsageError) as error:
+        override(Settings(), context=text)
+    assert reason in error.value.message
+    with pytest.raises(UsageError) as error:
+        workload_from_table({"target": "torch.nn::Module", "context": text}, tmp_path, "here", origin="config")
+    assert reason in error.value.message
+    assert "Give" in error.value.hint
+
+
+def test_a_context_without_unit_in_a_file_is_bytes(tmp_path):
+    assert settings_of(tmp_path, f"context = {512 << 20}\n").context == 512 << 20

@@ -21,6 +21,9 @@ _FACTORS = {
     "tb": 10**12,
 }
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+_SIZE_IN_LINE = re.compile(r"(?<![\w.])\d+(?:\.\d+)?\s?[KMGT]i?B\b", re.IGNORECASE)
+_CONTEXTS = range(32 << 20, 8 << 30)
+"""From a third of the smallest to twice the largest that processes were seen to hold beside PyTorch's memory."""
 
 Outcome: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
@@ -38,6 +41,28 @@ def parse_nbytes(text: str) -> int:
         raise UsageError(f"{text!r} is not a size", "Write a number and a unit, such as 24GiB or 512MB.")
     factor = _FACTORS[match[2].lower()]
     return int(float(match[1]) * factor) if "." in match[1] else int(match[1]) * factor
+
+
+def parse_context(text: str) -> int:
+    """Bytes of a CUDA context: a size as `1.7GiB`, or text with one size in it, as a line of nvidia-smi has.
+
+    `|    0   N/A  N/A     12345      C   python     412MiB |` is 412 MiB; of `412MiB / 40960MiB` the first counts.
+    Raises UsageError for text with no size or several, and for more than any context takes.
+    """
+    sizes = _SIZE_IN_LINE.findall(re.sub(r"/\s*\d+\s?[KMGT]i?B", "", text)) if _SIZE.fullmatch(text) is None else [text]
+    if len(sizes) != 1:
+        problem = "names no size" if not sizes else "names several sizes"
+        raise UsageError(
+            f"the context {text.strip()!r} {problem}",
+            "Give a size such as 512MiB, or the line of one process from nvidia-smi.",
+        )
+    nbytes = parse_nbytes(sizes[0])
+    if nbytes not in _CONTEXTS:
+        raise UsageError(
+            f"{format_nbytes(nbytes)} is no CUDA context",
+            "Give what a process holds beside PyTorch's memory: what nvidia-smi shows less memory_reserved.",
+        )
+    return nbytes
 
 
 def format_nbytes(nbytes: int) -> str:

@@ -89,6 +89,7 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
         step_options(of),
         click.option("--gpu", metavar="NAME", help=f"{of}GPU to estimate for, such as a100-80gb; cpu for the host."),
         torch_option(of),
+        context_option(of),
         click.option("--strategy", metavar="NAME", help=f"{of}ddp, fsdp, hsdp:2x4, tp:8 or tp:8+fsdp, with --ranks."),
         click.option("--ranks", "world_size", type=click.IntRange(min=1), metavar="N", help=f"{of}How many there are."),
         click.option("--rank", metavar="K", callback=rank_of, help=f"{of}Which of them is simulated, or worst."),
@@ -99,6 +100,15 @@ def workload_options(of: str = "") -> Callable[[Callable[..., None]], Callable[.
 def torch_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The version of PyTorch that will run."""
     return click.option("--torch", metavar="VERSION", help=f"{of}PyTorch on the GPU, such as 2.10; else the installed.")
+
+
+def context_option(of: str = "") -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The CUDA context, where it was measured."""
+    return click.option(
+        "--context",
+        metavar="SIZE",
+        help=f"{of}CUDA context as measured there, such as 512MiB, or a line of nvidia-smi; else a range by GPU.",
+    )
 
 
 def all_of(*options: Callable[[Callable[..., None]], Callable[..., None]]) -> Callable[..., Callable[..., None]]:

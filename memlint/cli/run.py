@@ -7,7 +7,7 @@ import click
 
 from memlint.base.errors import UsageError
 from memlint.cli.check import add_comments, refuse, refuse_format, write_baseline_of
-from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, rank_of, torch_option
+from memlint.cli.options import CHECK_OPTIONS, COLOR, PACKAGES, SECONDS, context_option, rank_of, torch_option
 from memlint.cli.printing import print_errors, print_outputs, progress, write_report
 from memlint.report.formats import WITH_ERRORS
 
@@ -55,6 +55,7 @@ class _Run(click.Command):
 @click.option("--repeat", is_flag=True, help="Run evaluation batches of one shape again, each of them.")
 @click.option("--gpu", metavar="NAME", help="GPU to estimate for, such as a100-80gb.")
 @torch_option()
+@context_option()
 @click.option("--budget", metavar="SIZE", help="Most device memory it may take, such as 24GiB.")
 @click.option("--plan", is_flag=True, help="Find changes that bring it below its budget, or into the GPU.")
 @CHECK_OPTIONS

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import COLOR, FILE, MODES, SECONDS, step_options, torch_option
+from memlint.cli.options import COLOR, FILE, MODES, SECONDS, context_option, step_options, torch_option
 from memlint.cli.printing import progress, show_result
 
 _STRATEGY = click.option(
@@ -20,6 +20,7 @@ _RANKS = click.option("--ranks", metavar="SIZES", help="Of how many GPUs: 1,8,64
 @click.option("--dtype", metavar="NAMES", help="One or several by comma, or all; by default the workload's.")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
 @torch_option()
+@context_option()
 @click.option("--seq", metavar="SIZES", help="Sequence lengths: short for --dim seq=SIZES.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZES", help="Sizes of a dimension the workload declares.")
 @_STRATEGY
@@ -73,6 +74,7 @@ def sweep(
 @click.argument("targets", nargs=-1, required=True, metavar="TARGETS...")
 @click.option("--gpu", metavar="NAMES", help="One or several by comma; by default the workload's.")
 @torch_option()
+@context_option()
 @_STRATEGY
 @_RANKS
 @step_options()

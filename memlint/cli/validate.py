@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from memlint.cli.options import COLOR, EXISTING_FOLDER, FILE, FOLDER, SECONDS, step_options
+from memlint.cli.options import COLOR, EXISTING_FOLDER, FILE, FOLDER, SECONDS, context_option, step_options
 from memlint.cli.printing import print_error, progress, show_progress, text_style_of, write
 
 
@@ -16,6 +16,7 @@ from memlint.cli.printing import print_error, progress, show_progress, text_styl
 @click.option("--device", type=click.Choice(("cuda", "cpu")), default="cuda", show_default=True)
 @click.option("--steps", type=click.IntRange(min=1), default=2, show_default=True, help="Steps, after one of warm-up.")
 @step_options()
+@context_option()
 @click.option("--record", type=FOLDER, help="Keep measurements there, and resume.")
 @click.option("--history", is_flag=True, help="Keep the allocator's history as well.")
 @click.option("--no-compare", is_flag=True, help="Only measure.")

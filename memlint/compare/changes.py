@@ -26,7 +26,7 @@ from memlint.report.model import Budget, Error, Finding, Report, Sweep, Workload
 from memlint.report.phrases import ranks_text
 from memlint.report.workloads import findings_by_workload
 
-_COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu", "torch")
+_COMPARABLE = ("mode", "batch", "dtype", "optimizer", "gpu", "torch", "context")
 
 
 def compare(

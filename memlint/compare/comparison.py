@@ -37,6 +37,8 @@ class Facts(Record):
     optimizer: str | None = None
     gpu: str | None = None
     torch: str = "as installed"
+    context: int = 0
+    """The CUDA context that was given; 0 where none was."""
     peak: Peak | None = None
     """None where it could not be analysed."""
     verdict: Verdict | None = None

@@ -7,25 +7,33 @@ with 12.4, of 2.7 with 12.6, of 2.8 to 2.10 with 12.8, of 2.11 to 2.13 with 13.0
 of what memlint takes for those that are needed:
 
 * With CUDA 11.7 2.3 (666,632,192 bytes beside 287,047,680, pull request 86509).
-* Before 3.5 on a V100 (1,343 MiB, page "Efficient Training on a Single GPU" of Transformers 4.21); on an RTX 3090 5
-  with CUDA 11.0 (1,644 MiB with a tensor of 156, issue 49877) and 5.6 with 11.1 (1,687 MiB, issue 55277).
+* 2.8 on an A100 (1,429 MiB in runs of itu-rad/GPUMemNet that may be fitted, whose PyTorch is not known).
 * 3.5 at most on an A100 (1.73 GiB beside PyTorch's memory).
+* Before 3.5 on a V100 with CUDA 11.3 or 11.6, of torch 1.12 (1,343 MiB, page "Efficient Training on a Single GPU" of
+  Transformers 4.21, in whose runs it was 3.2 to 4.4); on an RTX 3090 5 with CUDA 11.0, of torch 1.7 (1,644 MiB with a
+  tensor of 156, issue 49877), and 5.6 with 11.1, of torch 1.8 (1,687 MiB, issue 55277).
+
+A context that was measured goes before all of this. From one program to the next on one machine it differs by the
+modules that they need: by 1.4 % in those runs of GPUMemNet, by 1 % in those of itu-rad/CARMA.
 """
 
 import os
 from dataclasses import replace
 from typing import Final
 
-from memlint.cuda.devices import EVERYTHING, Device
+from memlint.cuda.devices import Device
 from memlint.cuda.versions import torch_version
 
 VARIABLE: Final = "CUDA_MODULE_LOADING"
 _ASKED_FOR_SINCE = (1, 13)
+_SMALLER_SINCE = (1, 9)
+"""The first PyTorch whose wheels have CUDA 11.3, or 10.2."""
 _BY_ITSELF_SINCE = (2, 5)
 """The first PyTorch whose wheels have CUDA 12.2 or later."""
-_ALL = 2.3
-_ALL_BEFORE = 3.5
-_ALL_BEFORE_AT_MOST = 5.7
+_ALL = 2.3, 2.8, 3.6
+"""At least, most likely, at most; as multiples."""
+_ALL_BEFORE = 3.2, 3.5, 4.4
+_ALL_OF_OLDEST = 3.0, 5.0, 5.7
 
 
 def loads_everything(device: Device) -> bool:
@@ -36,11 +44,12 @@ def loads_everything(device: Device) -> bool:
 
 
 def with_context(device: Device) -> Device:
-    """`device` with the context of a process that has these modules loaded."""
-    if not device.is_cuda or not loads_everything(device):
+    """`device` with the context of a process that has these modules loaded; one that was measured stays."""
+    if not device.is_cuda or device.context_is_measured or not loads_everything(device):
         return device
-    before = (device.torch or torch_version()) < _ASKED_FOR_SINCE
-    low, likely, high = (_ALL, _ALL_BEFORE, _ALL_BEFORE_AT_MOST) if before else (1, _ALL, EVERYTHING)
+    torch = device.torch or torch_version()
+    of_torch = _ALL_OF_OLDEST if torch < _SMALLER_SINCE else _ALL_BEFORE if torch < _ASKED_FOR_SINCE else _ALL
+    low, likely, high = of_torch
     lazily = device.context_nbytes
     return replace(
         device,

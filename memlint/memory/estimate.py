@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Self, TypeAlias
 
 from memlint.base.grouping import grouped
 from memlint.cuda.allocator.driver import Driver
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     Events: TypeAlias = Sequence[int] | np.ndarray
 
 
+Cause: TypeAlias = Literal["context", "cache", "workspaces"]
+"""The CUDA context; segments that hold nothing, which hang on all that ran before; memory that libraries take."""
 _Most: TypeAlias = tuple[int, int, int]
 """Requested, allocated and reserved bytes."""
 
@@ -47,6 +49,14 @@ class Interval(NamedTuple):
         return cls(nbytes, nbytes, nbytes)
 
 
+class Doubtful(NamedTuple):
+    """Something that cannot be known of `device`, and by how many bytes less or more it may be for that reason."""
+
+    cause: Cause
+    below: int
+    above: int
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """The peaks of a Timeline on a device, and what holds the bytes at the peak of `requested`."""
@@ -59,6 +69,8 @@ class Estimate:
     """`torch.cuda.max_memory_reserved`: segments."""
     device: Interval
     """What NVML shows: segments and the CUDA context."""
+    doubtful: tuple[Doubtful, ...]
+    """Why `device` is an interval: together they are its bounds, but for what a GPU that is full has no room for."""
     on_larger: int
     """Bytes of segments on a larger GPU, where this one is full before and cached segments are given back; else 0."""
     peak_event: int
@@ -113,6 +125,7 @@ class Peaks(NamedTuple):
     allocated: Interval
     reserved: Interval
     device: Interval
+    doubtful: tuple[Doubtful, ...]
     on_larger: int
 
 
@@ -173,7 +186,22 @@ def peaks(
     reserved = Interval(low, reserved.estimate, max(reserved.high, min(reserved.high + spread, room)))
     if any(tried):
         shown = shown._replace(high=max(shown.high, min(tried[2] + device.context_high, device.total_nbytes)))
-    return Peaks(requested, allocated, reserved, shown, on_larger)
+    # How far bounds of sizes alone take what is reserved; the rest is where its segments lie and what ran before.
+    sized = (each[2] for each, folded in zip(most, upwards, strict=True) if folded.taken.sizes is not taken.sizes)
+    of_sizes = likely[2] - least[2], max([*sized, tried[2], likely[2]]) - likely[2]
+    return Peaks(requested, allocated, reserved, shown, _doubtful(shown, device, of_sizes), on_larger)
+
+
+def _doubtful(shown: Interval, device: Device, of_sizes: tuple[int, int]) -> tuple[Doubtful, ...]:
+    """What makes `shown` an interval; `of_sizes`: by how much sizes in doubt may lower and raise it."""
+    context = device.context_nbytes - device.context_low, device.context_high - device.context_nbytes
+    ways = shown.estimate - shown.low, shown.high - shown.estimate
+    left = [max(0, way - own) for way, own in zip(ways, context, strict=True)]
+    workspaces = [min(most, max(0, own)) for most, own in zip(left, of_sizes, strict=True)]
+    cache = [most - own for most, own in zip(left, workspaces, strict=True)]
+    of_context = [way - rest for way, rest in zip(ways, left, strict=True)]
+    parts = (Doubtful("context", *of_context), Doubtful("cache", *cache), Doubtful("workspaces", *workspaces))
+    return tuple(part for part in parts if part.below or part.above)
 
 
 def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt], list[Doubt]]:

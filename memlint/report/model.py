@@ -200,6 +200,17 @@ class Ranks(Record):
     """How other ranks may differ from this one."""
 
 
+class Doubtful(Record):
+    """A reason why the peak of `device` may be lower or higher than its estimate, and by how many bytes."""
+
+    cause: Literal["context", "cache", "workspaces"]
+    """The CUDA context and what else is outside of the allocator; cached segments; memory of libraries' algorithms."""
+    below: NonNegativeInt
+    above: NonNegativeInt
+    why: str
+    """What it hangs on, and how to know it."""
+
+
 class PeakMoment(Located):
     """The peaks, and what ran when the highest was reached."""
 
@@ -212,6 +223,8 @@ class PeakMoment(Located):
 class Estimate(PeakMoment):
     """What a step takes, and what is alive when it takes most."""
 
+    doubtful: Annotated[Several[Doubtful], Field(exclude_if=lambda doubtful: not doubtful)] = []
+    """Why the peak of `device` is an interval; left out where it is none."""
     phase_peaks: dict[PhaseName, NonNegativeInt] = {}
     """Highest requested bytes within each phase."""
     least: NonNegativeInt | None = None
@@ -556,6 +569,8 @@ class Workload(Record):
     """Name in memlint's catalogue, or `cpu`."""
     torch: str = ""
     """The version of PyTorch on the GPU that was asked for; empty is the one of the Report."""
+    context: Annotated[NonNegativeInt, Field(exclude_if=lambda nbytes: not nbytes)] = 0
+    """The CUDA context that was given; left out where it is what memlint knows of the GPU."""
     allocator: str = ""
     """`PYTORCH_ALLOC_CONF` of the program."""
     origin: str = ""

@@ -29,6 +29,11 @@ MEASURES: dict[Measure, str] = {
 """The four peaks, and what to compare each with."""
 BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded", "uncertain": "may be exceeded"}
 """What is said of a budget."""
+CAUSES = {"context": "CUDA context", "cache": "cache", "workspaces": "workspaces"}
+"""Why the peak of `device` is an interval, in words."""
+_WIDE = 0.1
+"""From what share of the estimate on the reasons of an interval are worth a line."""
+
 NO_MODULE = "(no submodule)"
 """Of what belongs to the model itself, or lies outside of it."""
 
@@ -128,6 +133,16 @@ def bounds(interval: Interval) -> str:
     """`4.10 GiB to 4.52 GiB`; empty where nothing is uncertain, or nothing that shows."""
     low, high = format_nbytes(interval.low), format_nbytes(interval.high)
     return "" if low == high else f"{low} to {high}"
+
+
+def is_wide(interval: Interval) -> bool:
+    """Whether one would ask why it is that wide."""
+    return interval.high - interval.low >= _WIDE * interval.estimate > 0
+
+
+def way(nbytes: int, sign: str) -> str:
+    """`-102 MiB`, `+178 MiB`: how far an estimate may be off for one reason; empty if not at all."""
+    return f"{sign}{format_nbytes(nbytes)}" if nbytes else ""
 
 
 def share(part: int, whole: int) -> str:

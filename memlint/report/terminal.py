@@ -9,6 +9,7 @@ from memlint.report.escaping import for_log
 from memlint.report.model import (
     Assumption,
     Baseline,
+    Doubtful,
     Error,
     Estimate,
     Finding,
@@ -22,11 +23,13 @@ from memlint.report.model import (
 )
 from memlint.report.phrases import (
     BUDGET_OUTCOMES,
+    CAUSES,
     MEASURES,
     NO_MODULE,
     beside,
     bounds,
     by_severity,
+    is_wide,
     line_detail,
     listed,
     not_reached_text,
@@ -42,6 +45,7 @@ from memlint.report.phrases import (
     tensor_text,
     torch_text,
     traffic_text,
+    way,
 )
 from memlint.report.sparkline import course_lines
 from memlint.report.text_style import OUTCOME_COLORS, TextStyle, cut, table
@@ -200,6 +204,19 @@ def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
         why = paint(f"requested, if every tensor died at its last use ({saved} less)", dim=True)
         rows.append(("  at least", format_nbytes(least), "", why))
     yield from table(rows, ("left", "right", "left", "left"))
+    if paint.verbosity > 0 or is_wide(estimate.peak.device):
+        yield from _reasons(estimate.doubtful, paint)
+
+
+def _reasons(doubtful: Sequence[Doubtful], paint: TextStyle) -> Iterator[str]:
+    """Why the peak of `device` is an interval."""
+    if doubtful:
+        yield paint("  Why device is between", bold=True)
+    rows = [
+        (f"  {CAUSES[each.cause]}", way(each.below, "-"), way(each.above, "+"), paint(each.why, dim=True))
+        for each in doubtful
+    ]
+    yield from (cut(line, paint.width) for line in table(rows, ("left", "right", "right", "left")))
 
 
 def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

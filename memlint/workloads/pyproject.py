@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from memlint.base.errors import TargetError, UsageError
+from memlint.base.units import parse_context
 from memlint.tracing.records import Assumption
 from memlint.workloads.spec import CONSTANT, InputSpec, Origin, Workload
 from memlint.workloads.target import parse_target
 
 KEYS = (
-    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch"),
+    *("name", "target", "mode", "batch", "dimensions", "dtype", "optimizer", "gpu", "torch", "context"),
     *("inputs", "loss", "arguments", "adapter", "allocator", "strategy", "world_size", "rank"),
 )
 """Keys of a table, in the order they are written."""
@@ -86,7 +87,9 @@ def workload_from_table(table: Mapping[str, Any], base: Path, where: str, *, ori
             f"{where}: target {table['target']!r} does not say what in the file gives the model",
             f'Write target = "{table["target"]}::Name", with the name of a class or a function.',
         )
-    plain = ("mode", "batch", "dtype", "gpu", "torch", "allocator", "strategy", "world_size", "rank")
+    if "context" in table:
+        table = {**table, "context": _context(table["context"], where)}
+    plain = ("mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "strategy", "world_size", "rank")
     values = {key: table[key] for key in plain if key in table}
     values |= {key: _resolved(table[key], base) for key in ("optimizer", "loss") if key in table}
     if table.get("inputs") is not None:
@@ -124,6 +127,15 @@ def _input(name: str, value: object, where: str) -> InputSpec:
     return InputSpec(
         name, **{**value, "shape": tuple(value["shape"]), "runs": _runs(value.get("runs", ()), name, where)}
     )
+
+
+def _context(value: object, where: str) -> int:
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise UsageError(f"{where}: context is {value!r}", 'Write context = "512MiB".')
+    try:
+        return parse_context(f"{value}B" if isinstance(value, int) else value)
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}", error.hint) from error
 
 
 def _runs(value: object, name: str, where: str) -> tuple[tuple[int, int], ...]:

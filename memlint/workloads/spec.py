@@ -27,9 +27,9 @@ CONSTANT = "constant"
 
 DEFAULT_GPU = "a100-80gb"
 
-TORCH = re.compile(r"2\.\d{1,3}")
-OLDEST_TORCH = 2, 1
-"""From there on what kernels take is known by version, at least in part."""
+TORCH = re.compile(r"[12]\.\d{1,3}")
+OLDEST_TORCH = 1, 7
+"""The first with CUDA 11, and so for an A100."""
 
 DTYPES = (
     *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "int64", "int32", "int16", "int8"),
@@ -164,6 +164,8 @@ class Workload:
     gpu: str = DEFAULT_GPU
     torch: str = ""
     """Version of PyTorch on the GPU, such as `2.10`; empty: the one that is installed."""
+    context: int = 0
+    """Bytes of the CUDA context, where they were measured; 0: what is known of the GPU and its PyTorch."""
     inputs: tuple[InputSpec, ...] | None = None
     """None: the target gives them, or else they are inferred."""
     loss: str | None = None
@@ -237,8 +239,12 @@ class Workload:
 
     @property
     def device(self) -> Device:
-        """Its GPU, with its version of PyTorch. Raises UsageError for a name that is not in the catalogue."""
-        return replace(device_named(self.gpu), torch=_version(self.torch) if self.torch else None)
+        """Its GPU, with its version of PyTorch and the context that was measured, if one was.
+
+        Raises UsageError for a name that is not in the catalogue.
+        """
+        device = replace(device_named(self.gpu), torch=_version(self.torch) if self.torch else None)
+        return device.with_measured_context(self.context) if self.context and device.is_cuda else device
 
     def _check_dimensions(self) -> None:
         for name, size in self.dimensions.items():

@@ -47,7 +47,7 @@ def test_gpu_is_consistent(device) -> None:
     assert 0 < device.context_low <= device.context_nbytes <= device.context_high < device.total_nbytes // 6
 
 
-LAZY, EVERYTHING_SINCE_11_7, EVERYTHING_BEFORE = 1, 2.3, 3.5
+LAZY, EVERYTHING_SINCE_11_7, EVERYTHING_BEFORE, EVERYTHING_UP_TO_11_1 = 1, 2.8, 3.5, 5
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,8 @@ LAZY, EVERYTHING_SINCE_11_7, EVERYTHING_BEFORE = 1, 2.3, 3.5
         ((2, 5), "DEFAULT", LAZY),
         ((1, 13), None, LAZY),
         ((1, 12), None, EVERYTHING_BEFORE),
+        ((1, 9), None, EVERYTHING_BEFORE),
+        ((1, 8), None, EVERYTHING_UP_TO_11_1),
         ((1, 12), "LAZY", EVERYTHING_BEFORE),  # CUDA 11.6 cannot
     ],
 )
@@ -79,10 +81,48 @@ def test_the_context_has_the_modules_that_are_loaded(
         assert device.context_low >= lazy.context_nbytes
 
 
-@pytest.mark.parametrize(("name", "mib"), [("v100-16gb", 1343), ("rtx3090", 1685), ("rtx3090", 1486)])
-def test_contexts_of_cuda_before_it_could_load_lazily_are_within_bounds(name: str, mib: int) -> None:
-    device = with_context(replace(device_named(name), torch=(1, 12)))
+@pytest.mark.parametrize(
+    ("name", "torch", "mib"),
+    [("v100-16gb", (1, 12), 1343), ("rtx3090", (1, 8), 1685), ("rtx3090", (1, 7), 1486)],
+)
+def test_contexts_of_cuda_before_it_could_load_lazily_are_within_bounds(
+    name: str, torch: tuple[int, int], mib: int
+) -> None:
+    device = with_context(replace(device_named(name), torch=torch))
     assert device.context_low <= mib << 20 <= device.context_high
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [
+        *(("a100-40gb", mib) for mib in (422, 491, 501, 503, 512, 531, 543, 524)),
+        *(("a100-80gb", mib) for mib in (492, 502, 522, 638)),
+        *(("h100-80gb", mib) for mib in (510, 599, 601, 666)),
+        *(("v100-32gb", mib) for mib in (379, 385, 389, 399)),
+        *(("t4", mib) for mib in (115, 135, 141, 164)),
+        *(("rtx3090", mib) for mib in (256, 260, 300, 307, 315, 353)),
+        *(("rtx4090", mib) for mib in (452, 458, 473)),
+        *(("l40s", mib) for mib in (512, 522, 524)),
+        ("rtx5090", 614),
+        ("h200", 612),
+    ],
+)
+def test_contexts_that_processes_with_one_gpu_were_seen_to_hold_are_within_bounds(name: str, mib: int) -> None:
+    """Out-of-memory messages of torch 2.1 to 2.11, and the A100s of itu-rad/CARMA and optimum-benchmark."""
+    device = with_context(replace(device_named(name), torch=(2, 6)))
+    assert device.context_low <= mib << 20 <= device.context_high
+    assert device.context_high - device.context_low < 0.6 * device.context_nbytes
+
+
+def test_a_context_that_was_measured_is_taken_whatever_the_version_and_the_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
+    measured = replace(device_named("a100"), torch=(1, 12)).with_measured_context(1431 << 20)
+    device = with_context(measured)
+    assert device.context_nbytes == 1431 << 20
+    # What runs of itu-rad/GPUMemNet on that machine held, of which 1431 is one.
+    assert device.context_low <= 1411 << 20 < 1451 << 20 <= device.context_high
 
 
 def test_driver_keeps_a_little_of_the_advertised_memory() -> None:

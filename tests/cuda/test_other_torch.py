@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,12 @@ def test_a_declaration_names_it() -> None:
     assert "torch =" not in render_declaration(replace(workload, torch=""))
 
 
-@pytest.mark.parametrize("version", ["2", "1.13", "2.0", "2.10.1", "newest"])
+@pytest.mark.parametrize("version", ["2", "1.6", "0.4", "2.10.1", "newest"])
 def test_what_is_no_known_version_is_refused(version: str) -> None:
     with pytest.raises(UsageError) as error:
         Workload("net", "model.py::Net", torch=version)
     assert version in error.value.message
-    assert "2.1" in error.value.hint
+    assert "1.7" in error.value.hint
 
 
 @pytest.fixture
@@ -109,6 +110,26 @@ def test_check_says_what_was_asked_for_and_what_it_covers(model: str) -> None:
 def test_sweep_takes_it(model: str) -> None:
     rows = [answer("sweep", model, "--batch", "8", *more)["sweeps"][0]["rows"] for more in ((), ("--torch", "2.10"))]
     assert rows[1][0]["requested"]["estimate"] == rows[0][0]["requested"]["estimate"] + MIB
+
+
+def test_the_context_is_an_input_of_every_command_and_says_that_it_was_given(model: str) -> None:
+    def device_of(*arguments: str) -> tuple[Any, Any]:
+        (workload,) = answer("check", model, "--no-sweep", *arguments)["workloads"]
+        return workload["estimate"]["peak"]["device"], workload
+
+    here, seen = device_of()
+    given, measured = device_of("--context", "|    0   N/A  N/A     12345      C   python     1740MiB |")
+    assert given["estimate"] - here["estimate"] == (1740 << 20) - A100.context_nbytes
+    assert (measured["context"], "context" in seen) == (1740 << 20, False)
+    of_seen, of_measured = (each["estimate"]["doubtful"][0] for each in (seen, measured))
+    assert of_seen["cause"] == of_measured["cause"] == "context"
+    assert "--context" in of_seen["why"]
+    assert "as given" in of_measured["why"]
+    assert of_measured["above"] < of_seen["above"]
+    (sweep,) = answer("sweep", model, "--batch", "8", "--context", "1740MiB")["sweeps"]
+    assert sweep["rows"][0]["device"] == given
+    old, _ = device_of("--torch", "1.12")
+    assert old["estimate"] - here["estimate"] == pytest.approx(2.5 * A100.context_nbytes, abs=2 * MIB)
 
 
 @pytest.mark.slow
@@ -182,3 +203,24 @@ def test_where_makes_a_tensor_on_the_gpu_of_each_scalar(version: tuple[int, int]
 
     trace = trace_program(Where(), replace(A100, torch=version), num_steps=1).trace
     assert [buffer.nbytes for buffer in trace.buffers if buffer.died is not None] == [4, 64 * 64 * 4, 4, 4, 64 * 64 * 4]
+
+
+@pytest.mark.parametrize(("version", "num_kept"), [((1, 7), 2), ((1, 10), 2), ((1, 11), 1), ((2, 13), 1)])
+@pytest.mark.parametrize("softmax", [torch.softmax, torch.log_softmax])
+def test_softmax_keeps_its_input_as_well_before_1_11(
+    softmax: Callable[..., torch.Tensor], version: tuple[int, int], num_kept: int
+) -> None:
+    """derivatives.yaml up to torch 1.10: `_softmax_backward_data(grad, result, dim, self)`."""
+
+    class Softmax:
+        def setup(self) -> None:
+            self.x = torch.zeros(64, 1024, device="cuda", requires_grad=True)
+
+        def step(self) -> None:
+            self.x.grad = None
+            softmax(self.x * 2, -1).sum().backward()
+
+    trace = trace_program(Softmax(), replace(A100, torch=version), num_steps=1).trace
+    forward = [b for b in trace.buffers if b.phase.value == "forward" and b.nbytes == 64 * 1024 * 4]
+    backward = next(node.index for node in trace.nodes if node.phase.value == "backward")
+    assert sum(b.died is not None and b.died >= backward for b in forward) == num_kept

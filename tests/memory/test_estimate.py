@@ -220,4 +220,32 @@ def test_the_device_shows_at_least_and_at_most_a_context_beside_what_is_reserved
     most = peaks([2**20], [0], (), device)
     assert most.device.low - most.reserved.low == device.context_low
     assert most.device.high - most.reserved.high == device.context_high
-    assert device.context_low < 385 * 2**20 < 1343 * 2**20 < device.context_high
+    assert device.context_low < 385 * 2**20 < device.context_high
+
+
+def test_why_the_device_is_an_interval_is_told_apart_and_adds_up() -> None:
+    sizes, events = [3 << 20, 40 << 20, 30 << 20, 50 << 20], [0, 1, 2, ~1, 3]
+    found = peaks(sizes, events, [Doubt(2, 0, 90 << 20)], A100)
+    parts = {each.cause: each for each in found.doubtful}
+    assert parts.keys() == {"context", "cache", "workspaces"}
+    assert parts["context"].below == A100.context_nbytes - A100.context_low
+    assert parts["context"].above == A100.context_high - A100.context_nbytes
+    assert parts["workspaces"].above == 60 << 20
+    assert sum(each.below for each in parts.values()) == found.device.estimate - found.device.low
+    assert sum(each.above for each in parts.values()) == found.device.high - found.device.estimate
+
+
+@given(PROGRAMS)
+def test_reasons_always_add_up_to_the_bounds_of_the_device(make_random_trace, program) -> None:
+    trace = make_random_trace(program)
+    found = estimate(Timeline.of(trace), A100, trace.nodes)
+    assert sum(each.below for each in found.doubtful) == found.device.estimate - found.device.low
+    assert sum(each.above for each in found.doubtful) == found.device.high - found.device.estimate
+
+
+def test_the_host_and_a_measured_context_leave_less_to_explain() -> None:
+    assert peaks([2**20], [0], (), device_named("cpu")).doubtful == ()
+    measured = A100.with_measured_context(500 << 20)
+    given, seen = (peaks([2**20], [0], (), device).device for device in (measured, A100))
+    assert given.estimate == seen.estimate - A100.context_nbytes + (500 << 20)
+    assert given.high - given.low < (seen.high - seen.low) / 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.model import Assumption, Report
+from memlint.report.model import Assumption, Doubtful, Interval, Report
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -41,6 +41,26 @@ def test_the_four_numbers_are_named():
     text = render_text(REPORT, TextStyle())
     for name in ("requested", "allocated", "reserved", "device"):
         assert re.search(rf"^  {name} +\d", text, re.MULTILINE)
+
+
+DOUBTFUL = [
+    Doubtful(cause="context", below=102 * MIB, above=178 * MIB, why="seen on A100; --context SIZE if you know it"),
+    Doubtful(cause="workspaces", below=0, above=640 * MIB, why="cuDNN and others choose an algorithm when it runs"),
+]
+
+
+def test_why_a_wide_interval_is_wide_is_said_by_cause_and_a_narrow_one_needs_no_reason():
+    wide = ESTIMATE.peak.model_copy(update={"device": Interval(low=5334 * MIB, estimate=5436 * MIB, high=6254 * MIB)})
+    estimate = ESTIMATE.model_copy(update={"doubtful": DOUBTFUL, "peak": wide})
+    lines = render_text(one(estimate=estimate), TextStyle(width=100)).splitlines()
+    first = lines.index("  Why device is between")
+    assert [line.split() for line in lines[first + 1 : first + 3]] == [
+        ["CUDA", "context", "-102.0", "MiB", "+178.0", "MiB", *DOUBTFUL[0].why.split()],
+        ["workspaces", "+640.0", "MiB", *DOUBTFUL[1].why.split()],
+    ]
+    narrow = one(estimate=ESTIMATE.model_copy(update={"doubtful": DOUBTFUL}))
+    assert "Why device is between" not in render_text(narrow, TextStyle())
+    assert "Why device is between" in render_text(narrow, TextStyle(verbosity=1))
 
 
 def test_on_the_host_only_what_tensors_ask_for_is_shown():

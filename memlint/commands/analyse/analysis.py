@@ -158,13 +158,19 @@ def _of_full_gpu(peak: Estimate) -> tuple[Assumption, ...]:
     return (Assumption(text, None),)
 
 
+_READ_SINCE = (2, 1)
+"""From there on what kernels take is known by version, at least in part."""
+
+
 def _of_torch(workload: Workload, device: Device) -> tuple[Assumption, ...]:
     """What is taken for true of another version of PyTorch than the one that runs."""
     if not device.torch or device.torch == torch_version():
         return ()
     running = ".".join(map(str, torch_version()))
+    of_oldest = "its context, what its softmax keeps, else its kernels' own memory as in torch 2.1"
+    of_version = of_oldest if device.torch < _READ_SINCE else "its workspaces, its kernels' own memory"
     text = (
-        f"torch {workload.torch}: its workspaces, its kernels' own memory, its autocast, RMSNorm and einsum; "
+        f"torch {workload.torch}: {of_version}, its autocast, RMSNorm and einsum; "
         f"which others run, and what they keep for backward, is as in torch {running}, which is installed"
     )
     return (Assumption(text, None),)

@@ -35,7 +35,10 @@ from memlint.workloads.skeleton import declaration, skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 OVER_BUDGET = "MEM010"
-_OVERRIDES = ("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "strategy", "world_size", "rank")
+_OVERRIDES = (
+    *("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "context"),
+    *("strategy", "world_size", "rank"),
+)
 
 
 def analyse(request: Request) -> Result:

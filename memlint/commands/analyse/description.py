@@ -9,11 +9,11 @@ from memlint.base.units import format_count, outcome
 from memlint.commands.analyse.analysis import Analysis
 from memlint.config import Budget
 from memlint.cuda.allocator.reference import AllocatorSettings
-from memlint.cuda.context import with_context
+from memlint.cuda.context import loads_everything, with_context
 from memlint.cuda.devices import Device
 from memlint.distributed.communicators import SYMMETRIC, communicators, symmetric
 from memlint.distributed.traffic import traffic
-from memlint.memory.estimate import stream_peaks
+from memlint.memory.estimate import Cause, stream_peaks
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
@@ -29,7 +29,7 @@ _NOT_BY_LINE = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, C
 
 def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
     """The fields that say which Workload it is and what it may take."""
-    names = ("name", "target", "mode", "batch", "dtype", "gpu", "torch", "allocator", "origin")
+    names = ("name", "target", "mode", "batch", "dtype", "gpu", "torch", "context", "allocator", "origin")
     return {
         **{name: getattr(workload, name) for name in names},
         "optimizer": workload.optimizer if workload.mode == "train" else None,
@@ -109,6 +109,7 @@ def _estimate(analysis: Analysis) -> report.Estimate:
 
     return report.Estimate(
         **moment_of(peak),
+        doubtful=[report.Doubtful(**each._asdict(), why=_WHY[each.cause](analysis.device)) for each in peak.doubtful],
         phase_peaks={phase.value: nbytes for phase, nbytes in peak.phase_peaks.items()},
         least=least_peak(analysis.trace),
         categories={category.value: nbytes for category, nbytes in peak.categories.items()},
@@ -135,6 +136,20 @@ def _estimate(analysis: Analysis) -> report.Estimate:
             for frame, group in _groups([b for b in peak.at_peak if b.category not in _NOT_BY_LINE], lambda b: b.frame)
         ],
     )
+
+
+def _why_of_context(device: Device) -> str:
+    if device.context_is_measured:
+        return "as given, but for the modules that each program needs"
+    modules = " with all modules" if loads_everything(device) else ""
+    return f"seen on {device.title}{modules}; --context SIZE if you know it"
+
+
+_WHY: dict[Cause, Callable[[Device], str]] = {
+    "context": _why_of_context,
+    "cache": lambda _device: "what PyTorch keeps hangs on all that ran before the step",
+    "workspaces": lambda _device: "cuDNN and others choose an algorithm when it runs",
+}
 
 
 def _streams(analysis: Analysis) -> list[report.StreamPeak]:

@@ -93,6 +93,8 @@ def analyse(request: Request) -> NoReturn:
 
     allocator = AllocatorSettings.parse(_allocator(script))
     device = Workload(name=script.name, target=request.target, gpu=gpu, torch=settings.torch or "").device
+    if settings.context and device.is_cuda:
+        device = device.with_measured_context(settings.context)
     run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail)
 
 
@@ -109,6 +111,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         optimizer=run.optimizer.lower() or "none",
         gpu=gpu,
         torch=request.settings.torch or "",
+        context=request.settings.context or 0,
         allocator=_allocator(script),
         origin="script",
     )

@@ -44,14 +44,18 @@ def predict(request: Request) -> Result:
     root, gpu = Path(request.root), str(request.detail["gpu"])
     subjects = [Subject.model_validate(value) for value in request.detail["subjects"]]  # type: ignore[union-attr]
     listed = bool(request.detail.get("allocations", False))
-    predictions = [_predicted(subject, root, gpu, listed=listed).model_dump(mode="json") for subject in subjects]
+    predictions = [
+        _predicted(subject, root, gpu, request.settings.context, listed=listed).model_dump(mode="json")
+        for subject in subjects
+    ]
     return Result.model_validate({"torch": torch.__version__, "detail": {"predictions": predictions}})
 
 
-def _predicted(subject: Subject, root: Path, gpu: str, *, listed: bool) -> Prediction:
+def _predicted(subject: Subject, root: Path, gpu: str, context: int | None, *, listed: bool) -> Prediction:
     try:
         with under(subject.conditions):
-            analysis = Analysis.of(subject.workload(root, gpu), root)
+            workload = subject.workload(root, gpu)
+            analysis = Analysis.of(replace(workload, context=context or workload.context), root)
     except MemlintError as error:
         return Prediction(name=subject.name, error=error.message)
     peak = analysis.estimate

@@ -31,7 +31,30 @@ def temporary(nbytes: int) -> Tensor:
     return allocate((nbytes,), (1,), torch.uint8)
 
 
+_SOFTMAX_WITHOUT_INPUT_SINCE = (1, 11)
+"""The first PyTorch whose softmax keeps its result alone for backward (pytorch/pytorch pull request 65242)."""
+
+
+class _Kept(torch.autograd.Function):
+    """Its input, which lives until the gradient of it was asked for."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_ctx: Any, grad: Tensor) -> Tensor:
+        return grad
+
+
 def _softmax_like(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    if state.current.cuda and x.requires_grad and torch_version() < _SOFTMAX_WITHOUT_INPUT_SINCE:
+        return _softmax_of(op, _Kept.apply(x), dim, dtype)  # type: ignore[no-untyped-call]
+    return _softmax_of(op, x, dim, dtype)
+
+
+def _softmax_of(op: Any, x: Tensor, dim: int, dtype: torch.dtype | None) -> Any:
     if state.current.cuda and x.dtype is torch.float16 and dtype is torch.float32:
         return op(x, dim, True)  # CUDA casts inside the kernel, for float16 only
     return op(x if dtype is None or x.dtype is dtype else x.to(dtype), dim, False)

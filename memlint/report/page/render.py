@@ -25,7 +25,7 @@ from memlint.report.page import filters
 from memlint.report.page.grid import grids
 from memlint.report.page.picture import CATEGORIES, Picture, bar, picture, stretches
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
-from memlint.report.phrases import MEASURES, beside, cost, place_text, share, signed, spaced, tensor_text
+from memlint.report.phrases import CAUSES, MEASURES, beside, cost, place_text, share, signed, spaced, tensor_text
 from memlint.report.workloads import findings_by_workload
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
@@ -162,6 +162,7 @@ def _template() -> Template:
     environment.globals |= {
         **{name: getattr(filters, name) for name in ("headline", "scale_of", "summary", "sources", "settings")},
         "CATEGORIES": CATEGORIES,
+        "CAUSES": CAUSES,
         "MEASURES": MEASURES,
         "OUTCOMES": filters.OUTCOMES,
         **{name: getattr(phrases, name) for name in _PHRASES},

@@ -11,7 +11,7 @@ import html5lib
 import pytest
 
 from memlint.report.escaping import one_line
-from memlint.report.model import Report, Timeline
+from memlint.report.model import Doubtful, Report, Timeline
 from memlint.report.page.render import render_page
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.page.samples import made_up
@@ -145,6 +145,20 @@ def test_a_page_says_the_verdict_the_numbers_and_what_to_do() -> None:
         "memlint 0.1.0, PyTorch 2.13.0",
     ):
         assert expected in said
+
+
+def test_a_page_says_why_the_device_figure_is_an_interval() -> None:
+    reasons = [
+        Doubtful(cause="context", below=102 << 20, above=178 << 20, why="seen on A100; --context SIZE if you know it"),
+        Doubtful(cause="cache", below=5 << 20, above=6 << 20, why="what ran before"),
+    ]
+    first = REPORT.workloads[0]
+    assert first.estimate is not None
+    estimate = first.estimate.model_copy(update={"doubtful": reasons})
+    page = REPORT.model_copy(update={"workloads": [first.model_copy(update={"estimate": estimate})]})
+    said = texts(parsed(render_page(page)))
+    assert "CUDA context 102.0 MiB 178.0 MiB seen on A100; --context SIZE if you know it" in said
+    assert "cache 5.00 MiB 6.00 MiB what ran before" in said
 
 
 def test_the_index_calls_a_workload_what_its_section_does_and_names_the_target_of_both() -> None:
