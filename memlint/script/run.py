@@ -131,11 +131,15 @@ def run_script(
             writes.apart()
             end.take_over()
 
+        def take_steps(num: int) -> None:
+            recorder.script = script.model_copy(update={"steps": num})
+
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
         recorder.lead = children.lead
         recorder.reruns.apart = apart
+        recorder.reruns.take_steps = take_steps
         if cut is not None:
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy

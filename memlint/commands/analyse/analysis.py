@@ -19,9 +19,9 @@ from memlint.memory.timeline import Timeline
 from memlint.script.run import ScriptRun
 from memlint.tracing.records import Assumption, Phase, Trace
 from memlint.tracing.workload_errors import trace_of_workload
-from memlint.whatif.change import Change, ChangedProgram
+from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.whatif.holders import find_holders
-from memlint.whatif.long_run import run_longer
+from memlint.whatif.long_run import NUM_STEPS, TakeSteps, run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.worker.child import write_smaller
 from memlint.workloads import availability, downloads, stand_ins
@@ -142,9 +142,16 @@ class Analysis:
 
     @functools.cached_property
     def long_run(self) -> LongRun:
-        """Four steps in a row, and the variables that keep what these leave behind; of a script what was seen."""
+        """Four steps in a row, and the variables that keep what these leave behind; in a script nobody knows those.
+
+        Of a script that cannot be run again it is what was seen.
+        """
         if self.rebuild is None:
-            return LongRun(self.timeline, {})
+            try:
+                longer = self.simulation.trace(TakeSteps(NUM_STEPS)) if self.trace.num_steps < NUM_STEPS else self.trace
+            except NotApplicableError:
+                longer = self.trace
+            return LongRun(Timeline.of(longer), {})
         return run_longer(self.rebuild(), self.device, self.simulation.settings)
 
 
