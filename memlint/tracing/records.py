@@ -232,6 +232,17 @@ class Trace:
         return geometry.buffer >= 0 and self.buffers[geometry.buffer].category is Category.PARAMETER
 
 
+def has_parameters(trace: Trace) -> bool:
+    """Whether a parameter lies on the GPU or on the host."""
+    return any(buffer.category is Category.PARAMETER for buffer in trace.buffers)
+
+
+def computes_on_gpu(trace: Trace) -> bool:
+    """Whether a kernel reads what lies on the GPU: without a model these are operations of a program's own."""
+    on_gpu = {event for event in trace.events if event >= 0}
+    return any(geometry.buffer in on_gpu for node in trace.nodes for geometry in node.inputs)
+
+
 class Storages(NamedTuple):
     """The storages of a Trace, under the same numbers."""
 
