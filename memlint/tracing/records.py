@@ -222,6 +222,10 @@ class Trace:
     collectives: tuple[Collective, ...] = ()
     world: World | None = None
     """None where the program joined none."""
+    trained: tuple[frozenset[int], ...] = ()
+    """Of each optimizer the Buffers of parameters that it was given and that require a gradient."""
+    switches: tuple[tuple[str, str], ...] = ()
+    """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """The Buffers that tensors lie in, each once; host tensors lie in none."""
