@@ -20,6 +20,7 @@ from memlint.whatif.changes.rewrapping import (
     ReshardAfterForward,
     ShardBlocks,
     WithoutOffload,
+    WithoutUnusedSearch,
 )
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 
@@ -46,6 +47,7 @@ CHANGES: tuple[type[Change], ...] = (
     NoGrad,
     DropReference,
     GradientsAsBucketViews,
+    WithoutUnusedSearch,
     ShardBlocks,
     ReshardAfterForward,
     ReduceInParameterDtype,
