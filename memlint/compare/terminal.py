@@ -147,7 +147,9 @@ def _largest(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
 def _findings(
     new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str, *, are_fixed: bool = True
 ) -> Iterator[str]:
-    gone = ("Fixed", "green", fixed) if are_fixed else ("No longer reported, which another peak can do", "yellow", fixed)
+    gone = (
+        ("Fixed", "green", fixed) if are_fixed else ("No longer reported, which another peak can do", "yellow", fixed)
+    )
     for title, color, findings in (("New", "yellow", new), gone):
         if findings:
             yield from ("", indent + paint(f"{title}: {format_count(len(findings), 'finding')}", color, bold=True))

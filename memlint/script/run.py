@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -131,15 +132,12 @@ def run_script(
             writes.apart()
             end.take_over()
 
-        def take_steps(num: int) -> None:
-            recorder.script = script.model_copy(update={"steps": num})
-
         end = End(finished, failed)
         recorder = ScriptRecorder(ledger, simulated().workspaces, script, end)
         children = Children(script, exchange, end)
         recorder.lead = children.lead
         recorder.reruns.apart = apart
-        recorder.reruns.take_steps = take_steps
+        recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy
@@ -155,6 +153,11 @@ def run_script(
                 ending = children.joined(ending)
             end(ending)
     raise AssertionError("the end of a script ends the process")
+
+
+def _take_steps(recorder: ScriptRecorder, num: int) -> None:
+    """Let a script that has begun be ended after as many steps."""
+    recorder.script = recorder.script.model_copy(update={"steps": num})
 
 
 def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:

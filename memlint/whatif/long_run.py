@@ -33,9 +33,11 @@ class TakeSteps(Change):
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:
+        """As every Change."""
         return f"take {self.num} steps"
 
     def after_setup(self, program: Any) -> None:
+        """Tell the script."""
         program.take_steps(self.num)
 
 

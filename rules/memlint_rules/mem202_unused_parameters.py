@@ -31,9 +31,9 @@ class UnusedParameters(TraceRule):
     ## Known limits
 
     A module that only some inputs or another mode reach, such as a head for generation, is reported as well. Parameters
-    of less than 1 MiB in all are not. Of a script that is ended after its first step, what comes behind that step is not
-    known, and nothing is reported; nor are models of which it uses nothing at all beside another of the same shapes, as
-    a moving average that is updated now and then.
+    of less than 1 MiB in all are not. Of a script that is ended after its first step, what comes behind that step is
+    not known, and nothing is reported; nor are models of which it uses nothing at all beside another of the same
+    shapes, as a moving average that is updated now and then.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
     """
@@ -101,7 +101,7 @@ def _place(parameter: Buffer) -> tuple[str, int]:
 
 
 def _copies(parameters: Iterable[Buffer], used: Collection[int]) -> set[int]:
-    """Parameters of models of a script that no step uses, beside one that is used and has parameters of the same shapes."""
+    """Parameters of models of a script that no step uses, beside one that is used and has the same shapes."""
     models = grouped((each.name.partition(".")[0], each) for each in parameters if each.name)
     shapes = {name: Counter(each.shape for each in model) for name, model in models.items()}
     idle = {name for name, model in models.items() if not any(each.id in used for each in model)}

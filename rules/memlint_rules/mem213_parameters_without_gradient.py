@@ -9,8 +9,8 @@ MIN_SHARE = 0.5
 class ParametersWithoutGradient(TraceRule):
     """Most parameters that an optimizer was given take part in the forward and never get a gradient.
 
-    Looks for optimizers some of whose parameters get a gradient, while at least half of them, by bytes, require one, are
-    read in the forward and never get any.
+    Looks for optimizers some of whose parameters get a gradient, while at least half of them, by bytes, require one,
+    are read in the forward and never get any.
 
     ## Why it costs memory
 
@@ -52,8 +52,10 @@ class Model(nn.Module):
         bad[0].but({"use_reentrant=True": "use_reentrant=False"}),
         bad[0].but({"self.body, x,": "self.body, x.requires_grad_(),"}, title="An input requires a gradient"),
         bad[0].but(
-            {"        self.head = nn.Linear(512, 8)\n": "        self.head = nn.Linear(512, 8)\n        "
-            "self.body.requires_grad_(False)\n"},
+            {
+                "        self.head = nn.Linear(512, 8)\n": "        self.head = nn.Linear(512, 8)\n        "
+                "self.body.requires_grad_(False)\n"
+            },
             title="They are frozen",
         ),
     )
@@ -79,8 +81,8 @@ class Model(nn.Module):
             code=self.code,
             **place_of(first.frame, context),
             message=f"{len(without)} of {num_trained} parameters of the optimizer, {format_nbytes(_nbytes(without))}, "
-            f"take part in the forward and never get a gradient, `{without[0].name}` first of all: they are not trained, "
-            "and the peak is lower for that reason alone.",
+            f"take part in the forward and never get a gradient, `{without[0].name}` first of all: they are not "
+            "trained, and the peak is lower for that reason alone.",
             severity=self.severity,
             confidence=Confidence.EXACT_LIFETIME,
             nbytes=_nbytes(without),

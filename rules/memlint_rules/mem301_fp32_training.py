@@ -62,12 +62,12 @@ class Fp32Training(TraceRule):
         nbytes = sum(buffer.nbytes for buffer in of_step)
         complex_nbytes = sum(buffer.nbytes for buffer in of_step if buffer.dtype.startswith("complex"))
         kept = f", {format_nbytes(complex_nbytes)} of them complex, which stay as they are" if complex_nbytes else ""
+        then = format_nbytes(after.requested.estimate)
         yield self.finding(
             context,
             None,
             f"Training runs in float32 throughout. At the peak {format_nbytes(nbytes)} are activations and "
-            f"temporaries{kept}; under autocast to bfloat16 the peak is {format_nbytes(after.requested.estimate)} in place "
-            f"of {format_nbytes(peak)}.",
+            f"temporaries{kept}; under autocast to bfloat16 the peak is {then} in place of {format_nbytes(peak)}.",
             nbytes=nbytes,
             peak_change=after.requested.estimate - peak,
             confidence=Confidence.EXACT_RETRACE,

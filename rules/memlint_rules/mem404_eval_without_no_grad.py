@@ -133,7 +133,10 @@ def predict(model, loader):
             return
         for call in _loops(source):
             yield self.finding(
-                source, call.loop, f"{_message(call)}; `eval()` does not prevent that.", _FIX,
+                source,
+                call.loop,
+                f"{_message(call)}; `eval()` does not prevent that.",
+                _FIX,
                 correction=unsafe(_guarding(source, call.loop)),
             )
 
@@ -180,7 +183,9 @@ def _message(call: _Call) -> str:
 
 def _is_worth_reading(source: Source) -> bool:
     text = source.text
-    return (bool(_SWITCHED.search(text)) or bool(_NAMED.search(text) and _OVER_LOADER.search(text))) and uses_torch(source)
+    return (bool(_SWITCHED.search(text)) or bool(_NAMED.search(text) and _OVER_LOADER.search(text))) and uses_torch(
+        source
+    )
 
 
 def _loops(source: Source) -> Iterator[_Call]:

@@ -9,8 +9,8 @@ from memlint.whatif.changes import WithoutUnusedSearch
 from memlint_rules.ranks import DDP, ddp_call
 
 _FIX = (
-    "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is always the same ones "
-    "that do not."
+    "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is always the same "
+    "ones that do not."
 )
 _CHECKPOINTS = re.compile(r"checkpoint\(|checkpoint_sequential\(|gradient_checkpointing_enable\(")
 _WITHOUT_REENTRY = re.compile(r"use_reentrant['\"]?\s*[=:]\s*False")
@@ -25,8 +25,9 @@ class DdpUnusedParameters(SourceRule):
 
     The flag lets parameters take no part in a step; it does not save what they cost, which is a weight, a place in a
     bucket and the optimizer's state. It goes through the whole graph after each forward, and hands out a copy of every
-    output, which is then there twice; `static_graph=True` does so in the first step alone. With activation checkpointing
-    of the reentrant kind, which runs several backwards in one step, the flag fails; `static_graph=True` allows both.
+    output, which is then there twice; `static_graph=True` does so in the first step alone. With activation
+    checkpointing of the reentrant kind, which runs several backwards in one step, the flag fails; `static_graph=True`
+    allows both.
 
     ## How the saving is computed
 
@@ -82,8 +83,8 @@ def wrap(model, rank):
                 "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "
                 "this file may use: a parameter is then ready twice."
                 if reentrant
-                else "`find_unused_parameters=True` goes through the graph in every step and copies every output of the "
-                "module: unused parameters keep their weight, their place in a bucket and their optimizer state.",
+                else "`find_unused_parameters=True` goes through the graph in every step and copies every output of "
+                "the module: unused parameters keep their weight, their place in a bucket and their optimizer state.",
                 _FIX,
             )
 

@@ -240,3 +240,51 @@ def test_parameters_that_a_reentrant_checkpoint_cuts_off_are_named(tmp_path: Pat
     (finding,) = run(tmp_path, CHECKPOINTED.replace("REENTRANT", "True"), "MEM213")
     assert finding.message.startswith("32 of 34 parameters of the optimizer, ")
     assert run(tmp_path, CHECKPOINTED.replace("REENTRANT", "False"), "MEM213") == []
+
+
+def test_a_script_of_operations_alone_is_a_result(tmp_path: Path) -> None:
+    """https://github.com/pytorch/pytorch/issues/31655: "Tried to allocate 90.73 GiB"."""
+    text = """
+x = torch.rand(1, 3, 1000, 1000, device="cuda")
+t = torch.rand(1, 3, 100, 100, device="cuda")
+y = x.unfold(2, 100, 1).unfold(3, 100, 1)
+a = torch.einsum("xcijkl,xckl->xcij", y, t)
+"""
+    report = _run(tmp_path, text, ("MEM010",), (), {})
+    (workload,) = report.workloads
+    assert workload.estimate.peak.requested.estimate >= 90.73 * 2**30
+    assert any("no model was called on the GPU" in each.text for each in workload.assumptions)
+    assert report.findings[0].fix == "Follow the other findings, or choose a larger GPU with `--gpu`."
+
+
+def test_no_smaller_batch_is_advised_where_the_model_alone_is_too_large(tmp_path: Path) -> None:
+    text = """
+net = nn.Sequential(*(nn.Linear(32768, 32768) for _ in range(8))).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+for _ in range(2):
+    net(torch.randn(BATCH, 32768, device="cuda")).mean().backward()
+    optimizer.step()
+"""
+    (finding,) = run(tmp_path, text.replace("BATCH", "4"), "MEM010")
+    assert finding.fix.startswith("Parameters, their gradients and the optimizer's state alone take ")
+    assert "batch size" not in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("of_model", "text"),
+    [
+        ("use_checkpoint=False", "`use_checkpoint=True`"),
+        ("gradient_checkpointing=False", "`gradient_checkpointing=True`"),
+        ("enable=None", "`model.set_grad_checkpointing()`"),
+    ],
+)
+def test_a_models_own_switch_for_checkpoints_is_named(tmp_path: Path, of_model: str, text: str) -> None:
+    name = of_model.partition("=")[0]
+    own = "    def set_grad_checkpointing(self, enable=True):\n        ...\n\n" if name == "enable" else ""
+    model = CHECKPOINTED.replace("checkpoint(self.body, x, use_reentrant=REENTRANT)", "self.body(x)")
+    model = model.replace(
+        "    def __init__(self):\n        super().__init__()\n        self.blocks",
+        f"{own}    def __init__(self, {of_model}):\n        super().__init__()\n        self.{name} = {name}\n        self.blocks",
+    )
+    (finding,) = run(tmp_path, model, "MEM101")
+    assert text in finding.fix
