@@ -205,8 +205,8 @@ def wrap_again(module: DistributedDataParallel, **options: Any) -> None:
     """Let a wrapper that is in use be as if it had been made with these options besides its own; its hooks stay."""
     kept = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
     own, training = module.wrapped_with, module.training
-    for name in ("reducer", "logger"):  # which would lie beside the new ones
-        vars(module).pop(name)
+    for name in ("reducer", "logger", "_tables_of_used"):  # which would lie beside the new ones
+        vars(module).pop(name, None)
     module.__init__(module.module, **{**own, **options})  # type: ignore[misc]
     module.train(training)
     vars(module).update(kept)

@@ -242,9 +242,13 @@ def has_parameters(trace: Trace) -> bool:
 
 
 def computes_on_gpu(trace: Trace) -> bool:
-    """Whether a kernel reads what lies on the GPU: without a model these are operations of a program's own."""
+    """Whether a kernel makes something of what lies on the GPU: more than filling a new tensor."""
     on_gpu = {event for event in trace.events if event >= 0}
-    return any(geometry.buffer in on_gpu for node in trace.nodes for geometry in node.inputs)
+    return any(
+        geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)
+        for node in trace.nodes
+        for geometry in node.inputs
+    )
 
 
 class Storages(NamedTuple):
