@@ -144,6 +144,12 @@ class WorkloadChange(Record):
     findings_new: list[Finding] = []
     """None where one side could not be analysed, as in `findings_fixed`."""
     findings_fixed: list[Finding] = []
+    """That base alone has."""
+
+    @property
+    def may_hide_findings(self) -> bool:
+        """Whether what base alone found may be there still: beside a higher peak, or in another step, it is less."""
+        return bool(self.notes) or (self.change or 0) > 0
 
     @property
     def nbytes_base(self) -> int | None:

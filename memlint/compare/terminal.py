@@ -56,7 +56,9 @@ def _workload(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
         yield from _peaks(base, head, change.measure)
         yield from _grown(change, paint)
     yield from _largest(change, paint)
-    yield from _findings(change.findings_new, change.findings_fixed, paint, "  ")
+    yield from _findings(
+        change.findings_new, change.findings_fixed, paint, "  ", are_fixed=not change.may_hide_findings
+    )
 
 
 def _headline(change: WorkloadChange, paint: TextStyle) -> str:
@@ -142,8 +144,13 @@ def _largest(change: WorkloadChange, paint: TextStyle) -> Iterator[str]:
         yield from table(rows, ("left", "left", "left"))
 
 
-def _findings(new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str) -> Iterator[str]:
-    for title, color, findings in (("New", "yellow", new), ("Fixed", "green", fixed)):
+def _findings(
+    new: Sequence[Finding], fixed: Sequence[Finding], paint: TextStyle, indent: str, *, are_fixed: bool = True
+) -> Iterator[str]:
+    gone = (
+        ("Fixed", "green", fixed) if are_fixed else ("No longer reported, which another peak can do", "yellow", fixed)
+    )
+    for title, color, findings in (("New", "yellow", new), gone):
         if findings:
             yield from ("", indent + paint(f"{title}: {format_count(len(findings), 'finding')}", color, bold=True))
         for finding in findings:

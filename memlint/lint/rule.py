@@ -258,6 +258,8 @@ class SourceRule(Rule):
     """A rule that reads the text of one file after the other; nothing is run."""
 
     looks_at = "source text, nothing is run"
+    traced_as: ClassVar[str] = ""
+    """Code of the rule that says the same of traced steps: of a script that was run, that one's word counts."""
     saving = "It is not: the rule reads source text and runs nothing."
 
     def check(self, source: Source) -> Findings:

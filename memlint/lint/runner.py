@@ -4,13 +4,13 @@ A rule that raises becomes one finding that names it and the error; the findings
 other rules run.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from memlint.lint.cache import Cache
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
-from memlint.lint.rule import Context, Finding, Findings, Rule, SourceRule, TraceRule
+from memlint.lint.rule import Context, Finding, Findings, Rule, Severity, SourceRule, TraceRule
 from memlint.lint.suppression import settled
 from memlint.source.files import Unreadable, read_bytes
 from memlint.source.text import Source
@@ -81,7 +81,29 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
     checks: list[tuple[Rule, Callable[[Context], Findings]]]
     checks = [(rule, rule.check) for rule in ordered if isinstance(rule, TraceRule)]
     checks += [(rule, rule.check_steps) for rule in ordered if isinstance(rule, SourceRule)]
-    return [finding for rule, check in checks for finding in _run(rule, check, context, context.workload.path)]
+    findings = [
+        (rule, finding) for rule, check in checks for finding in _run(rule, check, context, context.workload.path)
+    ]
+    return _guesses_as_notes(findings, context)
+
+
+def _guesses_as_notes(findings: Sequence[tuple[Rule, Finding]], context: Context) -> list[Finding]:
+    """The findings; of savings that rest on one setting which memlint took, only the largest is left, as a note.
+
+    They are remedies for the same guess, and the first thing to do is to say what it should be.
+    """
+    guesses: dict[str, list[Finding]] = {}
+    for rule, finding in findings:
+        setting = getattr(rule, "rests_on", "")
+        if setting and setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
+            guesses.setdefault(setting, []).append(finding)
+    largest = [min(each, key=lambda finding: finding.peak_change or 0) for each in guesses.values()]
+    smaller = [finding for each in guesses.values() for finding in each if finding not in largest]
+    return [
+        replace(finding, severity=Severity.NOTE) if finding in largest else finding
+        for _rule, finding in findings
+        if finding not in smaller
+    ]
 
 
 def looks_at_steps(rule: Rule) -> bool:

@@ -68,10 +68,14 @@ def may_grow(timeline: Timeline) -> bool:
     return timeline.num_steps > 1 and bool(_added_by_all(timeline))
 
 
+_MIN_STEPS = 3
+"""A name that is bound anew in each step holds what two steps made, where a run ends between the two."""
+
+
 def growths(run: LongRun) -> tuple[Growth, ...]:
     """Find what every step adds, most bytes first, if live bytes do grow with each of the last two steps."""
     timeline, nbytes = run.timeline, [0, *live(run.timeline)]
-    if timeline.num_steps < 2:
+    if timeline.num_steps < _MIN_STEPS:
         return ()
     ends = (*(bisect_left(timeline.event_nodes, node) for node in timeline.step_nodes[-2:]), len(timeline.events))
     if not nbytes[ends[0]] < nbytes[ends[1]] < nbytes[ends[2]]:

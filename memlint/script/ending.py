@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +23,7 @@ from memlint.libraries.lacking import lacked
 from memlint.script.overlay import real
 from memlint.script.place import made
 from memlint.script.spec import END_REASON, END_SIGNAL, Ending
-from memlint.workloads.user_errors import what_to_do
+from memlint.workloads.user_errors import missing_package, what_to_do
 
 if TYPE_CHECKING:
     from memlint.base.patching import Patch
@@ -201,8 +202,9 @@ def ending_of(error: BaseException) -> Ending:
     hint = " ".join(error.__dict__.pop("__notes__", ())) or what_to_do(error)
     if made and not hint and not isinstance(error, ImportError | NameError | SyntaxError | OSError):
         hint = f"It may be due to what is made up; put the real data there if so: {'; '.join(made)}."
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        hint += f" If it only logs, do without it: --stub {error.name.partition('.')[0]}."
+    name = missing_package(error)
+    if name and not isinstance(error, PackageNotFoundError):  # a stand-in has no version that could be asked for
+        hint += f" If it only logs, do without it: --stub {name.partition('.')[0]}."
     if is_out_of_host_memory(error):
         hint = "Allow more host memory with --memory-limit SIZE."
     text = "".join(traceback.format_exception_only(error)).strip()

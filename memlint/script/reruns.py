@@ -36,6 +36,8 @@ class ScriptProgram:
     def __init__(self, models: dict[str, nn.Module], optimizers: list[Any]) -> None:
         self.model = nn.ModuleDict(models)
         self.roots = tuple(models.values())
+        self.take_steps: Callable[[int], None] = lambda _num: None
+        """Lets the script be ended after as many steps."""
         self.rest = ExitStack()
         """Contexts in which the rest of the script runs."""
         self._optimizers = optimizers
@@ -78,6 +80,8 @@ class Reruns:
     def __init__(self) -> None:
         self.apart: Callable[[], None] = lambda: None
         """Called in each copy: from then on what the script writes there is not what it writes here."""
+        self.take_steps: Callable[[int], None] = lambda _num: None
+        """Called in a copy that is to be ended after as many steps."""
         self.send: Callable[[Trace | None], NoReturn] | None = None
         """In a copy with Changes: takes its Trace, or None where it failed, and ends it."""
         self.is_asked = True
@@ -119,6 +123,7 @@ class Reruns:
         try:
             self.apart()
             subject = program()
+            subject.take_steps = self.take_steps
             for change in changes:
                 change.after_setup(subject)
             rest = subject.rest

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -137,6 +138,7 @@ def run_script(
         children = Children(script, exchange, end)
         recorder.lead = children.lead
         recorder.reruns.apart = apart
+        recorder.reruns.take_steps = partial(_take_steps, recorder)
         if cut is not None:
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy
@@ -152,6 +154,11 @@ def run_script(
                 ending = children.joined(ending)
             end(ending)
     raise AssertionError("the end of a script ends the process")
+
+
+def _take_steps(recorder: ScriptRecorder, num: int) -> None:
+    """Let a script that has begun be ended after as many steps."""
+    recorder.script = recorder.script.model_copy(update={"steps": num})
 
 
 def _executed(script: Script, undisturbed: Callable[[], None]) -> Ending:

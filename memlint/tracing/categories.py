@@ -19,6 +19,8 @@ class Roles:
     def __init__(self) -> None:
         self.categories: dict[int, Category] = {}
         self.names: dict[int, str] = {}
+        self.trained: dict[int, set[int]] = {}
+        """By identity of each optimizer the Buffers of parameters that it was given and that require a gradient."""
         self._parameters: dict[str, list[tuple[str, weakref.ref[Tensor]]]] = {}
         """Of each model at the last look: what the program lets go of is not kept alive."""
 
@@ -60,11 +62,19 @@ class Roles:
     def note_optimizer(self, optimizer: Any) -> None:
         """What an optimizer keeps, and parameters that it alone has."""
         names = {id(parameter): name for name, parameter in self._alive()}
-        for group in getattr(optimizer, "param_groups", ()):
+        groups = getattr(optimizer, "param_groups", ())
+        self._note_trained(optimizer, [each for group in groups for each in group["params"]])
+        for group in groups:
             self._note((("", parameter) for parameter in group["params"]), Category.PARAMETER)
         for parameter, state in getattr(optimizer, "state", {}).items():
             owner = names.get(id(parameter), "")
             self._note(((f"{key} of {owner}", t) for key, t in _named_tensors(state, "")), Category.OPTIMIZER_STATE)
+
+    def _note_trained(self, optimizer: Any, parameters: Iterable[Tensor]) -> None:
+        trained = self.trained.setdefault(id(optimizer), set())
+        for parameter in parameters:
+            if isinstance(parameter, Tensor) and parameter.requires_grad:
+                trained.update(_numbered(parameter))
 
     def _alive(self) -> Iterator[tuple[str, Tensor]]:
         """The parameters of all models."""
@@ -73,12 +83,16 @@ class Roles:
 
     def _note(self, tensors: Iterable[tuple[str, Any]], category: Category) -> None:
         for name, tensor in tensors:
-            tensor = getattr(tensor, "_local_tensor", tensor)  # noqa: PLW2901 -- this rank's part of a DTensor
-            parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
-            for part in filter(is_virtual, parts):
-                number = entry_of(part).number
+            for number in _numbered(tensor):
                 if number not in self.categories:
                     self.categories[number], self.names[number] = category, name
+
+
+def _numbered(tensor: Any) -> Iterator[int]:
+    """The Buffers that a tensor lies in."""
+    tensor = getattr(tensor, "_local_tensor", tensor)  # this rank's part of a DTensor
+    parts = parts_of(unwrapped(tensor)) if isinstance(tensor, Tensor) else ()
+    yield from (entry_of(part).number for part in filter(is_virtual, parts))
 
 
 def _named_tensors(value: Any, name: str) -> Iterable[tuple[str, Tensor]]:

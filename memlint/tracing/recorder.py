@@ -26,6 +26,7 @@ from memlint.cuda.versions import doubts_of_version
 from memlint.cuda.workspaces import Workspaces
 from memlint.tracing.attribution import Attribution, frame_of, is_inside
 from memlint.tracing.categories import Roles, categorise
+from memlint.tracing.checkpoint_switches import switch_of
 from memlint.tracing.graph import build_graph
 from memlint.tracing.records import (
     NO_NODE,
@@ -103,6 +104,7 @@ class Recorder:
         self.roles = Roles()
         self.workspaces = workspaces
         self.modules: dict[tuple[int, str], str] = {}
+        self.switches: dict[str, str] = {}
         """Paths of modules by id and type."""
         self.in_cycles: frozenset[int] = frozenset()
         """Numbers of Buffers that objects which refer to each other keep after the last step."""
@@ -167,6 +169,8 @@ class Recorder:
 
     def note_modules(self, model: object, prefix: str = "") -> None:
         """Remember what the modules of a model are called; the first name of each counts."""
+        if isinstance(model, torch.nn.Module) and (switch := switch_of(model)):
+            self.switches[prefix] = switch
         for path, module in model.named_modules(prefix=prefix) if isinstance(model, torch.nn.Module) else ():
             self.modules.setdefault(_identity(module), path)
 
@@ -211,6 +215,8 @@ class Recorder:
             streams=Streams(self.ledger.streams, self.ledger.held, self.ledger.first_after_index),
             collectives=tuple(simulated().collectives),
             world=simulated().world,
+            trained=tuple(map(frozenset, self.roles.trained.values())),
+            switches=tuple(self.switches.items()),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))
 

@@ -224,6 +224,10 @@ class Trace:
     collectives: tuple[Collective, ...] = ()
     world: World | None = None
     """None where the program joined none."""
+    trained: tuple[frozenset[int], ...] = ()
+    """Of each optimizer the Buffers of parameters that it was given and that require a gradient."""
+    switches: tuple[tuple[str, str], ...] = ()
+    """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
 
     def buffers_of(self, geometries: Iterable[Geometry]) -> list[Buffer]:
         """The Buffers that tensors lie in, each once; host tensors lie in none."""
@@ -232,6 +236,21 @@ class Trace:
     def is_parameter(self, geometry: Geometry) -> bool:
         """Whether it lies in the storage of a parameter."""
         return geometry.buffer >= 0 and self.buffers[geometry.buffer].category is Category.PARAMETER
+
+
+def has_parameters(trace: Trace) -> bool:
+    """Whether a parameter lies on the GPU or on the host."""
+    return any(buffer.category is Category.PARAMETER for buffer in trace.buffers)
+
+
+def computes_on_gpu(trace: Trace) -> bool:
+    """Whether a kernel makes something of what lies on the GPU: more than filling a new tensor."""
+    on_gpu = {event for event in trace.events if event >= 0}
+    return any(
+        geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)
+        for node in trace.nodes
+        for geometry in node.inputs
+    )
 
 
 class Storages(NamedTuple):

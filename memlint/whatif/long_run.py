@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -15,12 +16,29 @@ from memlint.memory.retention import Keeper, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.tracing.recorder import Program, trace_program
 from memlint.tracing.records import Frame
+from memlint.whatif.change import Change, Effect, Names
 from memlint.whatif.variables import entries_of, frame_of_code, tensors_in
 
 NUM_STEPS = 4
 _DEPTH = 4
 """How far into containers and objects a variable is searched."""
 _OF_MODULES = frozenset(vars(torch.nn.Module()))
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSteps(Change):
+    """Let a script take as many steps before it is ended."""
+
+    num: int
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        """As every Change."""
+        return f"take {self.num} steps"
+
+    def after_setup(self, program: Any) -> None:
+        """Tell the script."""
+        program.take_steps(self.num)
 
 
 def run_longer(program: Program, device: Device, allocator: AllocatorSettings | None = None) -> LongRun:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -83,10 +83,8 @@ def find_workloads(
     else:
         _refuse_script(target.path, text)
         module, name = load_file(target.path, root), target.qualname
-        workloads = [
-            *declared_workloads(vars(module), module.__name__, target.path),
-            *(workload for workload in configured if workload.path == str(target.path)),
-        ]
+        declared = declared_workloads(vars(module), module.__name__, target.path)
+        workloads = _declared_once(declared, [each for each in configured if each.path == str(target.path)])
         if not workloads and not name:
             defaults = Workload(
                 target.path.stem, text, str(target.path), assumed=_ASSUMED - overrides.keys(), **overrides
@@ -108,6 +106,24 @@ def find_workloads(
     sizes = overrides.pop("dimensions", {})
     changed = (replace(each, dimensions={**each.dimensions, **sizes}, **overrides) for each in workloads)
     return Discovery(tuple(changed))
+
+
+def _declared_once(declared: Sequence[Workload], configured: Sequence[Workload]) -> list[Workload]:
+    """All of both; what the file declares and a table targets is the table's, with what the file says beside it."""
+    tables = {workload.qualname for workload in configured}
+    in_file = {workload.qualname: workload for workload in declared}
+    return [
+        *(workload for workload in declared if workload.qualname not in tables),
+        *(_over(in_file[each.qualname], each) if each.qualname in in_file else each for each in configured),
+    ]
+
+
+def _over(declared: Workload, table: Workload) -> Workload:
+    """`table` with the settings of `declared` that it leaves as they are where nobody says anything."""
+    plain = Workload(table.name, table.target)
+    names = {field.name for field in fields(Workload)} - {"name", "target", "path", "qualname", "origin"}
+    unsaid = [name for name in names if getattr(table, name) == getattr(plain, name)]
+    return replace(table, **{name: getattr(declared, name) for name in unsaid})
 
 
 def _asked(target: Target, text: str, root: Path, overrides: Mapping[str, Any]) -> Workload:

@@ -1,6 +1,7 @@
 """What a user's code raised, as a text with its type, its message and its line."""
 
 import argparse
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from memlint.base.ownership import is_memlint, is_standard_library, is_users
 from memlint.libraries.lacking import lacked
 from memlint.workloads.missing import absent, remedy
 
+_PACKAGE = re.compile(r"[\w-]+(\.[\w-]+)*")
 _TORCH = str(Path(torch.__file__).parent)
 _typed = ["memlint check FILE"]
 """The command that is answered."""
@@ -54,8 +56,8 @@ def reported(action: str, hint: str = "") -> Iterator[None]:
 
 def what_to_do(error: BaseException) -> str:
     """A hint, where the error itself shows what is missing; else empty."""
-    if isinstance(error, ModuleNotFoundError) and error.name:
-        return remedy(error.name, user_line(error).rpartition(":")[0])
+    if name := missing_package(error):
+        return remedy(name, user_line(error).rpartition(":")[0])
     if "more than 1 value per channel" in text_of(error):
         return f"BatchNorm cannot train on one value of each channel: type {command_with('--batch 2')}"
     if isinstance(error, ValueError) and "Default process group" in text_of(error):
@@ -75,6 +77,18 @@ def what_to_do(error: BaseException) -> str:
     if _refused_arguments(error) is not None:
         return f"{GUARD} Or run it with its arguments: memlint run FILE.py ..."
     return GUARD if isinstance(error, SystemExit) else ""
+
+
+def missing_package(error: BaseException) -> str:
+    """Name of the module or package that is not there; empty where the error is another, or does not name it.
+
+    Libraries raise PackageNotFoundError with a sentence in the place of a name, which is then in quotes.
+    """
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    quoted = re.search(r"['\"`]([\w.-]+)['\"`]", str(error.name))
+    name = str(error.name) if _PACKAGE.fullmatch(str(error.name)) else quoted[1] if quoted else ""
+    return name if _PACKAGE.fullmatch(name) else ""
 
 
 def _refused_arguments(error: BaseException) -> str | None:

@@ -76,7 +76,7 @@ def _report(rule: Rule, context: Context, growth: Growth) -> Finding:
     frame = place(growth.keeper, growth.buffers)
     steps = steps_until_full(context, growth)
     keeper = f"`{growth.keeper.name}`" if growth.keeper else "Something that outlives the step"
-    what = "the autograd graph" if growth.keeper is None or growth.keeper.has_graph else "the tensors"
+    what = "the autograd graph" if growth.keeper is not None and growth.keeper.has_graph else "the tensors"
     full = f": {context.device.title} is full after {steps:,} steps" if steps is not None else ""
     return Finding(
         code=rule.code,

@@ -1,5 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
+from memlint.tracing.records import Category
 
 
 class OverBudget(TraceRule):
@@ -68,5 +69,26 @@ class OverBudget(TraceRule):
             confidence=Confidence.MODELLED,
             nbytes=taken.estimate - limit,
             peak_change=None,
-            fix="Lower the batch size, follow the other findings, or choose a larger GPU with `--gpu`.",
+            fix=_fix(context, limit),
         )
+
+
+_FOR_EVERY_BATCH = frozenset({Category.PARAMETER, Category.BUFFER, Category.GRADIENT, Category.OPTIMIZER_STATE})
+
+
+def _fix(context: Context, limit: int) -> str:
+    """What can bring the step below `limit`: no other batch can where what every batch needs is beyond it."""
+    kept = sum(nbytes for category, nbytes in context.estimate.categories.items() if category in _FOR_EVERY_BATCH)
+    if kept <= limit:
+        smaller = "Lower the batch size, follow" if context.workload.batch > 1 else "Follow"
+        return f"{smaller} the other findings, or choose a larger GPU with `--gpu`."
+    if context.workload.mode != "train":
+        return (
+            f"Parameters and buffers alone take {format_nbytes(kept)}, whatever the batch: keep them in fewer bits, "
+            "spread them over several GPUs, or choose a larger one with `--gpu`."
+        )
+    return (
+        f"Parameters, their gradients and the optimizer's state alone take {format_nbytes(kept)}, whatever the batch: "
+        "train fewer of them (adapters), keep them in fewer bits, shard them over several GPUs, or choose a larger GPU "
+        "with `--gpu`."
+    )

@@ -1,8 +1,8 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import alive_at, peak_event
-from memlint.tracing.records import Phase
-from memlint.tracing.repeated_modules import MIN_BLOCKS
+from memlint.tracing.records import Phase, Trace
+from memlint.tracing.repeated_modules import MIN_BLOCKS, is_inside
 from memlint.whatif.changes import CheckpointModules
 from memlint.whatif.repeated_blocks import blocks_that_save, granularities, selections
 from memlint_rules.block_calls import call_of_blocks
@@ -107,6 +107,14 @@ class Model(nn.Module):
             nbytes=blocks.nbytes,
             peak_change=answer.peak_change,
             confidence=Confidence.EXACT_RETRACE,
-            fix="Call each block as `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`; for Hugging "
-            f"Face models `model.gradient_checkpointing_enable()`. A step takes {work} floating-point operations.",
+            fix=f"{_how(trace, blocks.paths[0])} A step takes {work} floating-point operations.",
         )
+
+
+def _how(trace: Trace, block: str) -> str:
+    """How the model that has `block` checkpoints: by its own switch, if it has one."""
+    switch = next((switch for path, switch in trace.switches if not path or is_inside(block, path)), "")
+    if switch.endswith("()"):
+        return f"The model has a switch for it: call `model.{switch}`."
+    call = "all each block as `torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)`."
+    return f"The model has a switch for it, `{switch}`; or c{call}" if switch else f"C{call}"

@@ -136,7 +136,7 @@ class Model(nn.Module):
         trace, estimate = context.trace, context.estimate
         if context.workload.mode != "train" or estimate.phase is Phase.OPTIMIZER:
             return
-        region = _largest_region(trace)
+        region = _largest_region(trace, trace.nodes[estimate.peak_node].step if estimate.peak_node >= 0 else -1)
         groups = list(repeated(trace.modules))
         if region is None or region.share <= MIN_SHARE or not groups:
             return
@@ -153,8 +153,8 @@ class Model(nn.Module):
         yield self.finding(
             context,
             trace.nodes[region.first].frame,
-            f"One checkpoint runs {region.share:.0%} of the forward again at once in backward. Of what it makes there "
-            f"{format_nbytes(nbytes)} are alive at the peak.",
+            f"One checkpoint runs {region.share:.0%} of the forward again at once in backward."
+            + (f" Of what it makes there {format_nbytes(nbytes)} are alive at the peak." if nbytes else ""),
             nbytes=nbytes,
             peak_change=answer.peak_change,
             confidence=Confidence.EXACT_RETRACE,
@@ -172,9 +172,9 @@ class _Region(NamedTuple):
     """Of those kernels in the forward of that step."""
 
 
-def _largest_region(trace: Trace) -> _Region | None:
-    """The longest run of the last step without a kernel of backward in between; None if little runs again."""
-    step = [node for node in trace.nodes if node.step == trace.num_steps - 1]
+def _largest_region(trace: Trace, number: int) -> _Region | None:
+    """The longest run of that step without a kernel of backward in between; None if little runs again."""
+    step = [node for node in trace.nodes if node.step == number]
     backward = {_stem(node) for node in step if "_backward" in node.op}
     forward = [node for node in step if node.phase is Phase.FORWARD]
     again = [node.op for node in forward if _stem(node) in backward | _ONLY_FORWARD]

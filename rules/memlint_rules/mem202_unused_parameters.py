@@ -1,9 +1,16 @@
+from collections import Counter
+from collections.abc import Collection, Iterable
+
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.timeline import without
-from memlint.tracing.records import Category
-from memlint_rules.flow import MIN_NBYTES, peak_change
+from memlint.tracing.records import Buffer, Category
+from memlint_rules.dead_references import described
+from memlint_rules.flow import MIN_NBYTES, grouped, peak_change
 from memlint_rules.parameters import of_all_siblings
+
+_STEPS_BETWEEN_WHICH_ALL_RAN = 2
+"""A script's run ends when the optimizer has stepped: only the second step shows what comes behind that."""
 
 
 class UnusedParameters(TraceRule):
@@ -24,7 +31,9 @@ class UnusedParameters(TraceRule):
     ## Known limits
 
     A module that only some inputs or another mode reach, such as a head for generation, is reported as well. Parameters
-    of less than 1 MiB in all are not.
+    of less than 1 MiB in all are not. Of a script that is ended after its first step, what comes behind that step is
+    not known, and nothing is reported; nor are models of which it uses nothing at all beside another of the same
+    shapes, as a moving average that is updated now and then.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
     """
@@ -55,25 +64,46 @@ class UnusedParameters(TraceRule):
         geometries = (each for node in context.trace.nodes if node.step >= 0 for each in (*node.inputs, *node.outputs))
         used = {geometry.buffer for geometry in geometries}
         parameters = [buffer for buffer in context.trace.buffers if buffer.category is Category.PARAMETER]
-        places = {of_all_siblings(parameter.name) for parameter in parameters if parameter.id in used}
+        if context.workload.origin == "script":
+            if context.trace.num_steps < _STEPS_BETWEEN_WHICH_ALL_RAN:
+                return
+            copies = _copies(parameters, used)
+            parameters = [parameter for parameter in parameters if parameter.id not in copies]
+        places = {_place(parameter) for parameter in parameters if parameter.id in used}
         unused = [
             parameter
             for parameter in parameters
-            if parameter.id not in used and parameter.nbytes and of_all_siblings(parameter.name) not in places
+            if parameter.id not in used and parameter.nbytes and _place(parameter) not in places
         ]
         nbytes = sum(parameter.nbytes for parameter in unused)
         if not places or nbytes < MIN_NBYTES:
             return
         unused.sort(key=lambda parameter: -parameter.nbytes)
-        names = [f"`{parameter.name}`" for parameter in unused[:3]]
-        rest = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+        alike = Counter(f"`{each.name}`" if each.name else described(each) for each in unused).most_common()
+        texts = [f"{count} x {text}" if count > 1 else text for text, count in alike[:3]]
+        num_left = sum(count for _text, count in alike[3:])
+        rest = f" and {num_left} more" if num_left else ""
         timeline = context.timeline
         yield self.finding(
             context,
             None,
-            f"No step reads {', '.join(names)}{rest}: {format_nbytes(nbytes)} of parameters.",
+            f"No step reads {', '.join(texts)}{rest}: {format_nbytes(nbytes)} of parameters.",
             nbytes=nbytes,
             peak_change=peak_change(timeline, without(timeline, [parameter.id for parameter in unused])),
             confidence=Confidence.EXACT_LIFETIME,
             fix="Do not construct what is not used, or delete it before the model is moved to the device.",
         )
+
+
+def _place(parameter: Buffer) -> tuple[str, int]:
+    """Where all siblings have the parameter; one without a name has no siblings."""
+    return of_all_siblings(parameter.name), -1 if parameter.name else parameter.id
+
+
+def _copies(parameters: Iterable[Buffer], used: Collection[int]) -> set[int]:
+    """Parameters of models of a script that no step uses, beside one that is used and has the same shapes."""
+    models = grouped((each.name.partition(".")[0], each) for each in parameters if each.name)
+    shapes = {name: Counter(each.shape for each in model) for name, model in models.items()}
+    idle = {name for name, model in models.items() if not any(each.id in used for each in model)}
+    copied = [name for name in idle if any(shapes[name] <= shapes[other] for other in models.keys() - idle)]
+    return {parameter.id for name in copied for parameter in models[name]}

@@ -4,8 +4,8 @@ from memlint.tracing.records import Buffer, Category, Phase
 from memlint.whatif.changes import AutocastTraining
 from memlint_rules.flow import HALF
 
-_HALVED = frozenset({Category.ACTIVATION, Category.TEMPORARY})
-"""What autocast can halve: parameters, gradients and optimizer state stay float32."""
+_OF_STEP = frozenset({Category.ACTIVATION, Category.TEMPORARY})
+"""Of which autocast can halve what is float32: parameters, gradients and optimizer state stay float32."""
 
 
 class Fp32Training(TraceRule):
@@ -52,24 +52,28 @@ class Fp32Training(TraceRule):
         if workload.mode != "train" or workload.dtype != "float32" or context.device.capability < (8, 0):
             return
         peak = estimate.requested.estimate
-        activations = sum(buffer.nbytes for buffer in estimate.at_peak if _is_halved(buffer))
-        if not is_notable(-activations // 2, peak) or any(b.dtype in HALF for b in trace.buffers):
+        of_step = [buffer for buffer in estimate.at_peak if _is_of_forward_or_backward(buffer)]
+        halved = sum(buffer.nbytes for buffer in of_step if buffer.dtype == "float32")
+        if not is_notable(-halved // 2, peak) or any(b.dtype in HALF for b in trace.buffers):
             return
         after = context.retrace(AutocastTraining("bfloat16"))
         if after is None or not is_notable(after.requested.estimate - peak, peak):
             return
+        nbytes = sum(buffer.nbytes for buffer in of_step)
+        complex_nbytes = sum(buffer.nbytes for buffer in of_step if buffer.dtype.startswith("complex"))
+        kept = f", {format_nbytes(complex_nbytes)} of them complex, which stay as they are" if complex_nbytes else ""
+        then = format_nbytes(after.requested.estimate)
         yield self.finding(
             context,
             None,
-            f"Training runs in float32 throughout. At the peak {format_nbytes(activations)} are activations and "
-            f"temporaries; under autocast to bfloat16 the peak is {format_nbytes(after.requested.estimate)} in place "
-            f"of {format_nbytes(peak)}.",
-            nbytes=activations,
+            f"Training runs in float32 throughout. At the peak {format_nbytes(nbytes)} are activations and "
+            f"temporaries{kept}; under autocast to bfloat16 the peak is {then} in place of {format_nbytes(peak)}.",
+            nbytes=nbytes,
             peak_change=after.requested.estimate - peak,
             confidence=Confidence.EXACT_RETRACE,
             fix='Run forward and loss, not backward, under `torch.autocast("cuda", dtype=torch.bfloat16)`.',
         )
 
 
-def _is_halved(buffer: Buffer) -> bool:
-    return buffer.category in _HALVED and buffer.phase is not Phase.OPTIMIZER and buffer.dtype == "float32"
+def _is_of_forward_or_backward(buffer: Buffer) -> bool:
+    return buffer.category in _OF_STEP and buffer.phase is not Phase.OPTIMIZER

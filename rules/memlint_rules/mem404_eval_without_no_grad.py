@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from memlint.lint.edits import under, unsafe, written
-from memlint.lint.rule import Case, Edit, Findings, Severity, SourceRule
+from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings, Severity, SourceRule, is_notable
 from memlint.source.scopes import (
     Loop,
     Scope,
@@ -15,8 +15,9 @@ from memlint.source.scopes import (
     switches_off,
     uses_torch,
 )
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, source_at
 from memlint.source.trees import walk
+from memlint.whatif.changes import NoGradInEvaluation
 
 _Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 _AnyLoop = Loop | _Comprehension
@@ -71,8 +72,9 @@ class EvalWithoutNoGrad(SourceRule):
 
     ## How the saving is computed
 
-    In a traced workload the difference between mode `train` and mode `inference` without an optimizer is about what
-    is at stake.
+    Of a script that is run and comes to the loop it is exact: the script is run again with its models called under
+    `torch.no_grad` while they are in evaluation mode. In a traced workload the difference between mode `train` and mode
+    `inference` without an optimizer is about what is at stake.
 
     ## Known limits
 
@@ -127,23 +129,71 @@ def predict(model, loader):
     )
 
     def check(self, source: Source) -> Findings:
-        if not _SWITCHED.search(source.text) and not (_NAMED.search(source.text) and _OVER_LOADER.search(source.text)):
+        if not _is_worth_reading(source):
             return
-        if not uses_torch(source):
-            return
-        guarded = _guarded(source)
-        names = {dotted_name(node.func).rpartition(".")[2] for node in guarded if isinstance(node, ast.Call)}
-        for scope in scopes(source):
-            for call in _unguarded_loops(scope, guarded) if scope.name not in names else ():
-                yield self.finding(
-                    source,
-                    call.loop,
-                    f"This loop runs `{call.name}` without switching autograd off, so every batch saves what a "
-                    "backward would need; `eval()` does not prevent that.",
-                    "Put the loop under `with torch.inference_mode():`, or under `torch.no_grad()` if what it "
-                    "computes takes part in a later backward.",
+        for call in _loops(source):
+            yield self.finding(
+                source,
+                call.loop,
+                f"{_message(call)}; `eval()` does not prevent that.",
+                _FIX,
+                correction=unsafe(_guarding(source, call.loop)),
+            )
+
+    def check_steps(self, context: Context) -> Findings:
+        """Say what the loops that a script has run take less without autograd, where that is the peak."""
+        ran = {frame.of_project for node in context.trace.nodes if (frame := node.frame) is not None}
+        for path in sorted({line.path for line in ran}) if context.workload.origin == "script" else ():
+            source = source_at(path)
+            if source is None or not _is_worth_reading(source):
+                continue
+            for call in _loops(source):
+                last = call.loop.end_lineno or call.loop.lineno
+                if not any(line.path == path and call.loop.lineno <= line.line <= last for line in ran):
+                    continue
+                answer = context.what_if(NoGradInEvaluation())
+                if answer is None or not is_notable(answer.peak_change, context.estimate.requested.estimate):
+                    return
+                yield Finding(
+                    code=self.code,
+                    path=path,
+                    line=call.loop.lineno,
+                    column=call.loop.col_offset + 1,
+                    message=f"{_message(call)}.",
+                    severity=self.severity,
+                    confidence=Confidence.EXACT_RETRACE,
+                    nbytes=-answer.peak_change,
+                    peak_change=answer.peak_change,
+                    fix=_FIX,
                     correction=unsafe(_guarding(source, call.loop)),
                 )
+
+
+_FIX = (
+    "Put the loop under `with torch.inference_mode():`, or under `torch.no_grad()` if what it computes takes part in a "
+    "later backward."
+)
+
+
+def _message(call: _Call) -> str:
+    return (
+        f"This loop runs `{call.name}` without switching autograd off, so every batch saves what a backward would need"
+    )
+
+
+def _is_worth_reading(source: Source) -> bool:
+    text = source.text
+    return (bool(_SWITCHED.search(text)) or bool(_NAMED.search(text) and _OVER_LOADER.search(text))) and uses_torch(
+        source
+    )
+
+
+def _loops(source: Source) -> Iterator[_Call]:
+    """Yield the first call of a model in each loop of the file that evaluates with autograd."""
+    guarded = _guarded(source)
+    names = {dotted_name(node.func).rpartition(".")[2] for node in guarded if isinstance(node, ast.Call)}
+    for scope in scopes(source):
+        yield from _unguarded_loops(scope, guarded) if scope.name not in names else ()
 
 
 def _guarded(source: Source) -> set[ast.AST]:

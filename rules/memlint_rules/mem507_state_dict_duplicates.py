@@ -66,6 +66,20 @@ def fit(model, epochs, device):
             best = copy.deepcopy(model.state_dict())
     model.load_state_dict(best)
 """).but(title="The best weights so far, kept on the GPU", line=8),
+        Case(example).but(
+            {
+                "def main(model, loader, optimizer, path):": "def main(model, loader, optimizer, path, resume, gpu):",
+                '    checkpoint = torch.load(path, map_location="cpu")': """\
+    if resume == "cpu":
+        checkpoint = torch.load(path, map_location="cpu")
+    elif gpu is None:
+        checkpoint = torch.load(path)
+    else:
+        checkpoint = torch.load(path, map_location=gpu)""",
+            },
+            title="One finding for all branches",
+            line=7,
+        ),
     )
     good = (
         bad[0].but({"for x in loader:": "del checkpoint\n    for x in loader:"}),
@@ -97,6 +111,8 @@ def fit(model, epochs, device):
                 yield from self._gathered(scope)
 
     def _loaded(self, scope: Scope) -> Findings:
+        """One finding for each name, however many branches bind it: of those the one that is not on the host."""
+        loaded: dict[str, tuple[bool, ast.Assign, ast.expr | ast.stmt]] = {}
         for node in scope.nodes:
             if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and len(node.targets) == 1):
                 continue
@@ -104,16 +120,18 @@ def fit(model, epochs, device):
             if not name or scope.source.qualified_name(node.value.func) not in _LOADS:
                 continue
             training = _training_after_loading(scope, node, name)
-            if training is not None:
-                on_host = is_literal(argument(node.value, "map_location", 1), "cpu")
-                where = "on the host" if on_host else "where it was loaded to"
-                yield self.finding(
-                    scope.source,
-                    node,
-                    f"`{name}` keeps everything that was loaded {where} through the training on line "
-                    f"{training.lineno}, although the model has its own copy.",
-                    f"Write `del {name}` once all of it is loaded, or load it in a function of its own.",
-                )
+            on_host = is_literal(argument(node.value, "map_location", 1), "cpu")
+            if training is not None and (name not in loaded or (loaded[name][0] and not on_host)):
+                loaded[name] = on_host, node, training
+        for name, (on_host, node, training) in loaded.items():
+            where = "on the host" if on_host else "where it was loaded to"
+            yield self.finding(
+                scope.source,
+                node,
+                f"`{name}` keeps everything that was loaded {where} through the training on line "
+                f"{training.lineno}, although the model has its own copy.",
+                f"Write `del {name}` once all of it is loaded, or load it in a function of its own.",
+            )
 
     def _copied(self, scope: Scope) -> Findings:
         for node in scope.nodes:

@@ -5,8 +5,8 @@ from memlint.lint.rule import Case, Findings, Severity, SourceRule
 from memlint.source.calls import argument, unpacks
 from memlint.source.scopes import calls, is_test
 from memlint.source.text import Source
+from memlint_rules.ranks import DDP
 
-_DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
 _DETACHES = re.compile(r"\.grad\.detach_\(")
 _EVALUATES = re.compile(r"no_grad|inference_mode|\.eval\(\)")
 _TRAINS = re.compile(r"backward\(|optim", re.IGNORECASE)
@@ -26,7 +26,8 @@ class DdpBucketView(SourceRule):
     ## How the saving is computed
 
     PyTorch's documentation gives the saving as the total size of the gradients, the bytes of the trained
-    parameters, visible from the second iteration on.
+    parameters, visible from the second iteration on. Where a script is run, MEM610 says what it is in its steps; what
+    it says nothing of is then a note.
 
     ## Known limits
 
@@ -37,6 +38,7 @@ class DdpBucketView(SourceRule):
     """
 
     code, name, severity = "MEM605", "ddp-bucket-view", Severity.WARNING
+    traced_as = "MEM610"
     example = """\
 from torch.nn.parallel import DistributedDataParallel
 
@@ -59,7 +61,7 @@ def wrap(model, **options):
             return
         if _EVALUATES.search(source.text) and not _TRAINS.search(source.text):
             return
-        for _scope, call in calls(source, _DDP):
+        for _scope, call in calls(source, DDP):
             if unpacks(call) or argument(call, "gradient_as_bucket_view") is not None:
                 continue
             yield self.finding(

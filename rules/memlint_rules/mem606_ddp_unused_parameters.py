@@ -1,11 +1,17 @@
 import re
 
-from memlint.lint.rule import Case, Findings, Severity, SourceRule
+from memlint.base.units import format_nbytes
+from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, SourceRule, is_notable, place_of
 from memlint.source.calls import argument, is_literal
 from memlint.source.scopes import calls, is_test
 from memlint.source.text import Source
+from memlint.whatif.changes import WithoutUnusedSearch
+from memlint_rules.ranks import DDP, ddp_call
 
-_DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
+_FIX = (
+    "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is always the same "
+    "ones that do not."
+)
 _CHECKPOINTS = re.compile(r"checkpoint\(|checkpoint_sequential\(|gradient_checkpointing_enable\(")
 _WITHOUT_REENTRY = re.compile(r"use_reentrant['\"]?\s*[=:]\s*False")
 
@@ -18,13 +24,16 @@ class DdpUnusedParameters(SourceRule):
     ## Why it costs memory
 
     The flag lets parameters take no part in a step; it does not save what they cost, which is a weight, a place in a
-    bucket and the optimizer's state. It goes through the whole graph after each forward. With activation checkpointing
-    of the reentrant kind, which runs several backwards in one step, it fails; `static_graph=True` allows both, and
-    looks for unused parameters once.
+    bucket and the optimizer's state. It goes through the whole graph after each forward, and hands out a copy of every
+    output, which is then there twice; `static_graph=True` does so in the first step alone. With activation
+    checkpointing of the reentrant kind, which runs several backwards in one step, the flag fails; `static_graph=True`
+    allows both.
 
     ## How the saving is computed
 
-    There is none to compute: what unused parameters take is reported by MEM202.
+    Of a step on several ranks it is exact: it is run again with wrappers that have neither flag. Where that fails,
+    because parameters are unused, or saves little, nothing is said of bytes. What unused parameters take is reported by
+    MEM202.
 
     ## Known limits
 
@@ -32,6 +41,7 @@ class DdpUnusedParameters(SourceRule):
     and `static_graph` is wrong: then suppress the finding.
 
     - https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+    - https://github.com/pytorch/pytorch/issues/74115
     """
 
     code, name, severity = "MEM606", "ddp-unused-parameters", Severity.NOTE
@@ -62,7 +72,7 @@ def wrap(model, rank):
     def check(self, source: Source) -> Findings:
         if "find_unused_parameters" not in source.words or is_test(source):
             return
-        for _scope, call in calls(source, _DDP):
+        for _scope, call in calls(source, DDP):
             searches = is_literal(argument(call, "find_unused_parameters"), True)
             if not searches or argument(call, "static_graph") is not None:
                 continue
@@ -73,8 +83,26 @@ def wrap(model, rank):
                 "`find_unused_parameters=True` fails with activation checkpointing of the reentrant kind, which "
                 "this file may use: a parameter is then ready twice."
                 if reentrant
-                else "`find_unused_parameters=True` goes through the graph in every step and saves no memory: "
-                "unused parameters keep their weight, their place in a bucket and their optimizer state.",
-                "Leave it out if every parameter takes part in every step, or give `static_graph=True` if it is "
-                "always the same ones that do not.",
+                else "`find_unused_parameters=True` goes through the graph in every step and copies every output of "
+                "the module: unused parameters keep their weight, their place in a bucket and their optimizer state.",
+                _FIX,
             )
+
+    def check_steps(self, context: Context) -> Findings:
+        """Say what the flags cost a step on several ranks."""
+        world = context.trace.world
+        answer = context.what_if(WithoutUnusedSearch()) if world is not None and world.size > 1 else None
+        if answer is None or not is_notable(answer.peak_change, context.estimate.requested.estimate):
+            return
+        yield Finding(
+            code=self.code,
+            **place_of(ddp_call(context.trace), context),
+            message="DistributedDataParallel hands out a copy of every output of the module because of "
+            f"`find_unused_parameters=True` or `static_graph=True`: {format_nbytes(-answer.peak_change)} of the peak. "
+            "Every parameter took part in the steps that were run, without the flags as well.",
+            severity=Severity.WARNING,
+            confidence=Confidence.EXACT_RETRACE,
+            nbytes=-answer.peak_change,
+            peak_change=answer.peak_change,
+            fix=_FIX,
+        )

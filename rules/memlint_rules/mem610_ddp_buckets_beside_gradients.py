@@ -1,6 +1,6 @@
 from memlint.lint.rule import Context, Findings, Severity, TraceRule
 from memlint.whatif.changes import GradientsAsBucketViews
-from memlint_rules.ranks import BLOCKS, case, found_by_wrapping
+from memlint_rules.ranks import BLOCKS, case, ddp_call, found_by_wrapping
 
 
 class DdpBucketsBesideGradients(TraceRule):
@@ -34,4 +34,5 @@ class DdpBucketsBesideGradients(TraceRule):
     def check(self, context: Context) -> Findings:
         message = "The buckets of DistributedDataParallel hold every gradient a second time."
         fix = "Construct DistributedDataParallel with `gradient_as_bucket_view=True`."
-        yield from found_by_wrapping(self, context, GradientsAsBucketViews(), message, fix)
+        frame = ddp_call(context.trace)
+        yield from found_by_wrapping(self, context, GradientsAsBucketViews(), message, fix, frame)

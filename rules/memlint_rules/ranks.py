@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from memlint.lint.rule import Case, Confidence, Context, Findings, TraceRule, is_notable
+from memlint.source.scopes import calls
+from memlint.source.text import source_at
+from memlint.tracing.records import Frame, Trace
 from memlint.whatif.change import Change
 
 _MODEL = """\
@@ -51,11 +56,29 @@ def case(*lines: str, **options: object) -> Case:
 BLOCKS = ("for block in model.blocks:", "    fully_shard(block, mesh=mesh)", "fully_shard(model, mesh=mesh)")
 
 
-def found_by_wrapping(rule: TraceRule, context: Context, change: Change, message: str, fix: str) -> Findings:
-    """A finding if the step takes notably less where the model is wrapped with `change`."""
+DDP = re.compile(r"torch\.nn\.parallel\.(distributed\.)?DistributedDataParallel")
+"""By its qualified names."""
+
+
+def ddp_call(trace: Trace) -> Frame | None:
+    """The line that constructs DistributedDataParallel, which sends parameters around; None where none was seen to."""
+    lines = {trace.nodes[each.node].frame for each in trace.collectives if trace.nodes[each.node].step < 0}
+    for frame in filter(None, lines):
+        line = frame.of_project
+        source = source_at(line.path)
+        for _scope, call in calls(source, DDP) if source is not None else ():
+            if call.lineno <= line.line <= (call.end_lineno or call.lineno):
+                return Frame(line.path, call.lineno, line.function)
+    return None
+
+
+def found_by_wrapping(
+    rule: TraceRule, context: Context, change: Change, message: str, fix: str, frame: Frame | None = None
+) -> Findings:
+    """A finding, at `frame`, if the step takes notably less where the model is wrapped with `change`."""
     world = context.trace.world
     after = context.retrace(change) if world is not None and world.size > 1 else None
     peak = context.estimate.requested.estimate
     if after is not None and is_notable(fall := after.requested.estimate - peak, peak):
         options = {"nbytes": -fall, "peak_change": fall, "confidence": Confidence.EXACT_RETRACE, "fix": fix}
-        yield rule.finding(context, None, message, **options)  # type: ignore[arg-type]
+        yield rule.finding(context, frame, message, **options)  # type: ignore[arg-type]

@@ -84,3 +84,18 @@ def test_bytes_of_no_line_say_so():
     told = text(report(before), report(workload())).splitlines()
     assert "  -1.00 GiB  no line in base    h.*" in told
     assert "  -1.00 GiB  1 -> 0 x  float32[268435456]  activation  no line  aten.mm.default" in told
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "facts", "title"),
+    [
+        (4 * GIB, {}, "Fixed: 1 finding"),
+        (24 * GIB, {}, "No longer reported, which another peak can do: 1 finding"),
+        (4 * GIB, {"batch": 2}, "No longer reported, which another peak can do: 1 finding"),
+    ],
+    ids=["the peak fell", "the peak tripled", "another batch"],
+)
+def test_a_finding_that_a_higher_peak_hides_is_not_fixed(nbytes, facts, title):
+    base = report(GPT, findings=[finding("scores", workload="gpt")])
+    lines = text(base, report(workload("gpt", nbytes, **facts))).splitlines()
+    assert [line.strip() for line in lines if "1 finding" in line] == [title]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -155,3 +156,28 @@ def test_rules_of_traces_get_the_context_and_source_rules_are_left_out(tmp_path)
     findings = unsuppressed(trace_findings(context, [OfTimeline(), OfEstimate(), OfTrace(), EveryLine(), *DIAGNOSTICS]))
     assert [(finding.code, finding.line) for finding in findings] == [("ABC400", 2), ("MEM003", 1), ("ABC600", 1)]
     assert "ABC500" in findings[1].message
+
+
+class Remedy(TraceRule):
+    code, name, summary, severity, rests_on = "ABC700", "remedy", "Knows one.", Severity.WARNING, "optimizer"
+    peak_change = -20
+
+    def check(self, context: Context):
+        yield replace(found("", 1, self.code), peak_change=self.peak_change)
+
+
+class BetterRemedy(Remedy):
+    code, name, peak_change = "ABC800", "better-remedy", -30
+
+
+@pytest.mark.parametrize(
+    ("assumed", "expected"),
+    [
+        (frozenset(), [("ABC700", "warning"), ("ABC800", "warning")]),
+        (frozenset({"optimizer"}), [("ABC800", "note")]),
+    ],
+)
+def test_of_remedies_for_an_optimizer_that_nobody_named_the_best_is_a_note(assumed, expected):
+    context = SimpleNamespace(assumed=assumed, workload=SimpleNamespace(path=""))
+    findings = trace_findings(context, [Remedy(), BetterRemedy()])
+    assert [(finding.code, finding.severity) for finding in findings] == expected

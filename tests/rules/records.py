@@ -107,7 +107,7 @@ class FakeContext:
     def __init__(
         self, trace, *, gpu="a100-80gb", mode="train", budget=None, changes=None, holders=None, thorough=False
     ):
-        self.workload = SimpleNamespace(path="/home/user/model.py", mode=mode)
+        self.workload = SimpleNamespace(path="/home/user/model.py", mode=mode, batch=8, origin="target")
         self.device = device_named(gpu)
         self.trace = trace
         self.timeline = Timeline.of(trace)

@@ -1,5 +1,6 @@
 """Rules of the families 2xx and 3xx against programs with the fix carried out, and where they keep silent."""
 
+import re
 import textwrap
 
 import pytest
@@ -358,3 +359,25 @@ def test_the_layer_that_takes_the_bias_away_is_named(analysed, layer):
     """
     (finding,), _ = analysed(source, "MEM209")
     assert f"each channel loses its mean in {layer};" in finding.message
+
+
+def test_complex_tensors_are_counted_among_those_that_autocast_leaves_as_they_are(analysed):
+    source = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(1024, 1024), nn.GELU()) for _ in range(8)))
+
+        def forward(self, x):
+            spectrum = torch.fft.fft(x.square())
+            return (self.layers(x) * (spectrum * spectrum).abs()).mean()
+
+    def memlint_workload():
+        return Declaration(Net(), {"x": torch.randn(8192, 1024, requires_grad=True)})
+    """
+    (finding,), _ = analysed(source, "MEM301")
+    complex_mib = 8 * 8192 * 1024 / 2**20
+    counted = float(re.search(r"([\d.]+) MiB of them complex", finding.message)[1])
+    assert counted % complex_mib == 0
+    assert counted >= complex_mib
+    assert finding.nbytes > counted * 2**20

@@ -507,3 +507,21 @@ if __name__ == "__main__":
     found = find_workloads(str(path), path.parent)
     assert [each.name for each in found.workloads] == ["Whole"]
     assert {each.name: each.reason for each in found.left_out} == {"Part": "it is a part of Whole"}
+
+
+def test_what_a_file_declares_and_a_table_targets_is_one_workload_with_the_settings_of_both(write, tmp_path):
+    path = write(
+        "import memlint\nimport torch\nfrom torch import nn\n"
+        "@memlint.workload(batch=4, dtype='bfloat16')\n"
+        "def small(batch):\n    return nn.Linear(4, 2), torch.randn(batch, 4)\n"
+        "@memlint.workload\n"
+        "def other(batch):\n    return nn.Linear(4, 2), torch.randn(batch, 4)\n"
+    )
+    (tmp_path / "pyproject.toml").write_text(
+        f'[[tool.memlint.workload]]\nname = "table"\ntarget = "{path.name}::small"\nbatch = 16\n'
+    )
+    found = find_workloads(str(path), tmp_path, read_workloads(tmp_path / "pyproject.toml")).workloads
+    assert [(each.name, each.batch, each.dtype) for each in found] == [
+        ("other", 8, "float32"),
+        ("table", 16, "bfloat16"),
+    ]

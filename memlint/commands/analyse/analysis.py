@@ -17,11 +17,11 @@ from memlint.memory.estimate import Estimate, estimate
 from memlint.memory.retention import Holder, LongRun
 from memlint.memory.timeline import Timeline
 from memlint.script.run import ScriptRun
-from memlint.tracing.records import Assumption, Phase, Trace
+from memlint.tracing.records import Assumption, Phase, Trace, computes_on_gpu, has_parameters
 from memlint.tracing.workload_errors import trace_of_workload
-from memlint.whatif.change import Change, ChangedProgram
+from memlint.whatif.change import Change, ChangedProgram, NotApplicableError
 from memlint.whatif.holders import find_holders
-from memlint.whatif.long_run import run_longer
+from memlint.whatif.long_run import NUM_STEPS, TakeSteps, run_longer
 from memlint.whatif.simulation import Simulation, WhatIf
 from memlint.worker.child import write_smaller
 from memlint.workloads import availability, downloads, stand_ins
@@ -35,6 +35,7 @@ from memlint.workloads.user_errors import command_with
 _UNCOMPILED = Assumption(
     "torch.compile is left out: what it would compile runs eagerly, and may take less memory", None
 )
+_WITHOUT_MODEL = Assumption("the script's own operations are all there is: no model was called on the GPU", None)
 
 
 @dataclass
@@ -89,7 +90,9 @@ class Analysis:
         device, settings = beside(workload.device, run.trace.collectives), AllocatorSettings.parse(workload.allocator)
         compiled = (_UNCOMPILED,) if lazy_imports.Compilation.is_requested else ()
         of_version = (*_of_torch(workload, device), *_of_context(device))
-        known = (*stand_ins.assumptions(), *availability.assumptions(), *run.trace.assumptions, *of_version, *compiled)
+        without = () if has_parameters(run.trace) or not computes_on_gpu(run.trace) else (_WITHOUT_MODEL,)
+        given = (*stand_ins.assumptions(), *availability.assumptions(), *run.trace.assumptions)
+        known = (*given, *of_version, *compiled, *without)
         trace = replace(run.trace, assumptions=known)
         timeline = Timeline.of(trace)
         peak = estimate(timeline, device, trace.nodes, settings)
@@ -142,9 +145,16 @@ class Analysis:
 
     @functools.cached_property
     def long_run(self) -> LongRun:
-        """Four steps in a row, and the variables that keep what these leave behind; of a script what was seen."""
+        """Four steps in a row, and the variables that keep what these leave behind; in a script nobody knows those.
+
+        Of a script that cannot be run again it is what was seen.
+        """
         if self.rebuild is None:
-            return LongRun(self.timeline, {})
+            try:
+                longer = self.simulation.trace(TakeSteps(NUM_STEPS)) if self.trace.num_steps < NUM_STEPS else self.trace
+            except NotApplicableError:
+                longer = self.trace
+            return LongRun(Timeline.of(longer), {})
         return run_longer(self.rebuild(), self.device, self.simulation.settings)
 
 

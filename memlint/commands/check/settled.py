@@ -18,7 +18,7 @@ from memlint.commands.check.answers import Answers
 from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
-from memlint.lint.rule import TraceRule
+from memlint.lint.rule import Severity, TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report
 from memlint.report.from_rules import finding_of
@@ -57,7 +57,7 @@ def settle(
     is_complete = answers.executed and not any(workload.error for workload in workloads)
     if is_complete:
         skipped += _idle_budgets(arguments, chosen, workloads)
-    findings = [*source.findings, *answers.findings]
+    findings = [*_held_against_runs(source.findings, chosen, answers), *answers.findings]
     for rules in chosen if answers.executed else ():
         findings += _unused_in_traces(rules, answers)
     files = [file for rules in chosen for file in rules.target.files]
@@ -66,6 +66,31 @@ def settle(
     if baseline is not None:
         final, known = _without_known(final, baseline, chosen, answers, is_complete=is_complete)
     return Settled(workloads, tuple(final), (*answers.skipped, *skipped), known)
+
+
+def _held_against_runs(
+    findings: Iterable[RunFinding], chosen: Sequence[ChosenRules], answers: Answers
+) -> Iterator[RunFinding]:
+    """Source findings; of a script that was run, those that another rule computes of steps are no more than notes.
+
+    Where that rule speaks of the same line, they are left out.
+    """
+    codes = {rule.code: rule.traced_as for rules in chosen for rule in rules.rules if getattr(rule, "traced_as", "")}
+    ran = any(workload.script is not None and workload.error is None for workload in answers.workloads)
+    of_scripts = {
+        os.path.realpath(file)
+        for rules in chosen
+        if any(request.script is not None for request in rules.target.requests)
+        for file in rules.target.files
+    }
+    computed = {(os.path.realpath(each.path), each.line, each.code) for each in answers.traced}
+    for finding in findings:
+        path, traced_as = os.path.realpath(finding.path), codes.get(finding.code, "")
+        if not (ran and traced_as and path in of_scripts):
+            yield finding
+        elif (path, finding.line, traced_as) not in computed:
+            message = f"{finding.message} The steps that were run gain nothing by the fix, or do not come here."
+            yield finding.model_copy(update={"severity": Severity.NOTE.value, "message": message})
 
 
 def _without_workloads(answers: Answers) -> tuple[list[Workload], list[Skipped]]:

@@ -134,10 +134,13 @@ def _details(comparison: Comparison) -> Iterator[str]:
     changed = [change for change in workloads if change.lines or change.categories or change.modules]
     changed.sort(key=lambda change: -abs(change.change or 0))
     new = [*comparison.findings_new, *chain.from_iterable(change.findings_new for change in workloads)]
-    fixed = [*comparison.findings_fixed, *chain.from_iterable(change.findings_fixed for change in workloads)]
+    certain = (change.findings_fixed for change in workloads if not change.may_hide_findings)
+    fixed = [*comparison.findings_fixed, *chain.from_iterable(certain)]
+    gone = [finding for change in workloads if change.may_hide_findings for finding in change.findings_fixed]
     yield from map(_what_changed, changed[:_FIRST])
     yield folded(format_count(len(new), "new finding"), _findings(new))
     yield folded(format_count(len(fixed), "finding") + " fixed", _findings(fixed))
+    yield folded(format_count(len(gone), "finding") + " no longer reported", _findings(gone))
     yield from map(_what_changed, changed[_FIRST:])
     yield from map(_chart, changed)
     yield from map(_ranks, workloads)

@@ -24,7 +24,7 @@ from memlint.script.landlock import can_refuse_tcp
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.script.spec import Script
-from memlint.tracing.records import Category, Phase
+from memlint.tracing.records import Phase, computes_on_gpu, has_parameters
 from memlint.worker.child import answer_now, exchange_folder, fail_now, write_here, write_partial
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import stand_ins, torchvision_schemas
@@ -155,13 +155,13 @@ def _typed(command: Sequence[str]) -> str:
 
 def _error(run: ScriptRun) -> report.Error | None:
     """Why it is less than what was asked for."""
-    ending, parameters = run.ending, any(b.category is Category.PARAMETER for b in run.trace.buffers)
-    elsewhere = "" if parameters else _hint_of_programs(run)
+    ending, computes = run.ending, has_parameters(run.trace) or computes_on_gpu(run.trace)
+    elsewhere = "" if computes else _hint_of_programs(run)
     if ending.is_failure:
         begun = f"after {format_count(run.num_steps, 'whole step')}" if run.num_steps else "before its first whole step"
         message, lines = f"{ending.reason}, {begun}", list(ending.traceback)
         return report.Error(kind="workload", message=message, hint=ending.hint or elsewhere, traceback=lines)
-    if not parameters:
+    if not computes:
         return report.Error(
             kind="workload",
             message=f"{ending.reason}, and no model was called on the GPU",

@@ -9,7 +9,7 @@ from memlint.whatif.changes.double_quantization import DoubleQuantization
 from memlint.whatif.changes.drop_reference import DropReference
 from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLast, ParameterDtype
 from memlint.whatif.changes.eight_bit_optimizer import EightBitOptimizer
-from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad
+from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad, NoGradInEvaluation
 from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
@@ -20,6 +20,7 @@ from memlint.whatif.changes.rewrapping import (
     ReshardAfterForward,
     ShardBlocks,
     WithoutOffload,
+    WithoutUnusedSearch,
 )
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
 
@@ -44,8 +45,10 @@ CHANGES: tuple[type[Change], ...] = (
     ChannelsLast,
     FreezeParameters,
     NoGrad,
+    NoGradInEvaluation,
     DropReference,
     GradientsAsBucketViews,
+    WithoutUnusedSearch,
     ShardBlocks,
     ReshardAfterForward,
     ReduceInParameterDtype,

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError, Situation, model_of, modules_at
+from memlint.whatif.change import (
+    Change,
+    Effect,
+    Names,
+    NotApplicableError,
+    Situation,
+    model_of,
+    modules_at,
+    roots_of_script,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -110,3 +120,27 @@ def _scale_and_shift(norm: nn.BatchNorm2d) -> nn.Module:
             return x * scale.view(-1, 1, 1) + shift.view(-1, 1, 1)
 
     return _ScaleAndShift()
+
+
+@dataclass(frozen=True, slots=True)
+class NoGradInEvaluation(Change):
+    """Call the models of a script under `torch.no_grad` while they are in evaluation mode."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        return "run evaluations under `torch.no_grad()`"
+
+    def after_setup(self, program: Any) -> None:
+        roots = roots_of_script(program)
+        for root in roots:
+            root.forward = partial(_without_grad_in_evaluation, root, root.forward)  # type: ignore[method-assign]
+        if not roots:
+            raise NotApplicableError
+
+
+def _without_grad_in_evaluation(module: Any, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    import torch
+
+    with torch.set_grad_enabled(torch.is_grad_enabled() and module.training):
+        return forward(*args, **kwargs)

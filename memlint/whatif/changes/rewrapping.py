@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from memlint.base.patching import patched
-from memlint.whatif.change import Change, Effect, Names, NotApplicableError
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError, roots_of_script
 
 Options = dict[str, Any]
 
@@ -119,16 +119,15 @@ class WithoutOffload(Rewrapping):
         program.model.to("cuda")
 
 
-@dataclass(frozen=True, slots=True)
-class GradientsAsBucketViews(Change):
-    """Let gradients be views of the buckets of DistributedDataParallel."""
+class WrappedOtherwise(Change):
+    """Base of those that construct DistributedDataParallel with other options."""
 
-    effect: ClassVar[Effect] = Effect.EXACT
-
-    def describe(self, _names: Names) -> str:
-        return "construct DistributedDataParallel with gradient_as_bucket_view=True"
+    __slots__ = ()
+    options: ClassVar[Options]
+    """In place of the program's own."""
 
     def before_setup(self, program: Any) -> None:
+        """Let wrappers be made with other options until the simulation ends."""
         from memlint.cuda.simulated import simulated
         from memlint.distributed import group
 
@@ -136,15 +135,52 @@ class GradientsAsBucketViews(Change):
         wrap = group.init_wrapper
 
         def init(module: Any, /, *args: Any, **options: Any) -> None:
-            if not options.get("gradient_as_bucket_view"):
+            if self._changes(options):
                 program.rewrapped.append(module)
-            wrap(module, *args, **{**options, "gradient_as_bucket_view": True})
+            wrap(module, *args, **{**options, **self.options})
 
         simulated().exits.enter_context(patched([(group, "init_wrapper", init)]))
 
     def after_setup(self, program: Any) -> None:
-        if not program.rewrapped:
+        """Make the wrappers of a script, which has them already, again."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        from memlint.distributed.group import wrap_again
+
+        modules = [each for root in roots_of_script(program) for each in root.modules()]
+        wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
+        others = [each for each in wrappers if self._changes(each.wrapped_with)]
+        if any(each._comm_hooks for each in others):
             raise NotApplicableError
+        for each in others:
+            wrap_again(each, **self.options)
+        if not others and not getattr(program, "rewrapped", ()):
+            raise NotApplicableError
+
+    def _changes(self, options: Options) -> bool:
+        return any(bool(options.get(name)) != value for name, value in self.options.items())
+
+
+@dataclass(frozen=True, slots=True)
+class GradientsAsBucketViews(WrappedOtherwise):
+    """Let gradients be views of the buckets of DistributedDataParallel."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+    options: ClassVar[Options] = {"gradient_as_bucket_view": True}
+
+    def describe(self, _names: Names) -> str:
+        return "construct DistributedDataParallel with gradient_as_bucket_view=True"
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutUnusedSearch(WrappedOtherwise):
+    """Let DistributedDataParallel take all parameters for used in every step, and hand out outputs without a copy."""
+
+    effect: ClassVar[Effect] = Effect.EXACT
+    options: ClassVar[Options] = {"find_unused_parameters": False, "static_graph": False}
+
+    def describe(self, _names: Names) -> str:
+        return "construct DistributedDataParallel without find_unused_parameters and static_graph"
 
 
 @dataclass(frozen=True, slots=True)

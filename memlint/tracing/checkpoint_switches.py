@@ -1,0 +1,36 @@
+"""The switch by which a model checkpoints its own activations, where it has one that is off."""
+
+import inspect
+
+from torch import nn
+
+_METHODS = {
+    "gradient_checkpointing_enable": "supports_gradient_checkpointing",
+    "enable_gradient_checkpointing": "_supports_gradient_checkpointing",
+    "set_grad_checkpointing": "set_grad_checkpointing",
+}
+"""Methods of transformers, diffusers and timm, and the attribute by which a model says that it has what they switch."""
+_NAMES = frozenset(
+    f"{use}{what}{done}"
+    for use in ("", "use_", "with_", "do_", "enable_")
+    for what in ("gradient_", "grad_", "activation_", "")
+    for done in ("checkpoint", "checkpoints", "checkpointing")
+) | {"with_cp", "use_cp", "checkpoint_activations", "checkpoint_blocks", "recompute_activations"}
+"""What such arguments and attributes are called."""
+
+
+def switch_of(model: nn.Module) -> str:
+    """As it is written: `gradient_checkpointing_enable()` or `use_checkpoint=True`; empty without one that is off."""
+    for module in model.modules():  # the outermost is what a wrapper is around
+        for method, says in _METHODS.items():
+            if hasattr(type(module), method) and getattr(module, says, None):
+                return f"{method}()"
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if value is False and name in _NAMES:
+                return f"{name}=True"
+    for module in model.modules():
+        for each in inspect.signature(type(module).__init__).parameters.values():
+            if each.name in _NAMES and each.default is False:
+                return f"{each.name}=True"
+    return ""
