@@ -22,6 +22,7 @@ from memlint.whatif.changes.rewrapping import (
     WithoutOffload,
 )
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
+from memlint.whatif.changes.without_graph import WithoutGraph
 
 CHANGES: tuple[type[Change], ...] = (
     OptimizerImplementation,
@@ -44,6 +45,7 @@ CHANGES: tuple[type[Change], ...] = (
     ChannelsLast,
     FreezeParameters,
     NoGrad,
+    WithoutGraph,
     DropReference,
     GradientsAsBucketViews,
     ShardBlocks,
