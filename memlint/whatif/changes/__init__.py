@@ -11,6 +11,7 @@ from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLa
 from memlint.whatif.changes.eight_bit_optimizer import EightBitOptimizer
 from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad
 from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
+from memlint.whatif.changes.gradient_sync import ReduceInEveryBackward
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
 from memlint.whatif.changes.rewrapping import (
@@ -53,5 +54,6 @@ CHANGES: tuple[type[Change], ...] = (
     ReduceInParameterDtype,
     WithoutOffload,
     CheckpointAroundHooks,
+    ReduceInEveryBackward,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""
