@@ -23,6 +23,7 @@ from memlint.whatif.changes.rewrapping import (
     WithoutOffload,
 )
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
+from memlint.whatif.changes.without_dropout import WithoutDropout
 from memlint.whatif.changes.without_graph import WithoutGraph
 
 CHANGES: tuple[type[Change], ...] = (
@@ -47,6 +48,7 @@ CHANGES: tuple[type[Change], ...] = (
     FreezeParameters,
     NoGrad,
     WithoutGraph,
+    WithoutDropout,
     DropReference,
     GradientsAsBucketViews,
     ShardBlocks,
