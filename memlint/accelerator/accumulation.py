@@ -7,6 +7,7 @@ on a sum that is known to be of this kind, and by the code that asks: formulas o
 of place, such as those of `var_mean` and `linalg.eigh` (torch/csrc/autograd/FunctionsManual.cpp).
 """
 
+import contextlib
 import ctypes
 import os
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._python_dispatch import _disable_current_modes
 
 from memlint.accelerator import state
 from memlint.accelerator.device import NAME, real_device_of
@@ -120,16 +123,26 @@ def measure_once() -> None:
     if _Unshared.is_measured:
         return
     _Unshared.measuring, _Unshared.is_measured = [], True
-    in_this_thread = torch.autograd.set_multithreading_enabled(False)
-    try:
-        with in_this_thread, temporarily_clear_interpreter_stack(), state.installed(state.State()), torch.enable_grad():
-            x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
-            (x.mul(2) + x.mul(3)).sum().backward()
-            engines = _Unshared.measuring.copy()
-            torch.mul(*torch.var_mean(x.detach().requires_grad_())).backward()
+    with contextlib.ExitStack() as apart:
+        apart.callback(setattr, _Unshared, "measuring", None)
+        for context in (
+            torch.autograd.set_multithreading_enabled(False),
+            temporarily_clear_interpreter_stack(),
+            _disable_current_modes(),
+            saved_tensors_hooks(_itself, _itself),  # what is saved here is none of a checkpoint's around it
+            state.installed(state.State()),
+            torch.enable_grad(),
+        ):
+            apart.enter_context(context)
+        x = torch.zeros(2, 2, device=NAME, requires_grad=True).exp()
+        (x.mul(2) + x.mul(3)).sum().backward()
+        engines = _Unshared.measuring.copy()
+        torch.mul(*torch.var_mean(x.detach().requires_grad_())).backward()
         formulas = _Unshared.measuring[len(engines) :]
         _Unshared.counts = engines[0].counts if engines else None
         if engines and formulas:
             _Unshared.callers = frozenset(filter(_is_pytorchs, engines[0].callers - formulas[0].callers))
-    finally:
-        _Unshared.measuring = None
+
+
+def _itself(tensor: Tensor) -> Tensor:
+    return tensor

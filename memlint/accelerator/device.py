@@ -80,6 +80,14 @@ def _open_bound(now: state.State, nbytes: int, shape: tuple[int, ...], dtype: to
     return entry
 
 
+def alias(tensor: torch.Tensor) -> torch.Tensor:
+    """Make a tensor of the same storage and geometry that autograd knows nothing of."""
+    made = _create_empty((0,), tensor.dtype)
+    storage: Any = tensor.untyped_storage()
+    set_geometry(META_KEYS, made, storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return made
+
+
 def strides(shape: Sequence[int], layout: torch.memory_format = torch.contiguous_format) -> tuple[int, ...]:
     """Of a tensor of this shape without gaps in this layout, in elements."""
     if layout is not torch.contiguous_format:

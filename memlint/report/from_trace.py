@@ -40,15 +40,19 @@ def buffer_fields(buffer: Buffer) -> dict[str, Any]:
 
 
 def course_of(timeline: Timeline, nodes: Sequence[Node]) -> report.Course | None:
-    """The most live bytes in each of NUM_STRETCHES stretches, or of fewer where there are fewer events."""
+    """The most live bytes in each of NUM_STRETCHES stretches, with the phase and step that they are of.
+
+    There are fewer stretches where there are fewer events.
+    """
     nbytes = live(timeline)
     number = min(NUM_STRETCHES, len(nbytes))
     if not number:
         return None
     edges = [len(nbytes) * stretch // number for stretch in range(number + 1)]
-    parts = [_phase_and_step(timeline.event_nodes[first], nodes) for first in edges[:-1]]
+    highest = [max(range(first, end), key=nbytes.__getitem__) for first, end in pairwise(edges)]
+    parts = [_phase_and_step(timeline.event_nodes[event], nodes) for event in highest]
     return report.Course(
-        nbytes=[max(nbytes[first:end]) for first, end in pairwise(edges)],
+        nbytes=[nbytes[event] for event in highest],
         phases=[phase.value for phase, _step in parts],
         steps=[step for _phase, step in parts],
     )

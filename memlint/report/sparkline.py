@@ -66,7 +66,7 @@ def _fitted(course: Course, width: int) -> list[_Column]:
     columns = [_Column(*each) for each in zip(course.nbytes, course.phases, course.steps, strict=False)]
     number = min(len(columns), max(width, 1))
     edges = [len(columns) * column // number for column in range(number + 1)] if columns else []
-    return [columns[first]._replace(nbytes=max(c.nbytes for c in columns[first:end])) for first, end in pairwise(edges)]
+    return [max(columns[first:end], key=lambda column: column.nbytes) for first, end in pairwise(edges)]
 
 
 def _height(nbytes: int, most: int) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from memlint.base.variables import variables_of
 from memlint.script.place import made_up, note, user_frames
 
 if TYPE_CHECKING:
@@ -188,7 +189,8 @@ def _classes_of_folder(self: Any) -> tuple[int, list[str], str]:
 def _number_of_script() -> tuple[int, str]:
     """What callers among the user's lines have in a variable, or an option, that is named as a number of classes."""
     for frame in user_frames():
-        for holder in (frame.f_locals, *map(_attributes, list(frame.f_locals.values()))):
+        variables = variables_of(frame)
+        for holder in (variables, *map(_attributes, list(variables.values()))):
             for name, value in holder.items():
                 if isinstance(value, int) and value > 1 and _NUMBER.fullmatch(name):
                     return value, name

@@ -81,10 +81,10 @@ def _replacing_loads(
                     raise
             with tempfile.TemporaryDirectory(prefix=_CHECKPOINT) as folder:
                 _save(architecture(cls, copy.deepcopy(config)), folder)  # saving notes a dtype in it
-                dtype = str(getattr(config, "dtype", None) or torch.float32).removeprefix("torch.")
-                state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
                 loaded = load(cls, folder, *args, **{key: kwargs[key] for key in kwargs if key not in _OF_PLACE})
             model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+            dtype = str(model.dtype).removeprefix("torch.")
+            state.assume(f"the weights of {source} are not on this machine: they are random, in {dtype}")
             model.name_or_path = model.config._name_or_path = str(source)
             return loaded
 

@@ -22,6 +22,7 @@ from memlint.accelerator import state
 from memlint.accelerator.device import entry_of, is_virtual, unwrapped
 from memlint.base.native_stack import is_within_library
 from memlint.base.ownership import is_memlint, is_users
+from memlint.base.variables import variables_of
 from memlint.cuda.simulated import simulated
 from memlint.script.evaluations import Evaluations
 from memlint.script.reruns import Reruns, ScriptProgram
@@ -160,11 +161,24 @@ class ScriptRecorder(Recorder):
         if _in_backward() != -1 or (self.attribution.optimizing and not torch.is_grad_enabled()):
             return super().outermost_call(call, module, args, kwargs)
         self._handle_signals()
+        is_counted = self._note_call(module, args, kwargs)
+        if not is_counted or self.attribution.section is not Phase.EVALUATION or torch.is_grad_enabled():
+            return super().outermost_call(call, module, args, kwargs)
+        self.evaluations.num_calls += 1
+        if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
+            gc.collect()
+        return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+
+    def _note_call(self, module: torch.nn.Module, args: Arguments, kwargs: Keywords) -> bool:
+        """Begin what the call of a model on the GPU is a part of; False for one that prepares data elsewhere.
+
+        Returns before the model runs: it may replace its parameters, which are looked at here.
+        """
         parameters = list(module.parameters())
         if self._leader is None and (self._was_written or self._is_functional(parameters)):
             self._step_over()
         if state.current.cuda and not any(map(_is_on_gpu, (*tree_leaves((args, kwargs)), *parameters))):
-            return super().outermost_call(call, module, args, kwargs)  # such as one of those that prepare data
+            return False
         has_gradients = any(parameter.requires_grad for parameter in parameters)
         self._meet(module)
         if torch.is_grad_enabled():
@@ -173,12 +187,7 @@ class ScriptRecorder(Recorder):
             self._enter(Phase.FORWARD)
         elif has_gradients or self.step < 0:
             self._enter(Phase.EVALUATION)
-        if self.attribution.section is not Phase.EVALUATION or torch.is_grad_enabled():
-            return super().outermost_call(call, module, args, kwargs)
-        self.evaluations.num_calls += 1
-        if self.evaluations.num_calls % _COLLECTED_EVERY == 0:
-            gc.collect()
-        return self.evaluations.answer(super().outermost_call, call, module, args, kwargs)
+        return True
 
     def _is_functional(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Whether a backward left nothing in any `grad`, as torch.func.grad: new parameters take the place of these."""
@@ -203,7 +212,7 @@ class ScriptRecorder(Recorder):
             self._began = time.perf_counter()
             self.begin_step()
         if not self.precision:
-            parameter = next((p for p in parameters if p.is_floating_point()), None)
+            parameter = next((p for p in parameters if p.is_floating_point() or p.is_complex()), None)
             self.precision = str(parameter.dtype).removeprefix("torch.") if parameter is not None else "float32"
             # Later stages of a pipeline take what they received, which needs a gradient.
             rows = next((each.shape[0] for each in (*inputs, *leaves) if each.dim()), None)
@@ -223,6 +232,13 @@ class ScriptRecorder(Recorder):
         self._roots[name] = weakref.ref(module)
         self.note_modules(module, name)
         self.roles.note_model(module, name)
+
+    def note_uncalled(self) -> None:
+        """Parameters of models that were not called yet: those of optimizers, or without any model all that there are."""
+        for optimizer in self.made:
+            self.roles.note_optimizer(optimizer)
+        if not self._roots:
+            self.roles.note_parameters(each for each in gc.get_objects() if issubclass(type(each), torch.nn.Parameter))
 
     # --- optimizers
 
@@ -315,9 +331,9 @@ def _is_ours(frame: FrameType | None) -> bool:
 
 def _variable_name(module: torch.nn.Module) -> str:
     """What the closest caller calls a model; its class if nobody has a name for it."""
-    frame: FrameType | None = sys._getframe(3)
+    frame: FrameType | None = sys._getframe(4)
     while frame is not None:
-        for variables in (frame.f_locals, frame.f_globals):
+        for variables in (variables_of(frame), frame.f_globals):
             for name, value in list(variables.items()):
                 if value is module and name not in _NO_NAMES and not name.startswith("_"):
                     return name

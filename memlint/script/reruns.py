@@ -121,12 +121,14 @@ class Reruns:
             subject = program()
             for change in changes:
                 change.after_setup(subject)
+            rest = subject.rest
+            del subject  # what the script lets go of is gone here too
         except BaseException:  # whatever it was, the Change does not apply
             _exit(1)
 
         def send(trace: Trace | None) -> NoReturn:
             try:
-                subject.rest.close()
+                rest.close()
             except BaseException:  # only now it turns out that a Change does not apply
                 trace = None
             answer.send(trace)

@@ -91,6 +91,7 @@ def run_script(
         def seen(ending: Ending) -> ScriptRun:
             ledger.freeze()
             recorder.roles.note_gradients()
+            recorder.note_uncalled()
             return ScriptRun(
                 script=script,
                 trace=recorder.finish(device).trace,

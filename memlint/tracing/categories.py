@@ -127,7 +127,8 @@ def categorise(
         if category is None and b.id in exchanged:
             category = Category.COMMUNICATION
         if category is None:
-            category = Category.OTHER if b.born < first_step and b.died is None else Category.TEMPORARY
+            is_of_setup = b.born < first_step or b.phase is Phase.OTHER  # without a step all of it is
+            category = Category.OTHER if is_of_setup and b.died is None else Category.TEMPORARY
         result.append(b._replace(category=category))
     return tuple(result)
 

@@ -40,6 +40,7 @@ from memlint.tracing.records import (
     Trace,
 )
 from memlint.tracing.turns import in_turns
+from memlint.tracing.updates import with_updates
 
 Tensor = torch.Tensor
 _ALLOCATES = ("aten.empty", "aten.new_empty")
@@ -177,9 +178,10 @@ class Recorder:
             geometries = tuple(inputs), tuple(outputs)
             phase_of_step = Phase.OTHER if step < 0 and phase is Phase.FORWARD else phase
             nodes.append(Node(index, kernel.name, phase_of_step, step, frame_of(*lines), path, *geometries, event))
+        buffers = categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts)
         trace = Trace(
-            nodes=tuple(nodes),
-            buffers=categorise(self._buffers(nodes), nodes, self.roles, self.step_events, self.ledger.doubts),
+            nodes=with_updates(nodes, buffers),
+            buffers=buffers,
             events=tuple(self.ledger.events),
             event_nodes=tuple(self.ledger.event_nodes),
             num_steps=self.step + 1,

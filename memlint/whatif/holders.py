@@ -17,6 +17,7 @@ import torch
 from memlint.accelerator import state
 from memlint.accelerator.kernel import Kernel
 from memlint.base.ownership import is_memlint, is_users
+from memlint.base.variables import variables_of
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device
 from memlint.memory.retention import Holder
@@ -129,7 +130,7 @@ def _editable(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _ways(frame: FrameType, buffer_ids: Collection[int]) -> Iterator[tuple[int, _Way]]:
     """The Buffers among `buffer_ids` that variables of the function lead to."""
-    for variable, value in frame.f_locals.items():
+    for variable, value in variables_of(frame).items():
         attributes, seen, depth = attributes_of(value), {id(value)}, _DEPTH - 1
         names = [(_Name(vars(value), name, f"{variable}.{name}"), item) for name, item in attributes]
         if not attributes:

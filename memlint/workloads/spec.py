@@ -158,6 +158,7 @@ class Workload:
     mode: Mode = "train"
     batch: int = 8
     dtype: Dtype = "float32"
+    """A script's is that of its parameters, whichever it is."""
     optimizer: str = "adamw"
     """A name, `file.py::callable` taking the parameters, or `none`."""
     gpu: str = DEFAULT_GPU
@@ -199,7 +200,7 @@ class Workload:
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""
         for key, allowed in (("mode", get_args(Mode)), ("dtype", get_args(Dtype))):
-            if getattr(self, key) not in allowed:
+            if getattr(self, key) not in allowed and not (key == "dtype" and self.origin == "script"):
                 raise UsageError(
                     f"workload {self.name}: {key} {getattr(self, key)!r} is unknown",
                     f"Write one of {', '.join(allowed)}.",

@@ -105,7 +105,7 @@ def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:
         path=script.path,
         mode="train" if run.num_steps or any(node.phase is Phase.BACKWARD for node in run.trace.nodes) else "inference",
         batch=run.batch or 1,
-        dtype=run.precision or "float32",  # type: ignore[arg-type]  # other dtypes of parameters are not told apart
+        dtype=run.precision or "float32",  # type: ignore[arg-type]  # of its parameters
         optimizer=run.optimizer.lower() or "none",
         gpu=gpu,
         torch=request.settings.torch or "",

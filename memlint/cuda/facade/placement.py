@@ -14,7 +14,7 @@ from torch.utils import _device as device_contexts
 from torch.utils import swap_tensors
 
 from memlint.accelerator import state, values
-from memlint.accelerator.device import DEVICE, NAME, adopt, allocate, is_virtual, real, real_device_of
+from memlint.accelerator.device import DEVICE, NAME, adopt, alias, allocate, is_virtual, real, real_device_of
 from memlint.accelerator.sparse import is_host, parts_of
 from memlint.cuda.devices import Device
 
@@ -168,7 +168,21 @@ def _set_data(tensor: Tensor, value: Tensor) -> None:
     elif is_virtual(value) and not is_virtual(tensor) and _is_hosts(value):
         known = values.content(value)  # memory of the host may be of either kind, and what is small is real
         value = real.full(value.shape, 0, dtype=value.dtype, device="cpu") if known is None else known
+    elif is_virtual(value) and value.layout is torch.strided:
+        # C++ lets tensors of all devices that it knows take each other's place, but this one's only those of one kind.
+        with torch.inference_mode(tensor.is_inference()):
+            value = alias(value)
+        if not is_virtual(tensor):
+            _become(tensor, value)
+            return
     _real_data.__set__(tensor, value)
+
+
+def _become(tensor: Tensor, other: Tensor) -> None:
+    """Make `tensor` of another kind what `other` is. Raises RuntimeError where something else refers to it weakly."""
+    other = other.as_subclass(type(tensor))
+    other.__dict__.update(tensor.__dict__)
+    swap_tensors(tensor, other.requires_grad_(tensor.requires_grad))
 
 
 def _set_grad(tensor: Tensor, value: Tensor | None) -> None:

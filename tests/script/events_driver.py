@@ -1,0 +1,69 @@
+"""Runs one script to its end on the virtual accelerator, as `memlint run --whole` does or with nothing that looks on."""
+
+import json
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.devices import device_named
+from memlint.cuda.session import virtual_device
+from memlint.script.data import Cut, loaders_in_process
+from memlint.script.missing_data import missing_data
+from memlint.script.pretrained import random_weights
+from memlint.script.run import ScriptRun, run_script
+from memlint.script.spec import Script
+from memlint.script.writes import scratch_writes
+from memlint.tracing.recorder import collected_between_steps
+from memlint.workloads import torchvision_schemas
+
+DEVICE = device_named("a100-80gb")
+
+
+def main() -> None:
+    """Write the events of a script into a file of `exchange`: bytes of each birth, `~number` of each death."""
+    options = json.loads(sys.argv[1])
+    exchange = Path(options["exchange"])
+    sys.argv = [options["script"], *options["args"]]
+    torchvision_schemas.install()
+    sys.path[0] = str(Path(options["script"]).parent)
+
+    def write(events: Sequence[int], sizes: Sequence[int]) -> NoReturn:
+        told = [sizes[event] if event >= 0 else event for event in events]
+        (exchange / "events.json").write_text(json.dumps(told), encoding="utf-8")
+        sys.stdout.flush()
+        os._exit(0)
+
+    if options["observed"]:
+        script = Script(name="train", path=options["script"], whole=True, repeat=True, fake_data=True)
+
+        def answer(run: ScriptRun) -> NoReturn:
+            assert not run.ending.is_failure, run.ending
+            write(run.trace.events, [buffer.nbytes for buffer in run.trace.buffers])
+
+        def fail(error: BaseException) -> NoReturn:
+            raise error
+
+        def keep(_run: Any) -> None:
+            pass
+
+        run_script(script, DEVICE, AllocatorSettings(), exchange, keep, answer, fail)
+    with (
+        collected_between_steps(),
+        virtual_device(DEVICE, AllocatorSettings()) as ledger,
+        scratch_writes(exchange / "scratch", False, (exchange,)),
+        loaders_in_process(Cut(3)),
+        missing_data(fake=True),
+        random_weights(),
+    ):
+        module = runpy.run_path(options["script"], run_name="__main__")
+        ledger.freeze()
+        del module
+        write(ledger.events, [birth.nbytes for birth in ledger.births])
+
+
+if __name__ == "__main__":
+    main()
