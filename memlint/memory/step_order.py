@@ -52,7 +52,7 @@ class Steps:
             step = bisect_left(ends, node) if node >= timeline.step_nodes[0] else -1
             if step < 0:
                 self._before.append(event)
-            elif step < len(ends):
+            elif step < len(ends) and not (event < 0 and step > 1 and ~event not in self._owners):
                 self._steps[step].append(_Event(places.get(node), event))
                 if event >= 0:
                     self._owners[event] = step
@@ -111,8 +111,6 @@ class Steps:
         left: list[list[int]] = []
         for number, step in enumerate(self._steps):
             foreign = [~e for _, e in step if e is not None and e < 0 and self._owners.get(~e) != number]
-            import os
-            if os.environ.get("DBG"): print(number, [(self._owners.get(b), self._buffers[b][:10]) for b in foreign][:6])
             if any(self._owners.get(buffer) != number - 1 for buffer in foreign):
                 raise ValueError("a step closes what an earlier one than the last has opened")
             self._steps[number] = [
