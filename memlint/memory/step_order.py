@@ -24,7 +24,7 @@ class Folded(NamedTuple):
 
     sizes: list[int]
     """Bytes of each Buffer."""
-    events: list[int]
+    events: Sequence[int]
 
 
 class _Event(NamedTuple):
@@ -127,11 +127,11 @@ class Steps:
         return left
 
     def _left_by_last(self, kinds: Sequence[_Kind]) -> list[int]:
-        """What the last step leaves, of these kinds; nothing says where it would be closed."""
-        open_ = dict.fromkeys(e for _, e in self._steps[-1] if e is not None and e >= 0)
-        for _, event in self._steps[-1]:
-            if event is not None and event < 0:
-                open_.pop(~event, None)
+        """What the last step leaves, of these kinds; it may close them itself where the program's function ends."""
+        last = self._steps[-1]
+        opens = [position for position, (_, event) in enumerate(last) if event is not None and event >= 0]
+        closed = {~event for _, event in last[: opens[-1]] if event is not None and event < 0} if opens else set()
+        open_ = dict.fromkeys(event for _, event in last if event is not None and event >= 0 and event not in closed)
         found: list[int] = []
         for kind in kinds:
             buffer = next((each for each in open_ if _kind(self._buffers[each]) == kind), None)
@@ -139,17 +139,20 @@ class Steps:
                 raise ValueError("the last step leaves something else")
             del open_[buffer]
             found.append(buffer)
+        self._steps[-1] = [each for each in last if each.event is None or ~each.event not in found]
         return found
 
-    def _with_closings(self, step: list[_Event]) -> list[_Event]:
-        """The first step, closing what another would leave where the second does."""
-        closings = [each for each in self._steps[1] if each.event is None]
-        for closing in closings:
-            under = [n for n, each in enumerate(step) if each.place == closing.place]
-            if not under:
-                raise ValueError("the first step runs other kernels")
-            step = [*step[: under[-1] + 1], closing, *step[under[-1] + 1 :]]
-        return step
+    def _with_closings(self, first: list[_Event]) -> list[_Event]:
+        """The first step, closing what another would leave where the second does; inputs are made in the setup."""
+        places = {each.place for each in first}
+        position = sum(each.place is None for each in first)
+        for place, event in self._steps[1]:
+            if place in places:
+                position = max(n for n, each in enumerate(first) if each.place == place) + 1
+            if event is None:
+                first = [*first[:position], _Event(place, None), *first[position:]]
+                position += 1
+        return first
 
     def _later(self, step: int) -> Iterator[int | None]:
         return (event for _, event in self._steps[step] if event not in self._for_good)
