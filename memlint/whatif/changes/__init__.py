@@ -14,6 +14,7 @@ from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
 from memlint.whatif.changes.gradient_sync import ReduceInEveryBackward
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
+from memlint.whatif.changes.reshard_root import ReshardRoot
 from memlint.whatif.changes.rewrapping import (
     CheckpointAroundHooks,
     GradientsAsBucketViews,
@@ -57,5 +58,6 @@ CHANGES: tuple[type[Change], ...] = (
     WithoutOffload,
     CheckpointAroundHooks,
     ReduceInEveryBackward,
+    ReshardRoot,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""
