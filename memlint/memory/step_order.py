@@ -113,10 +113,8 @@ class Steps:
             foreign = [~e for _, e in step if e is not None and e < 0 and self._owners.get(~e) != number]
             if any(self._owners.get(buffer) != number - 1 for buffer in foreign):
                 raise ValueError("a step closes what an earlier one than the last has opened")
-            self._steps[number] = [
-                each._replace(event=None) if each.event is not None and each.event < 0 and ~each.event in foreign else each
-                for each in step
-            ]
+            closings = {~buffer for buffer in foreign}
+            self._steps[number] = [each._replace(event=None) if each.event in closings else each for each in step]
             if number:
                 left.append(foreign)
         kinds = [[_kind(self._buffers[buffer]) for buffer in foreign] for foreign in left]
@@ -190,7 +188,7 @@ def _places(nodes: Sequence[Node], ends: Sequence[int]) -> Iterator[tuple[int, _
 
 
 def _is_at(wanted: _Place | None, place: _Place, step: Sequence[_Event]) -> bool:
-    """Whether what is opened at a place of the first step is opened here in another one, or else when its phase begins."""
+    """Whether what is opened at a place of the first step is opened here in another, or else when its phase begins."""
     if wanted is None or wanted == place:
         return True
     return wanted[1] is place[1] and all(each.place != wanted for each in step)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.memory.timeline import alive_at
-from memlint.tracing.records import Buffer, Category, Node, Phase, Trace
+from memlint.tracing.records import Category, Node, Phase, Trace
 from memlint.whatif.changes import WithoutDropout
 from memlint_rules.flow import PRODUCTS, Flow
 
@@ -30,8 +30,8 @@ class AdapterDropout(TraceRule):
 
     ## Known limits
 
-    Dropout is a regulariser, so training takes another course without it. Dropout by a function, and not by a module, is
-    not seen.
+    Dropout is a regulariser, so training takes another course without it. Dropout by a function, and not by a module,
+    is not seen.
 
     - https://arxiv.org/abs/2106.09685
     - https://huggingface.co/docs/peft/package_reference/lora
@@ -80,8 +80,8 @@ class Model(nn.Module):
         yield self.finding(
             context,
             max(alive, key=lambda each: each.nbytes).frame,
-            f"{len(paths)} adapters of frozen layers, the first with `{paths[0]}`, keep the input that dropout made for "
-            f"each of them, and its mask: {format_nbytes(nbytes)} at the peak.",
+            f"{len(paths)} adapters of frozen layers, the first with `{paths[0]}`, keep the input that dropout made "
+            f"for each of them, and its mask: {format_nbytes(nbytes)} at the peak.",
             nbytes=nbytes,
             peak_change=answer.peak_change,
             confidence=Confidence.EXACT_RETRACE,

@@ -11,8 +11,8 @@ from memlint_rules.flow import HALF, Flow
 class AutocastCacheKept(TraceRule):
     """Autocast keeps a copy of every weight in half precision although no backward will read it.
 
-    Looks at forwards without a backward under `torch.autocast` for casts of whole parameters that are alive at the peak,
-    and reports what the peak would be if each were let go of after its use.
+    Looks at forwards without a backward under `torch.autocast` for casts of whole parameters that are alive at the
+    peak, and reports what the peak would be if each were let go of after its use.
 
     ## Why it costs memory
 
@@ -41,12 +41,16 @@ class AutocastCacheKept(TraceRule):
 with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
     return self.layers(x)""",
             {"x": "torch.randn(64, 2048)"},
-        ).but({"def memlint_workload": "import memlint\n\n\n@memlint.workload(mode=\"inference\")\ndef encoder"}),
+        ).but({"def memlint_workload": 'import memlint\n\n\n@memlint.workload(mode="inference")\ndef encoder'}),
     )
     good = (
-        bad[0].but({"torch.no_grad(), torch.autocast(\"cuda\", dtype=torch.bfloat16)": (
-            "torch.no_grad(), torch.autocast(\"cuda\", dtype=torch.bfloat16, cache_enabled=False)"
-        )}),
+        bad[0].but(
+            {
+                'torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16)': (
+                    'torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False)'
+                )
+            }
+        ),
         bad[0].but({"torch.no_grad(),": "torch.inference_mode(),"}, title="In inference mode"),
     )
 
@@ -93,13 +97,14 @@ def _is_cast_without_backward(context: Context, buffer: Buffer) -> bool:
 
 
 def _peak_without_cache(context: Context, casts: Iterable[Buffer], uses: Mapping[int, Sequence[int]]) -> int:
-    """The requested peak if each cast were made for each kernel that reads it, and let go of after that."""
+    """The requested peak if each cast were made for each kernel that reads it, which lets go of it at its end."""
     timeline, nodes = context.timeline, context.trace.nodes
     starts = [*(node.event for node in nodes), len(timeline.events)]
     nbytes = [0, *live(without(timeline, [each.id for each in casts]))]  # before each event, and after the last
     for cast in casts:
         first, *later = uses[cast.id] or [cast.node]
-        for begin, use in ((cast.node, first), *((node, node) for node in later)):
-            for position in range(starts[begin], starts[use + 1] + 1):
+        for begin, use in ((cast.born + 1, first), *((starts[node], node) for node in later)):
+            opened = (at + 1 for at in range(starts[use], starts[use + 1]) if timeline.events[at] >= 0)
+            for position in range(begin, max(opened, default=starts[use]) + 1):
                 nbytes[position] += cast.nbytes
     return max(nbytes)

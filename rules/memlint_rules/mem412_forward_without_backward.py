@@ -56,9 +56,7 @@ def encoder():
     )
     good = (
         bad[0].but({"    model(inputs": "    with torch.no_grad():\n        model(inputs"}),
-        bad[0].but(
-            {"model(inputs[\"x\"]).mean()": "model(inputs[\"x\"]).mean().backward()"}, title="There is a backward"
-        ),
+        bad[0].but({'model(inputs["x"]).mean()': 'model(inputs["x"]).mean().backward()'}, title="There is a backward"),
         bad[0].but({"    return memlint": "    model.requires_grad_(False)\n    return memlint"}, title="It is frozen"),
     )
 

@@ -1,6 +1,6 @@
 import ast
 
-from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.lint.rule import Confidence, Context, Findings, Severity, TraceRule, is_notable
 from memlint.source.calls import called
 from memlint.source.scopes import position
 from memlint.source.text import source_at
@@ -9,6 +9,23 @@ from memlint.whatif.changes import ReduceInEveryBackward
 from memlint_rules.ranks import case
 
 _SWITCHES = frozenset({"set_requires_gradient_sync", "no_sync"})
+
+_MICRO_BATCHES = {
+    "import memlint\n": """\
+import memlint
+
+
+def accumulate(model, inputs, optimizer):
+    for i in range(4):
+        model.set_requires_gradient_sync(i == 3)
+        model(inputs["x"]).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+""",
+    "return model, torch.randn(batch, 1024)": (
+        'return memlint.Declaration(model, {"x": torch.randn(batch, 1024)}, step=accumulate)'
+    ),
+}
 
 
 class UnreducedGradients(TraceRule):
@@ -37,26 +54,10 @@ class UnreducedGradients(TraceRule):
 
     code, name, severity = "MEM620", "unreduced-gradients", Severity.WARNING
     looks_at = "a traced step on several ranks"
-    _micro_batches = {
-        "import memlint\n": """\
-import memlint
-
-
-def accumulate(model, inputs, optimizer):
-    for i in range(4):
-        model.set_requires_gradient_sync(i == 3)
-        model(inputs["x"]).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-""",
-        "return model, torch.randn(batch, 1024)": (
-            'return memlint.Declaration(model, {"x": torch.randn(batch, 1024)}, step=accumulate)'
-        ),
-    }
     bad = (
-        case(
-            "for block in model.blocks:", "    fully_shard(block, mesh=mesh)", "fully_shard(model, mesh=mesh)"
-        ).but(_micro_batches, line=12),
+        case("for block in model.blocks:", "    fully_shard(block, mesh=mesh)", "fully_shard(model, mesh=mesh)").but(
+            _MICRO_BATCHES, line=12
+        ),
     )
     good = (
         bad[0].but({"        model.set_requires_gradient_sync(i == 3)\n": ""}),
@@ -73,8 +74,8 @@ def accumulate(model, inputs, optimizer):
         yield self.finding(
             context,
             _switch(context),
-            "Gradients are reduced in the last backward of a step alone; until then every rank holds those of the whole "
-            "model.",
+            "Gradients are reduced in the last backward of a step alone; until then every rank holds those of the "
+            "whole model.",
             nbytes=-fall,
             peak_change=fall,
             confidence=Confidence.EXACT_RETRACE,

@@ -31,15 +31,15 @@ class Fragmentation(TraceRule):
 
     ## How the saving is computed
 
-    The same allocations, in the same order, run through PyTorch's allocator once more: with `expandable_segments`, and with
-    sizes that `roundup_power2_divisions` rounds up. Where all steps do the same with other sizes, their allocations also
-    run with the largest step first, and with every step as large as the next of four.
+    The same allocations, in the same order, run through PyTorch's allocator once more: with `expandable_segments`, and
+    with sizes that `roundup_power2_divisions` rounds up. Where all steps do the same with other sizes, they also run
+    with the largest step first, and with every step as large as the next of four.
 
     ## Known limits
 
     It is the reserved memory that falls, which is what other processes miss and what decides whether a step fits; the
-    memory that tensors take stays what it is. What ran before, such as other data, decides how fragmented memory is: in
-    a longer run it may get worse. Expandable segments need a driver and system that can map memory, as CUDA on Linux
+    memory that tensors take stays what it is. What ran before, such as other data, decides how fragmented memory is:
+    in a longer run it may get worse. Expandable segments need a driver and system that can map memory, as CUDA on Linux
     does.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
@@ -76,7 +76,8 @@ def layers():
         bad[0].but({"range(8000, 16000, 1000)": "[15000] * 8"}, title="All of one length"),
         bad[0].but({"range(8000, 16000, 1000)": "range(15000, 7000, -1000)"}, title="The longest first"),
         bad[0].but(
-            {"@memlint.workload": '@memlint.workload(allocator="expandable_segments:True")'}, title="Expandable segments"
+            {"@memlint.workload": '@memlint.workload(allocator="expandable_segments:True")'},
+            title="Expandable segments",
         ),
     )
 
@@ -98,13 +99,13 @@ def layers():
         yield self.finding(
             context,
             varying[0].frame if varying else None,
-            f"{format_nbytes(now)} are reserved where at most {format_nbytes(context.estimate.allocated.estimate)} are "
-            f"allocated: what was freed does not fit what is asked for later{cause}.",
+            f"{format_nbytes(now)} are reserved where at most {format_nbytes(now - gap)} are allocated: what was freed "
+            f"does not fit what is asked for later{cause}.",
             nbytes=now - after,
             peak_change=after - now,
             measure="reserved",
             confidence=Confidence.EXACT_LIFETIME,
-            fix=f"Set PYTORCH_ALLOC_CONF={_EXPANDABLE} in the environment: {format_nbytes(after)} are reserved.{listed}",
+            fix=f"Set PYTORCH_ALLOC_CONF={_EXPANDABLE} before PyTorch is imported: {format_nbytes(after)}.{listed}",
         )
 
 
@@ -134,7 +135,7 @@ def _other_settings(context: Context, program: Folded) -> Iterator[_Remedy]:
 
 
 def _other_batches(context: Context) -> Iterator[_Remedy]:
-    """The largest step first, and steps as large as the next of a few; nothing where steps differ in more than sizes."""
+    """The largest step first, and steps as large as the next of a few; nothing where steps differ in more."""
     try:
         steps = Steps(context.timeline, context.trace.nodes)
     except ValueError:
@@ -142,7 +143,8 @@ def _other_batches(context: Context) -> Iterator[_Remedy]:
     by_size = sorted(range(len(steps.nbytes)), key=steps.nbytes.__getitem__)
     largest = by_size[-1]
     order = [largest, *(step for step in range(len(by_size)) if step != largest)]
-    yield _Remedy("With the largest batch first", _reserved(context, steps.in_order(order), context.workload.allocator))
+    nbytes = _reserved(context, steps.in_order(order), context.workload.allocator)
+    yield _Remedy("With the largest batch first", nbytes)
     ends = [by_size[len(by_size) * part // _NUM_LENGTHS - 1] for part in range(1, _NUM_LENGTHS + 1)]
     padded = [next(end for end in ends if steps.nbytes[end] >= steps.nbytes[step]) for step in range(len(by_size))]
     nbytes = _reserved(context, steps.in_order(padded), context.workload.allocator)

@@ -2,12 +2,31 @@ from memlint.lint.rule import Context, Findings, Severity, TraceRule
 from memlint.whatif.changes import ReshardRoot
 from memlint_rules.ranks import BLOCKS, case, found_by_wrapping
 
+_AFTER = {
+    "import memlint\n": """\
+import memlint
+
+
+def generate(model, inputs, _optimizer):
+    with torch.no_grad():
+        logits = model(inputs["x"])
+    probabilities = logits.float().softmax(-1)
+    probabilities.cumsum(-1)
+""",
+    "        self.blocks": "        self.head = nn.Linear(1024, 32768, bias=False)\n        self.blocks",
+    "return self.blocks(x)": "return self.head(self.blocks(x))",
+    "@memlint.workload(world_size=8)": '@memlint.workload(world_size=8, mode="inference")',
+    "return model, torch.randn(batch, 1024)": (
+        'return memlint.Declaration(model, {"x": torch.randn(2048, 1024)}, step=generate)'
+    ),
+}
+
 
 class RootStaysGathered(TraceRule):
     """The outermost unit of FSDP2 stays gathered after its forward, though no backward follows.
 
-    Looks at inference on several ranks, and at training beside a model that is frozen, where a whole model is a unit with
-    the default `reshard_after_forward`, and reports what the peak would be if it were resharded too.
+    Looks at inference on several ranks, and at training beside a model that is frozen, where a whole model is a unit
+    with the default `reshard_after_forward`, and reports what the peak would be if it were resharded too.
 
     ## Why it costs memory
 
@@ -28,25 +47,7 @@ class RootStaysGathered(TraceRule):
 
     code, name, severity = "MEM622", "root-stays-gathered", Severity.INFO
     looks_at = "a traced step on several ranks"
-    _after = {
-        "import memlint\n": """\
-import memlint
-
-
-def generate(model, inputs, _optimizer):
-    with torch.no_grad():
-        logits = model(inputs["x"])
-    probabilities = logits.float().softmax(-1)
-    probabilities.cumsum(-1)
-""",
-        "        self.blocks": "        self.head = nn.Linear(1024, 32768, bias=False)\n        self.blocks",
-        "return self.blocks(x)": "return self.head(self.blocks(x))",
-        "@memlint.workload(world_size=8)": '@memlint.workload(world_size=8, mode="inference")',
-        "return model, torch.randn(batch, 1024)": (
-            'return memlint.Declaration(model, {"x": torch.randn(2048, 1024)}, step=generate)'
-        ),
-    }
-    bad = (case(*BLOCKS).but(_after),)
+    bad = (case(*BLOCKS).but(_AFTER),)
     good = (
         bad[0].but({"fully_shard(model, mesh=mesh)": "fully_shard(model, mesh=mesh, reshard_after_forward=True)"}),
         case(*BLOCKS),

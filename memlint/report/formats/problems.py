@@ -49,7 +49,8 @@ class Problem:
     def advice(self) -> tuple[str, ...]:
         """What the fix saves, and the fix."""
         saved = saving(self.peak_change)
-        parts = (f"saves {saved} {of_peak(self.measure)} ({self.confidence})" if saved else "", self.fix and f"help: {self.fix}")
+        saves = f"saves {saved} {of_peak(self.measure)} ({self.confidence})" if saved else ""
+        parts = (saves, self.fix and f"help: {self.fix}")
         return tuple(filter(None, parts))
 
     @property
@@ -111,7 +112,8 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
 def problem_of(finding: Finding, file: str) -> Problem:
     """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
     place = ("path", "line", "column") if finding.path else ()
-    fields = finding.model_dump(include={*place, "severity", "workload", "confidence", "nbytes", "peak_change", "measure"})
+    of_finding = {*place, "severity", "workload", "confidence", "nbytes", "peak_change", "measure"}
+    fields = finding.model_dump(include=of_finding)
     texts = {"code": finding.code, "message": finding.message + beside(finding.library), "fix": finding.fix}
     texts = {name: one_line(text) for name, text in texts.items()}
     return Problem(**{"path": file or finding.workload or ".", **fields, **texts})
