@@ -85,8 +85,8 @@ class Steps:
             else:
                 events.append(~numbers[~event])
 
-        for event in self._before:
-            happens(event)
+        for before in self._before:
+            happens(before)
         left: list[int] = []
         for position, step in enumerate(order):
             closing = iter(left)

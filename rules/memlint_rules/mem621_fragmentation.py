@@ -1,17 +1,19 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from memlint.base.units import format_nbytes
-from memlint.cuda.allocator.settings import AllocatorSettings
+from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule
 from memlint.memory.estimate import peaks
 from memlint.memory.step_order import Folded, Steps
 from memlint.tracing.records import Buffer, Category
 
 MIN_NBYTES = 256 * 2**20
-MIN_SHARE = 0.1
+MIN_SHARE = 0.2
 """Fragmentation below the larger of these (bytes, share of what is reserved) is that of ordinary steps."""
 
+_VARIABLE = VARIABLES[-1]  # older than the other, and read by all versions
 _EXPANDABLE = "expandable_segments:True"
 _ROUNDED = tuple(f"roundup_power2_divisions:{divisions}" for divisions in (16, 8, 4, 2))
 _NUM_LENGTHS = 4
@@ -39,8 +41,8 @@ class Fragmentation(TraceRule):
 
     It is the reserved memory that falls, which is what other processes miss and what decides whether a step fits; the
     memory that tensors take stays what it is. What ran before, such as other data, decides how fragmented memory is:
-    in a longer run it may get worse. Expandable segments need a driver and system that can map memory, as CUDA on Linux
-    does.
+    in a longer run it may get worse. Where no input changes its shape it is less of a worry, and only a remark.
+    Expandable segments need a driver and system that can map memory, as CUDA on Linux does.
 
     - https://docs.pytorch.org/docs/stable/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
     - https://github.com/karpathy/nanoGPT/issues/618
@@ -96,7 +98,7 @@ def layers():
         listed = "".join(f" {each.text}: {format_nbytes(each.nbytes)}." for each in others)
         varying = _varying(context)
         cause = f"; its inputs have {len({each.shape for each in varying})} shapes" if varying else ""
-        yield self.finding(
+        finding = self.finding(
             context,
             varying[0].frame if varying else None,
             f"{format_nbytes(now)} are reserved where at most {format_nbytes(now - gap)} are allocated: what was freed "
@@ -105,8 +107,9 @@ def layers():
             peak_change=after - now,
             measure="reserved",
             confidence=Confidence.EXACT_LIFETIME,
-            fix=f"Set PYTORCH_ALLOC_CONF={_EXPANDABLE} before PyTorch is imported: {format_nbytes(after)}.{listed}",
+            fix=f"Set {_VARIABLE}={_EXPANDABLE} before PyTorch is imported: {format_nbytes(after)}.{listed}",
         )
+        yield finding if varying else replace(finding, severity=Severity.INFO)
 
 
 class _Remedy(NamedTuple):
