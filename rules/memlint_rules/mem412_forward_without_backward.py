@@ -1,8 +1,10 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.source.text import source_at
 from memlint.tracing.records import Phase
 from memlint.whatif.changes import WithoutGraph
 from memlint_rules.dead_references import biggest_of, dead_at_peak, nbytes_of
+from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad
 
 
 class ForwardWithoutBackward(TraceRule):
@@ -25,7 +27,7 @@ class ForwardWithoutBackward(TraceRule):
 
     A program that ends before its first backward looks like one that has none: run it with `--whole` where it collects
     outputs of several batches first. A loop without a backward in a program that has one elsewhere is found by MEM404
-    in the text.
+    in the text, and a script in which it finds one is left to it.
 
     - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
     - https://github.com/huggingface/diffusers/issues/10350
@@ -65,7 +67,9 @@ def encoder():
             return
         peak = context.estimate.requested.estimate
         dead = dead_at_peak(context)
-        after = context.what_if(WithoutGraph()) if is_notable(-nbytes_of(dead), peak) else None
+        if not is_notable(-nbytes_of(dead), peak) or _is_said_of_a_loop(context):
+            return
+        after = context.what_if(WithoutGraph())
         if after is None or not is_notable(after.peak_change, peak):
             return
         yield self.finding(
@@ -79,3 +83,11 @@ def encoder():
             fix="Run it under `with torch.inference_mode():`, or `torch.no_grad()` if what it computes takes part in a "
             "later backward.",
         )
+
+
+def _is_said_of_a_loop(context: Context) -> bool:
+    """Whether MEM404 finds a loop of evaluation in the text of a script that has run."""
+    if context.workload.origin != "script":
+        return False
+    paths = {node.frame.of_project.path for node in context.trace.nodes if node.frame is not None}
+    return any(any(EvalWithoutNoGrad().check(source)) for source in map(source_at, paths) if source is not None)

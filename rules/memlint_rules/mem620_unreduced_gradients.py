@@ -46,7 +46,7 @@ class UnreducedGradients(TraceRule):
     ## Known limits
 
     A reduction in every backward is more communication, which may cost more time than it saves memory: where GPUs are
-    connected slowly it is a choice.
+    connected slowly it is a choice. In a script whose first forward runs within `no_sync`, that one stays as it is.
 
     - https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html
     - https://github.com/pytorch/pytorch/issues/160320
