@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from memlint.base.errors import RuleError
 from memlint.base.ownership import is_installed
-from memlint.base.units import format_nbytes
+from memlint.base.units import Measure, format_nbytes
 from memlint.source.text import source_at
 from memlint.tracing.records import Frame  # noqa: TC001 -- pydantic, which keeps Findings in the cache, looks it up
 
@@ -124,7 +124,9 @@ class Finding:
     nbytes: int | None = None
     """Bytes attributable to what was found; None where the rule cannot know."""
     peak_change: int | None = None
-    """Bytes by which the requested peak changes after the fix, negative for a fall; None where it was not computed."""
+    """Bytes by which a peak changes after the fix, negative for a fall; None where it was not computed."""
+    measure: Measure = "requested"
+    """Which peak that is."""
     fix: str
     correction: Correction | None = None
     """What `--fix` does to the file; None where a person has to."""
@@ -314,21 +316,24 @@ class TraceRule(Rule):
         peak_change: int,
         fix: str,
         confidence: Confidence = Confidence.MODELLED,
+        measure: Measure = "requested",
     ) -> Finding:
         """Make a Finding at `frame` whose severity follows from `peak_change`; it says so when the peak does not fall.
 
         It stands where `place_of` puts it.
         """
+        before = getattr(context.estimate, measure)
         if peak_change >= 0:
             message = f"{message} The peak would not fall: it is {describe_peak(context.estimate)}."
         return Finding(
             code=self.code,
             **place_of(frame, context),
             message=self.with_assumption(context, message),
-            severity=self.severity if is_notable(peak_change, context.estimate.requested.estimate) else Severity.NOTE,
+            severity=self.severity if is_notable(peak_change, before.estimate) else Severity.NOTE,
             confidence=confidence,
             nbytes=nbytes,
             peak_change=peak_change,
+            measure=measure,
             fix=fix,
         )
 

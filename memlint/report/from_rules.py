@@ -17,7 +17,7 @@ _KINDS: dict[type[MemlintError], ErrorKind] = {
     errors.RuleError: "rule",
 }
 
-_ALIKE = ("code", "path", "line", "column", "message", "nbytes", "peak_change", "fix", "subject")
+_ALIKE = ("code", "path", "line", "column", "message", "nbytes", "peak_change", "measure", "fix", "subject")
 """What a rule's finding and its record call by the same name."""
 
 

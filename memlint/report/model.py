@@ -632,7 +632,9 @@ class Finding(Record):
     nbytes: NonNegativeInt | None = None
     """Bytes attributable."""
     peak_change: int | None = None
-    """How the peak of requested bytes changes when the fix is made; negative saves."""
+    """How a peak changes when the fix is made; negative saves."""
+    measure: Measure = "requested"
+    """Which peak that is."""
     fix: str = ""
     """What to do about it."""
     workload: str | None = None

@@ -175,3 +175,8 @@ def by_severity(severities: Iterable[Severity]) -> str:
 def saving(peak_change: int | None) -> str:
     """`300 MiB`: what a fix saves; empty if it saves nothing."""
     return format_nbytes(-peak_change) if peak_change is not None and peak_change < 0 else ""
+
+
+def of_peak(measure: Measure) -> str:
+    """What a fix saves something of, by the measure of its Finding."""
+    return "of the peak" if measure == "requested" else f"of {measure} memory"

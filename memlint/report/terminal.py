@@ -33,6 +33,7 @@ from memlint.report.phrases import (
     line_detail,
     listed,
     not_reached_text,
+    of_peak,
     place_text,
     program_text,
     ranks_text,
@@ -351,7 +352,7 @@ def _finding(finding: Finding, paint: TextStyle, several: bool) -> Iterator[str]
     yield f"{place}: {paint(finding.code, color, bold=True)} {finding.message}"
     if saved := saving(finding.peak_change):
         where = f" of {finding.workload}" if several and finding.workload else ""
-        yield f"    saves {paint(saved, bold=True)} of the peak{where} ({finding.confidence})"
+        yield f"    saves {paint(saved, bold=True)} {of_peak(finding.measure)}{where} ({finding.confidence})"
     yield from paint.help(finding.fix, "    ")
 
 

@@ -3,11 +3,13 @@ import re
 from collections.abc import Iterator
 
 from memlint.lint.edits import unsafe, without_argument
-from memlint.lint.rule import Case, Edit, Findings, Severity
+from memlint.lint.rule import Case, Confidence, Context, Edit, Finding, Findings, Severity, is_notable, place_of
 from memlint.source.calls import argument, called, is_literal
 from memlint.source.scopes import Loop, Scope, calls, over_batches, position, under_condition, uses_torch
 from memlint.source.taint import Values
-from memlint.source.text import Source, dotted_name
+from memlint.source.text import Source, dotted_name, source_at
+from memlint.tracing.records import Frame, Trace
+from memlint.whatif.changes import ResetGradientsWithGraph
 from memlint_rules.growth import GrowsBy, _GrowthRule
 
 _WORDS = frozenset({"retain_graph", "create_graph"})
@@ -33,7 +35,8 @@ class RetainGraph(_GrowthRule):
 
     ## How the saving is computed
 
-    At stake are then the activations of one forward.
+    At stake are then the activations of one forward. Where gradients keep a graph, the program is run again with them
+    reset before the next forward.
 
     ## Known limits
 
@@ -103,6 +106,25 @@ def penalty(model, x):
 """).but(title="Gradients with a graph, without the cycle"),
     )
 
+    def check_steps(self, context: Context) -> Findings:
+        """Yield what each step adds, or else what the peak holds of graphs whose gradients were not reset."""
+        growing = list(super().check_steps(context))
+        yield from growing
+        call, peak = _creates_graph(context.trace), context.estimate.requested.estimate
+        answer = context.what_if(ResetGradientsWithGraph()) if call is not None and not growing else None
+        if answer is not None and is_notable(answer.peak_change, peak):
+            yield Finding(
+                code=self.code,
+                **place_of(call, context),
+                message="Gradients made with `create_graph=True` keep their graph, and are still there when the next "
+                "forward begins.",
+                severity=self.severity,
+                confidence=Confidence.EXACT_RETRACE,
+                nbytes=-answer.peak_change,
+                peak_change=answer.peak_change,
+                fix=_CREATED,
+            )
+
     def check(self, source: Source) -> Findings:
         if _WORDS.isdisjoint(source.words) or not uses_torch(source):
             return
@@ -116,6 +138,10 @@ def penalty(model, x):
                 )
 
 
+_CREATED = (
+    "Take the gradients from `torch.autograd.grad(loss, parameters, create_graph=True)`, or set "
+    "`parameter.grad = None` when they are no longer needed."
+)
 _UNUSED = (
     (
         "`retain_graph=True` keeps everything the forward saved until the next forward has run, and nothing in this "
@@ -123,6 +149,17 @@ _UNUSED = (
     ),
     "Leave `retain_graph` out.",
 )
+
+
+def _creates_graph(trace: Trace) -> Frame | None:
+    """The first line of the project that calls a backward with `create_graph=True`."""
+    paths = dict.fromkeys(node.frame.of_project.path for node in trace.nodes if node.frame is not None)
+    for source in filter(None, map(source_at, paths)):
+        if "create_graph" in source.words:
+            for call in source.index.of(ast.Call):
+                if called(call) == "backward" and is_literal(argument(call, "create_graph"), True):
+                    return Frame(source.path, call.lineno, "")
+    return None
 
 
 def _without_flag(source: Source, call: ast.Call) -> tuple[Edit, ...]:
@@ -140,10 +177,7 @@ def _wrong(scope: Scope, call: ast.Call) -> tuple[str, str] | None:
                 "`create_graph=True` makes gradients and parameters refer to each other, so the graph stays until the "
                 "gradients are reset, which this function does not do."
             ),
-            (
-                "Take the gradients from `torch.autograd.grad(loss, parameters, create_graph=True)`, or set "
-                "`parameter.grad = None` when they are no longer needed."
-            ),
+            _CREATED,
         )
     if not is_literal(argument(call, "retain_graph"), True):
         return None

@@ -77,5 +77,6 @@ class Model(nn.Module):
             nbytes=-fall,
             peak_change=fall,
             confidence=Confidence.MODELLED,
+            measure="reserved",
             fix="Let the current stream wait for the other one before the tensor goes, in place of `record_stream`.",
         )

@@ -180,3 +180,11 @@ def test_the_spaces_in_the_name_of_a_file_stay():
     lines = render_text(report, TextStyle()).splitlines()
     assert lines[0].startswith("my  models/gpt2.py::GPT2 needs")
     assert any(line.startswith("my  models/gpt2.py:61:15: MEM107") for line in lines)
+
+
+def test_a_saving_of_reserved_memory_is_not_called_one_of_the_peak():
+    (finding,) = (each for each in REPORT.findings if each.code == "MEM107")
+    report = REPORT.model_copy(update={"findings": [finding.model_copy(update={"measure": "reserved"})]})
+    text = render_text(report, TextStyle())
+    assert "saves 1.00 GiB of reserved memory" in text
+    assert "1.00 GiB of the peak" not in text

@@ -12,7 +12,7 @@ from memlint.compare.comparison import BatchChange, Comparison, LineChange, Work
 from memlint.compare.headline import check_text, difference, headline, largest_text, percent
 from memlint.report.formats.html_blocks import code, folded, joined, peak, ranks_and_streams, step, table
 from memlint.report.model import Finding
-from memlint.report.phrases import place_text, ranks_text, saving, spaced
+from memlint.report.phrases import of_peak, place_text, ranks_text, saving, spaced
 
 LIMIT = 60_000
 """Characters: GitHub takes 65,536, and the marker of the comment has to go with it."""
@@ -177,7 +177,7 @@ def _findings(findings: Sequence[Finding]) -> str:
     for finding in findings:
         place = place_text(finding.path, finding.line, finding.library) if finding.path else finding.workload
         saved, fix = saving(finding.peak_change), finding.fix and f"help: {finding.fix}"
-        lines = (code(finding.message), f"saves {saved} of the peak" if saved else "", code(fix))
+        lines = (code(finding.message), f"saves {saved} {of_peak(finding.measure)}" if saved else "", code(fix))
         rows.append((finding.severity, code(finding.code), code(place), joined(lines, "<br>")))
     return table(("severity", "code", "place", "message"), rows)
 

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memlint.base.units import format_nbytes
+from memlint.base.units import Measure, format_nbytes
 from memlint.report.escaping import one_line
 from memlint.report.model import Confidence, Error, Finding, Report, Severity, Verdict, Workload
-from memlint.report.phrases import beside, saving
+from memlint.report.phrases import beside, of_peak, saving
 from memlint.report.workloads import workload_positions
 
 NOT_ANALYSED = "not-analysed"
@@ -37,6 +37,7 @@ class Problem:
     confidence: Confidence | None = None
     nbytes: int | None = None
     peak_change: int | None = None
+    measure: Measure = "requested"
     traceback: tuple[str, ...] = ()
 
     @property
@@ -48,7 +49,8 @@ class Problem:
     def advice(self) -> tuple[str, ...]:
         """What the fix saves, and the fix."""
         saved = saving(self.peak_change)
-        parts = (f"saves {saved} of the peak ({self.confidence})" if saved else "", self.fix and f"help: {self.fix}")
+        saves = f"saves {saved} {of_peak(self.measure)} ({self.confidence})" if saved else ""
+        parts = (saves, self.fix and f"help: {self.fix}")
         return tuple(filter(None, parts))
 
     @property
@@ -110,7 +112,8 @@ def exceeded(workload: Workload, verdict: Verdict) -> Problem:
 def problem_of(finding: Finding, file: str) -> Problem:
     """A finding; `file` is its place if it has no path, as in models made from an installed package alone."""
     place = ("path", "line", "column") if finding.path else ()
-    fields = finding.model_dump(include={*place, "severity", "workload", "confidence", "nbytes", "peak_change"})
+    of_finding = {*place, "severity", "workload", "confidence", "nbytes", "peak_change", "measure"}
+    fields = finding.model_dump(include=of_finding)
     texts = {"code": finding.code, "message": finding.message + beside(finding.library), "fix": finding.fix}
     texts = {name: one_line(text) for name, text in texts.items()}
     return Problem(**{"path": file or finding.workload or ".", **fields, **texts})

@@ -25,7 +25,18 @@ from memlint.report.page import filters
 from memlint.report.page.grid import grids
 from memlint.report.page.picture import CATEGORIES, Picture, bar, picture, stretches
 from memlint.report.page.treemap import Treemap, by_line, by_module, rules, spoken
-from memlint.report.phrases import CAUSES, MEASURES, beside, cost, place_text, share, signed, spaced, tensor_text
+from memlint.report.phrases import (
+    CAUSES,
+    MEASURES,
+    beside,
+    cost,
+    of_peak,
+    place_text,
+    share,
+    signed,
+    spaced,
+    tensor_text,
+)
 from memlint.report.workloads import findings_by_workload
 
 _SCRIPTS = ("theme", "tables", "maps", "sizes", "lifetimes", "drawing", "axes", "readout", "timeline")
@@ -148,6 +159,7 @@ def _template() -> Template:
     environment.filters |= {
         **{name: getattr(filters, name) for name in ("step", "verdict", "kept", "parts")},
         "nbytes": format_nbytes,
+        "of_peak": of_peak,
         "exact": "{:,} B".format,
         "change": lambda nbytes: signed(nbytes, minus="\u2212"),
         "share": share,

@@ -11,8 +11,11 @@ from memlint.whatif.changes.dtype_and_layout import AutocastTraining, ChannelsLa
 from memlint.whatif.changes.eight_bit_optimizer import EightBitOptimizer
 from memlint.whatif.changes.frozen import FreezeParameters, FrozenBatchNorm, NoGrad, NoGradInEvaluation
 from memlint.whatif.changes.fused_cross_entropy import FusedCrossEntropy
+from memlint.whatif.changes.gradient_sync import ReduceInEveryBackward
 from memlint.whatif.changes.in_place_flag import InPlaceFlag
 from memlint.whatif.changes.optimizer import OptimizerImplementation, OptimizerInBackward, ZeroGradPlacement
+from memlint.whatif.changes.reset_gradients import ResetGradientsWithGraph
+from memlint.whatif.changes.reshard_root import ReshardRoot
 from memlint.whatif.changes.rewrapping import (
     CheckpointAroundHooks,
     GradientsAsBucketViews,
@@ -23,6 +26,8 @@ from memlint.whatif.changes.rewrapping import (
     WithoutUnusedSearch,
 )
 from memlint.whatif.changes.selective_checkpoint import CheckpointSelectively
+from memlint.whatif.changes.without_dropout import WithoutDropout
+from memlint.whatif.changes.without_graph import WithoutGraph
 
 CHANGES: tuple[type[Change], ...] = (
     OptimizerImplementation,
@@ -46,6 +51,9 @@ CHANGES: tuple[type[Change], ...] = (
     FreezeParameters,
     NoGrad,
     NoGradInEvaluation,
+    WithoutGraph,
+    WithoutDropout,
+    ResetGradientsWithGraph,
     DropReference,
     GradientsAsBucketViews,
     WithoutUnusedSearch,
@@ -54,5 +62,7 @@ CHANGES: tuple[type[Change], ...] = (
     ReduceInParameterDtype,
     WithoutOffload,
     CheckpointAroundHooks,
+    ReduceInEveryBackward,
+    ReshardRoot,
 )
 """In the order in which a plan tries them; of Changes that do the same, it takes the first."""

@@ -1,0 +1,50 @@
+"""When ranks reduce their gradients."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from memlint.base.patching import patched
+from memlint.whatif.change import Change, Effect, Names
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceInEveryBackward(Change):
+    """Let sharded gradients be reduced in every backward, where FSDP was told to wait for the last of several."""
+
+    effect: ClassVar[Effect] = Effect.NUMERICS
+
+    def describe(self, _names: Names) -> str:
+        return "reduce gradients in every backward, without `set_requires_gradient_sync(False)` or `no_sync`"
+
+    def before_setup(self, _program: Any) -> None:
+        self._reduce_from_now_on()
+
+    def after_setup(self, program: Any) -> None:
+        """Undo what the program has said before, which in a script is when its first forward begins."""
+        from torch.distributed.fsdp import FSDPModule
+
+        self._reduce_from_now_on()
+        for module in program.model.modules():
+            if isinstance(module, FSDPModule):
+                module.set_requires_gradient_sync(True, recurse=False)
+
+    def _reduce_from_now_on(self) -> None:
+        from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+        from memlint.cuda.simulated import simulated
+
+        set_sync = FSDPModule.set_requires_gradient_sync
+
+        @functools.wraps(set_sync)
+        def set_requires_gradient_sync(module: Any, _requires: bool, *, recurse: bool = True) -> None:
+            set_sync(module, True, recurse=recurse)
+
+        switches = [
+            (FSDPModule, "set_requires_gradient_sync", set_requires_gradient_sync),
+            (FullyShardedDataParallel, "no_sync", lambda _module: nullcontext()),
+        ]
+        simulated().exits.enter_context(patched(switches))

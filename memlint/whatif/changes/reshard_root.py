@@ -1,0 +1,37 @@
+"""The outermost unit of FSDP2, which keeps its parameters gathered unless it is told otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from memlint.whatif.change import Change, Effect, Names, NotApplicableError
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardRoot(Change):
+    """Free the gathered parameters of outermost units after their forward too."""
+
+    only_frozen: bool = False
+    """Whether to leave models alone of which anything is trained."""
+    effect: ClassVar[Effect] = Effect.EXACT
+
+    def describe(self, _names: Names) -> str:
+        return "call `fully_shard` of the whole model with reshard_after_forward=True"
+
+    def after_setup(self, program: Any) -> None:
+        from torch.distributed.fsdp import FSDPModule
+
+        roots: dict[str, FSDPModule] = {}
+        for path, module in program.model.named_modules():  # from the outside in
+            if isinstance(module, FSDPModule) and not any(f"{path}.".startswith(root) for root in roots):
+                roots[f"{path}." if path else ""] = module
+        kept = [root for root in roots.values() if self._is_meant(root)]
+        if not kept:
+            raise NotApplicableError
+        for root in kept:
+            root.set_reshard_after_forward(True, recurse=False)
+
+    def _is_meant(self, root: Any) -> bool:
+        is_trained = any(parameter.requires_grad for parameter in root.parameters())
+        return root._get_fsdp_state()._auto_reshard_after_forward and not (self.only_frozen and is_trained)

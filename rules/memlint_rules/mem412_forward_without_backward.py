@@ -1,0 +1,93 @@
+from memlint.base.units import format_nbytes
+from memlint.lint.rule import Case, Confidence, Context, Findings, Severity, TraceRule, is_notable
+from memlint.source.text import source_at
+from memlint.tracing.records import Phase
+from memlint.whatif.changes import WithoutGraph
+from memlint_rules.dead_references import biggest_of, dead_at_peak, nbytes_of
+from memlint_rules.mem404_eval_without_no_grad import EvalWithoutNoGrad
+
+
+class ForwardWithoutBackward(TraceRule):
+    """A model runs with autograd switched on, and in the whole run no backward ever comes.
+
+    Looks at programs without any backward, in which tensors whose last kernel has run are alive at the peak, and
+    reports what the peak would be under `torch.no_grad()`.
+
+    ## Why it costs memory
+
+    While a parameter requires gradients, every operation saves what its backward would need. It stays until the output
+    is dropped, which in a loop is when the next forward is over: two graphs are alive by then. Neither `eval()` nor
+    the absence of an optimizer switches that off.
+
+    ## How the saving is computed
+
+    The program is run again under `torch.no_grad()`.
+
+    ## Known limits
+
+    A program that ends before its first backward looks like one that has none: run it with `--whole` where it collects
+    outputs of several batches first. A loop without a backward in a program that has one elsewhere is found by MEM404
+    in the text, and a script in which it finds one is left to it.
+
+    - https://docs.pytorch.org/docs/stable/notes/autograd.html#locally-disabling-gradient-computation
+    - https://github.com/huggingface/diffusers/issues/10350
+    """
+
+    code, name, severity = "MEM412", "forward-without-backward", Severity.WARNING
+    looks_at = "a traced program without a backward"
+    bad = (
+        Case(
+            """\
+import torch
+from torch import nn
+
+import memlint
+
+
+def features(model, inputs, _optimizer):
+    model(inputs["x"]).mean()
+
+
+@memlint.workload(mode="inference")
+def encoder():
+    model = nn.Sequential(*(layer for _ in range(8) for layer in (nn.Linear(1024, 1024), nn.GELU())))
+    return memlint.Declaration(model, {"x": torch.randn(4096, 1024)}, step=features)
+""",
+            line=8,
+        ),
+    )
+    good = (
+        bad[0].but({"    model(inputs": "    with torch.no_grad():\n        model(inputs"}),
+        bad[0].but({'model(inputs["x"]).mean()': 'model(inputs["x"]).mean().backward()'}, title="There is a backward"),
+        bad[0].but({"    return memlint": "    model.requires_grad_(False)\n    return memlint"}, title="It is frozen"),
+    )
+
+    def check(self, context: Context) -> Findings:
+        if any(node.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for node in context.trace.nodes):
+            return
+        peak = context.estimate.requested.estimate
+        dead = dead_at_peak(context)
+        if not is_notable(-nbytes_of(dead), peak) or _is_said_of_a_loop(context):
+            return
+        after = context.what_if(WithoutGraph())
+        if after is None or not is_notable(after.peak_change, peak):
+            return
+        yield self.finding(
+            context,
+            biggest_of(dead).frame,
+            f"Everything that a backward would need is saved, and no backward comes: {format_nbytes(nbytes_of(dead))} "
+            "alive at the peak are read by nothing again.",
+            nbytes=nbytes_of(dead),
+            peak_change=after.peak_change,
+            confidence=Confidence.EXACT_RETRACE,
+            fix="Run it under `with torch.inference_mode():`, or `torch.no_grad()` if what it computes takes part in a "
+            "later backward.",
+        )
+
+
+def _is_said_of_a_loop(context: Context) -> bool:
+    """Whether MEM404 finds a loop of evaluation in the text of a script that has run."""
+    if context.workload.origin != "script":
+        return False
+    paths = {node.frame.of_project.path for node in context.trace.nodes if node.frame is not None}
+    return any(any(EvalWithoutNoGrad().check(source)) for source in map(source_at, paths) if source is not None)
