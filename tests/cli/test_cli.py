@@ -313,13 +313,16 @@ def test_a_model_at_which_the_child_ends_costs_the_others_of_its_file_nothing(pr
         ([".", "--gpu", "a1000"], "no GPU named 'a1000'"),
         ([".", "--select", "MEM999"], "MEM999"),
         ([".", "--budget", "lots"], "--budget: 'lots' is not a size"),
-        ([".", "--dtype", "fp32"], "'--dtype'"),
+        ([".", "--budget", "24"], "--budget: '24' has no unit: 24GiB?"),
+        ([".", "--dtype", "fp33"], "--dtype: dtype 'fp33' is unknown"),
+        (["book.ipynb"], "Type jupyter nbconvert --to script book.ipynb, then memlint check book.py."),
         ([".", "--batch", "0"], "'--batch'"),
         ([".", "--nonsense"], "--nonsense"),
     ],
 )
 def test_what_makes_no_sense_is_one_clear_message_and_exit_status_2(project, arguments, message):
     project.write("notes.txt", "")
+    project.write("book.ipynb", '{"cells": []}')
     project.write("broken.py", "def f(:\n")
     (project.directory / "latin.py").write_bytes(b"x = '\xe9'\n")
     result = project.memlint("check", *arguments)
