@@ -1,6 +1,7 @@
 """The phrases that several renderers use, each in one place: of places, tensors, sizes, steps, limits and counts."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -63,6 +64,15 @@ def script_text(script: Script) -> str:
     peaks = ", ".join(map(format_nbytes, script.step_peaks[:_MOST_STEPS]))
     more = ", ..." if len(script.step_peaks) > _MOST_STEPS else ""
     return f"{script.ending}; highest by step: {peaks}{more}" if peaks else script.ending
+
+
+def program_name(script: Script) -> str:
+    """The script, or `-m` and the module, without its arguments."""
+    try:
+        words = shlex.split(script.command)
+    except ValueError:  # in a report that memlint did not write
+        return script.command
+    return shlex.join(words[: 1 + (words[:1] == ["-m"])])
 
 
 def program_text(program: Program) -> str:

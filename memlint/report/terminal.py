@@ -31,6 +31,7 @@ from memlint.report.phrases import (
     listed,
     not_reached_text,
     place_text,
+    program_name,
     program_text,
     ranks_text,
     saving,
@@ -90,6 +91,8 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     if workload.guessed:
         yield f"  sizes assumed: {workload.guessed}"
     if workload.script is not None:
+        if workload.script.command != program_name(workload.script):
+            yield paint(f"  {workload.script.command}", dim=True)
         for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
             yield paint(f"  {text}", dim=True)
     if workload.budget is not None:
@@ -166,7 +169,9 @@ def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:
 
 def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     verdict, name = workload.verdict, workload.name
-    label = workload.target if name in workload.target else f"{name} ({workload.target})"
+    # What a script was called with may fill lines, and stands below the verdict.
+    target = workload.target if workload.script is None else program_name(workload.script)
+    label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"
     if verdict is None:

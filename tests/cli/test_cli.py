@@ -476,6 +476,41 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
         assert b"analysing" not in done.stdout
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_is_never_longer_than_the_line(project):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    code = (
+        "from memlint.cli import printing\n"
+        "with printing.progress() as show:\n"
+        "    show('model.py::Net(' + 'n_channels=3, ' * 20 + ')', 61)\n"
+    )
+    for columns, variable in ((80, None), (40, None), (0, None), (80, "50")):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        environment |= {"COLUMNS": variable} if variable else {}
+        subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True, env=environment)
+        os.close(theirs)
+        shown = os.read(ours, 65536).decode().split("\r\033[K")[1]
+        os.close(ours)
+        assert shown.startswith("analysing model.py::Net(n_")
+        assert shown.endswith("... (61 s)")
+        assert len(shown) < int(variable or columns or 80)
+
+
+def test_files_above_the_current_folder_are_written_from_there(project, monkeypatch):
+    finding = {**FINDING, "path": str(project.directory / "src" / "net.py")}
+    project.write("scripts/model.py", workloads=[FITS], findings=[finding])
+    project.write("memlint.toml")
+    monkeypatch.chdir(project.directory / "scripts")
+    assert "../src/net.py:" in project.memlint("check", "model.py").stdout
+    assert str(project.directory) not in project.memlint("check", "model.py").stdout
+
+
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_a_terminal_without_unicode_is_no_trouble(project, output_format):
     strange = {**FITS, "target": "mod\u00e8le.py::\u6a21\u578b", "name": "\u6a21\u578b"}
