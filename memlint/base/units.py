@@ -32,11 +32,13 @@ Mode: TypeAlias = Literal["train", "inference"]
 
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 _OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        **{"float": "float32", "double": "float64", "half": "float16"},
-        **{"long": "int64", "int": "int32", "short": "int16"},
-        **{"fp32": "float32", "fp64": "float64", "fp16": "float16", "bf16": "bfloat16"},
-    }
+    dict(
+        zip(
+            ("float", "double", "half", "long", "int", "short", "fp32", "fp64", "fp16", "bf16"),
+            ("float32", "float64", "float16", "int64", "int32", "int16", "float32", "float64", "float16", "bfloat16"),
+            strict=True,
+        )
+    )
 )
 """PyTorch's own second names, and those that people and papers write."""
 _LEAST_WITHOUT_UNIT: Final = 2**20

@@ -23,6 +23,8 @@ CategoryName = Literal[
     "workspace",
     "other",
 ]
+NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
+"""What lives because the model, its training and the libraries need it, whatever line was the first to."""
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]

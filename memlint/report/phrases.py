@@ -33,6 +33,13 @@ BUDGET_OUTCOMES: dict[Outcome, str] = {"fits": "kept", "does not fit": "exceeded
 NO_MODULE = "(no submodule)"
 """Of what belongs to the model itself, or lies outside of it."""
 
+_ORIGINS = {
+    "target": "named on the command line",
+    "declared": "declared in its file",
+    "config": "declared in the project's configuration",
+    "discovered": "found in the file",
+    "script": "a script that was run",
+}
 _MOST_STEPS = 6
 _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 """Where packages are installed: long, and of interest to nobody who reads a table."""
@@ -87,9 +94,14 @@ def not_reached_text(script: Script) -> str:
     return f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
 
 
-def spaced(name: str) -> str:
-    """A name as people write it: `optimizer state`."""
-    return name.replace("_", " ")
+def spaced(category: str) -> str:
+    """A category as people write it: `optimizer state`; `other` is what lives since before the first step."""
+    return "made before the steps" if category == "other" else category.replace("_", " ")
+
+
+def origin_text(workload: Workload) -> str:
+    """How memlint came to the Workload; empty where nobody says."""
+    return _ORIGINS.get(workload.origin, "")
 
 
 def line_detail(line: LineBytes) -> str:

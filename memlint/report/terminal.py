@@ -90,10 +90,9 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     yield paint(f"  {step}", dim=True)
     if workload.guessed:
         yield f"  sizes assumed: {workload.guessed}"
-    if workload.script is not None:
-        if workload.script.command != program_name(workload.script):
-            yield paint(f"  {workload.script.command}", dim=True)
-        for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
+    if (script := workload.script) is not None:
+        command = script.command if script.command != program_name(script) else ""
+        for text in filter(None, (command, script_text(script), not_reached_text(script))):
             yield paint(f"  {text}", dim=True)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)

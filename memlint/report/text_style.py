@@ -11,7 +11,7 @@ OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}
 _ROWS = 8
 _HANGING, _HANGING_OF_MARGIN = 2, 4
-"""Columns by which the later parts of a line stand further in than its first, and than one that begins at the margin."""
+"""Columns by which the later parts of a line stand further in: of one that is indented, of one at the margin."""
 
 Row = TypeVar("Row")
 

@@ -75,7 +75,8 @@ def load_object(target: Target, root: Path | None = None) -> object:
         try:
             value = getattr(value, part)
         except AttributeError as error:
-            raise TargetError(f"{target.path or target.module} has no {target.qualname}", _instead(value, part)) from error
+            problem = f"{target.path or target.module} has no {target.qualname}"
+            raise TargetError(problem, _instead(value, part)) from error
     return value
 
 

@@ -35,7 +35,7 @@ def test_tensors_of_whole_numbers_have_pytorchs_second_names_too():
 
 
 def test_a_small_number_without_a_unit_is_no_size():
-    with pytest.raises(UsageError, match="'24' has no unit: 24GiB?") as caught:
+    with pytest.raises(UsageError, match=r"'24' has no unit: 24GiB\?") as caught:
         parse_nbytes("24")
     assert caught.value.hint == "Write 24GiB or 24MiB."
     assert (parse_nbytes("24 B"), parse_nbytes("1048576"), parse_nbytes("24GiB")) == (24, 1048576, 24 * 2**30)

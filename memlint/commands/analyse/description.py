@@ -24,7 +24,7 @@ from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
-_NOT_BY_LINE = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.WORKSPACE)
+_NOT_BY_LINE = tuple(map(Category, report.NOT_BY_LINE))
 
 
 def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
