@@ -88,6 +88,8 @@ class Settings(_Table):
     mode: Mode | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    gpu_prices: dict[str, Annotated[float, Field(ge=0)]] = {}
+    """What GPUs cost, by name, in whatever unit: the cheapest that a step fits into is named first."""
     torch: str | None = None
     strategy: str | None = None
     world_size: Size | None = None

@@ -92,9 +92,7 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
             callback=sizes_by_name,
             help=f"{of}Another dimension, as seq=2048.",
         ),
-        click.option(
-            "--dtype", type=DtypeName(), help=f"{of}Type of the weights, or float32 with autocast (-amp)."
-        ),
+        click.option("--dtype", type=DtypeName(), help=f"{of}Type of the weights, or float32 with autocast (-amp)."),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from memlint.base.units import Measure, Outcome, format_count, format_nbytes
 from memlint.report.model import (
     Change,
+    FittingGpu,
     Interval,
     LineBytes,
     Place,
@@ -97,6 +98,15 @@ def not_reached_text(script: Script) -> str:
 def spaced(category: str) -> str:
     """A category as people write it: `optimizer state`; `other` is what lives since before the first step."""
     return "made before the steps" if category == "other" else category.replace("_", " ")
+
+
+def fitting_text(gpus: Sequence[FittingGpu], most: int) -> str:
+    """GPUs that a step fits into, the first `most` of them, with their prices where there are any."""
+    if not gpus:
+        return "no GPU that memlint knows"
+    names = [f"{gpu.name} ({gpu.price:g})" if gpu.price is not None else gpu.name for gpu in gpus[:most]]
+    rest = f" and {len(gpus) - most} more" if len(gpus) > most else ""
+    return f"{', '.join(names)}{rest}"
 
 
 def origin_text(workload: Workload) -> str:

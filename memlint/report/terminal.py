@@ -27,6 +27,7 @@ from memlint.report.phrases import (
     beside,
     bounds,
     by_severity,
+    fitting_text,
     line_detail,
     listed,
     not_reached_text,
@@ -62,6 +63,8 @@ _CATEGORY_COLORS = {
     "other": "white",
 }
 _BAR = 24
+_GPUS = 5
+"""Named of those that a step fits into."""
 
 
 def render_text(report: Report, paint: TextStyle) -> str:
@@ -204,6 +207,10 @@ def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
         why = paint(f"requested, if every tensor died at its last use ({saved} less)", dim=True)
         rows.append(("  at least", format_nbytes(least), "", why))
     yield from table(rows, ("left", "right", "left", "left"))
+    if workload.fitting is not None:
+        most = len(workload.fitting) if paint.verbosity > 0 else _GPUS
+        why = paint(f"by the kernels of {workload.gpu}", dim=True)
+        yield f"  fits into  {fitting_text(workload.fitting, most)}; {why}"
 
 
 def _streams(estimate: Estimate, paint: TextStyle) -> Iterator[str]:

@@ -48,7 +48,6 @@ class TextStyle:
         if number:
             yield self(f"    and {number} {of}: see them with -v", dim=True)
 
-
     def fitted(self, text: str) -> str:
         """`text` with its lines broken where they are longer than the terminal is wide."""
         lines = (part for line in text.split("\n") for part in _broken(line, self.width))

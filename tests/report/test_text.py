@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.model import Assumption, Report, Script
+from memlint.report.model import Assumption, FittingGpu, Report, Script
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -48,6 +48,17 @@ def test_the_verdict_of_a_script_comes_before_its_arguments(command, name):
     assert first.endswith(" needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits".removeprefix(" "))
     assert "lr" not in first
     assert (f"  {command}" in others) == (command != name)
+
+
+def test_the_gpus_that_it_fits_into_are_named_with_their_prices():
+    gpus = [
+        FittingGpu(name=f"gpu{n}", title="", total_nbytes=n * MIB, price=n / 2 if n < 3 else None) for n in range(1, 8)
+    ]
+    text = render_text(one(fitting=gpus), TextStyle())
+    assert "\n  fits into  gpu1 (0.5), gpu2 (1), gpu3, gpu4, gpu5 and 2 more; by the kernels of a100-80gb\n" in text
+    assert "gpu5, gpu6, gpu7; by" in render_text(one(fitting=gpus), TextStyle(verbosity=1))
+    assert "\n  fits into  no GPU that memlint knows; by" in render_text(one(fitting=[]), TextStyle())
+    assert "fits into" not in render_text(one(), TextStyle())
 
 
 @pytest.mark.parametrize("width", [60, 80])

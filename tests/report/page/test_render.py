@@ -11,7 +11,7 @@ import html5lib
 import pytest
 
 from memlint.report.escaping import one_line
-from memlint.report.model import LineBytes, ModuleBytes, Report, Timeline
+from memlint.report.model import FittingGpu, LineBytes, ModuleBytes, Report, Timeline
 from memlint.report.page.filters import by_line_rows
 from memlint.report.page.render import render_page
 from memlint.report.phrases import spaced
@@ -256,3 +256,10 @@ def test_what_no_line_makes_is_listed_by_module_among_the_lines() -> None:
     workload = REPORT.workloads[0].model_copy(update={"estimate": estimate})
     text = texts(parsed(render_page(REPORT.model_copy(update={"workloads": [workload]}))))
     assert "no line parameter 1.17 KiB, optimizer state 600 B h.*.attn parameter, optimizer state" in text
+
+
+def test_the_gpus_that_it_fits_into_are_named() -> None:
+    gpus = [FittingGpu(name="t4", title="NVIDIA T4", total_nbytes=1, price=0.35)]
+    workload = REPORT.workloads[0].model_copy(update={"fitting": gpus})
+    text = texts(parsed(render_page(REPORT.model_copy(update={"workloads": [workload]}))))
+    assert "By the kernels of a100-80gb it fits into t4 (0.35)." in text
