@@ -16,7 +16,6 @@ from memlint.base.writing import write_file
 from memlint.cli.options import registry_here
 from memlint.report.escaping import inert, one_line
 from memlint.report.formats import render
-from memlint.report.text_style import cut
 
 if TYPE_CHECKING:
     from memlint.commands.sweep.gather import Document, Gathered
@@ -115,6 +114,8 @@ def show_progress(text: str, end: str = "") -> None:
     What was longer could not be wiped away.
     """
     if sys.stderr.isatty():
+        from memlint.report.text_style import cut  # noqa: PLC0415
+
         columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
         shown = cut(text, columns - len(end) - 1) + end  # the cursor needs a column too
         click.echo(f"\r\033[K{shown}", err=True, nl=False)

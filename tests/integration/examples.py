@@ -1,8 +1,10 @@
 """The examples of the documentation: every console block of a page is run, and holds what its commands print.
 
 Pages say with marks what their commands find. `<!-- file: NAME -->` before a code block, or a comment that begins like
-that and has the text in it, is a file; `<!-- copy: PATH -->` is one of this repository. Such pages run in a folder of
-their own, all others in this repository. A line of three dots stands for any number of lines.
+that and has the text in it, is a file; `<!-- copy: PATH -->` and `<!-- copy: PATH as NAME -->` are ones of this
+repository. `<!-- edit: NAME` has lines of such a file, a line of three dashes and what takes their place, and
+`<!-- commit -->` commits all that is there. Such pages run in a folder of their own, all others in this repository. In
+what is shown a line of three dots stands for any number of lines.
 
 `python -m tests.integration.examples README.md docs/sweep.md` writes what is printed today into these pages.
 """
@@ -15,6 +17,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -22,10 +26,19 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = "..."
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_FILE = re.compile(
-    r"<!-- file: (?P<name>\S+) -->\n```\w*\n(?P<shown>.*?)```|<!-- file: (?P<hidden>\S+)\n(?P<text>.*?)-->", re.DOTALL
+_MARK = re.compile(
+    r"<!-- file: (?P<name>\S+) -->\n```\w*\n(?P<shown>.*?)```|<!-- file: (?P<hidden>\S+)\n(?P<text>.*?)-->"
+    r"|<!-- copy: (?P<source>\S+)(?: as (?P<copy>\S+))? -->|<!-- edit: (?P<edited>\S+)\n(?P<old>.*?)---\n(?P<new>.*?)-->"
+    r"|<!-- (?P<commit>commit) -->",
+    re.DOTALL,
 )
-_COPY = re.compile(r"<!-- copy: (\S+) -->")
+_GIT = {
+    **{f"GIT_{who}_{what}": "memlint" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
+    **{f"GIT_{who}_DATE": "2026-01-01T00:00:00Z" for who in ("AUTHOR", "COMMITTER")},
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+}
+"""With the same files a commit has the same name everywhere."""
 
 
 @dataclass(frozen=True)
@@ -53,22 +66,49 @@ def _commands(block: str) -> list[tuple[str, list[str]]]:
     return [(lines[0], lines[1:]) for lines in (each.splitlines() for each in others)]
 
 
-def place(page: Path, folder: Path) -> Path:
-    """Where the commands of a page run: the repository, or `folder` with the files that the page gives."""
+@contextmanager
+def place(page: Path) -> Iterator[Path]:
+    """Where the commands of a page run: a folder with the files that the page gives, or the repository.
+
+    What they write there goes again, as far as the page names it.
+    """
     text = page.read_text(encoding="utf-8")
-    files, copies = list(_FILE.finditer(text)), _COPY.findall(text)
-    if not files and not copies:
-        return ROOT
-    for each in files:
-        (folder / (each["name"] or each["hidden"])).write_text(each["shown"] or each["text"], encoding="utf-8")
-    for path in copies:
-        (folder / Path(path).name).write_bytes((ROOT / path).read_bytes())
-    return folder
+    marks = list(_MARK.finditer(text))
+    if not marks:
+        before = set(ROOT.iterdir())
+        try:
+            yield ROOT
+        finally:
+            for file in set(ROOT.iterdir()) - before:
+                if file.name in text:
+                    file.unlink()
+        return
+    with tempfile.TemporaryDirectory() as name:
+        for mark in marks:
+            _follow(mark, Path(name))
+        yield Path(name)
+
+
+def _follow(mark: re.Match[str], folder: Path) -> None:
+    """Do what a mark says."""
+    if mark["commit"]:
+        if not (folder / ".git").exists():
+            subprocess.run(["git", "init", "-q", "-b", "main"], cwd=folder, check=True)
+        for arguments in (["add", "--all"], ["commit", "-q", "-m", "A commit"]):
+            subprocess.run(["git", *arguments], cwd=folder, env={**os.environ, **_GIT}, check=True)
+    elif mark["source"]:
+        (folder / (mark["copy"] or Path(mark["source"]).name)).write_bytes((ROOT / mark["source"]).read_bytes())
+    elif mark["edited"]:
+        file = folder / mark["edited"]
+        text = file.read_text(encoding="utf-8")
+        assert text.count(mark["old"]) == 1, f"{mark['edited']} does not have these lines once:\n{mark['old']}"
+        file.write_text(text.replace(mark["old"], mark["new"]), encoding="utf-8")
+    else:
+        (folder / (mark["name"] or mark["hidden"])).write_text(mark["shown"] or mark["text"], encoding="utf-8")
 
 
 def printed(command: str, directory: Path) -> list[str]:
-    """The lines that a command of memlint prints there, 100 columns wide; files that it writes into the repository go."""
-    before = set(directory.iterdir())
+    """The lines that a command of memlint prints there, 100 columns wide."""
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command)],
         cwd=directory,
@@ -78,9 +118,6 @@ def printed(command: str, directory: Path) -> list[str]:
         check=False,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    for file in set(directory.iterdir()) - before if directory == ROOT else ():
-        if file.name in command or f"Wrote {file.name}" in done.stdout + done.stderr:
-            file.unlink()
     return (done.stdout + done.stderr).rstrip("\n").splitlines()
 
 
@@ -136,8 +173,7 @@ def _segments(shown: list[str]) -> list[tuple[list[str], bool]]:
 def renew(page: Path) -> None:
     """Write what is printed today into the page."""
     text = page.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        directory = place(page, Path(folder))
+    with place(page) as directory:
 
         def block(match: re.Match[str]) -> str:
             parts = []
