@@ -71,13 +71,12 @@ def of_mem_tracker(arguments: dict[str, Any]) -> float:
         tracker.track_external(model, optimizer, *inputs.values())
         with tracker:
             for _step in range(2):
-                for _part in range(arguments.get("parts", 1)):
-                    tracker.reset_mod_stats()  # it takes one call of each module
-                    with torch.autocast("cpu", torch.bfloat16, enabled=arguments.get("mixed", False)):
-                        loss = model(**inputs).loss
-                    loss.backward()
+                tracker.reset_mod_stats()  # it takes one call of each module
+                with torch.autocast("cpu", torch.bfloat16, enabled=arguments.get("mixed", False)):
+                    loss = model(**inputs).loss
+                loss.backward()  # parts of a batch add up in the same gradients
                 optimizer.step()
-                optimizer.zero_grad()
+                optimizer.zero_grad(set_to_none=False)  # as before PyTorch 2.0
         peak = tracker.get_tracker_snapshot("peak")
     return max(sum(value for key, value in each.items() if key == "Total") for each in peak.values()) / MIB
 

@@ -76,3 +76,36 @@ def test_documents_say_how_to_install_what_is_not_published():
     for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         published = re.findall(r"pip install 'torch-memlint\[\w+\]'", file.read_text(encoding="utf-8"))
         assert bool(published) <= PUBLISHED, file
+
+
+def rows_after(mark: str) -> list[list[str]]:
+    """Cells of the rows of the table that follows a mark, without its head."""
+    found = re.search(rf"<!-- {mark} -->\n((?:\|.*\n)+)", README)
+    assert found, f"the README has no table marked {mark}"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()[2:]]
+
+
+def test_the_table_of_accuracy_is_that_of_the_page_that_it_links_to():
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    whole = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    rows = rows_after("published")
+    assert {row[0] for row in rows} == {"held out"}
+    for row in rows:
+        assert row in whole, f"docs/published.md does not say {row}"
+
+
+def test_the_comparison_has_memlints_figures_of_today():
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    known = {row[0]: row for row in (re.split(r"\s*\|\s*", line.strip("| ")) for line in page.splitlines())}
+    names = ("bert large classifier, batch 4", "BERT-large, float16, batch 4", "BERT-large, checkpoints, batch 1 of 4")
+    rows = {name: cells for name, *cells in rows_after("estimators")}
+    measured, estimated = ([int(known[name][column]) for name in names] for column in (5, 7))
+    assert rows["measured"] == [f"{mib:,} MiB" for mib in measured]
+    shares = [mib / truth - 1 for mib, truth in zip(estimated, measured, strict=True)]
+    assert rows["memlint"] == [f"{mib:,} MiB ({share:+.0%})" for mib, share in zip(estimated, shares, strict=True)]
+
+
+def test_every_page_of_the_documentation_is_listed():
+    generated = {"performance.md", "contract-tests.md"}  # linked where they are spoken of
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in generated or f"(docs/{page.name}" in README, f"README.md does not list docs/{page.name}"
