@@ -24,21 +24,12 @@ COLOR = click.option("--color", type=click.Choice(("auto", "always", "never")), 
 NO_LOCAL_RULES = click.option("--no-exec", is_flag=True, help="Leave out the rules in rule-paths: their code is run.")
 
 
-class DtypeName(click.ParamType):
-    """A dtype by any of its names."""
-
-    name = "dtype"
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 -- click's signature
-        """All of them by their first name."""
-        return f"[{'|'.join(DTYPES)}]"
-
-    def convert(self, value: str, _param: click.Parameter | None, _context: click.Context | None) -> str:
-        """Its first name. Raises UsageError."""
-        try:
-            return dtype_named(value)
-        except UsageError as error:
-            raise UsageError(f"--dtype: {error.message}", error.hint) from None
+def dtype_of(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """The first name of a dtype that may be given by another. Raises UsageError."""
+    try:
+        return None if text is None else dtype_named(text)
+    except UsageError as error:
+        raise UsageError(f"--dtype: {error.message}", error.hint) from None
 
 
 def by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,7 +83,12 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
             callback=sizes_by_name,
             help=f"{of}Another dimension, as seq=2048.",
         ),
-        click.option("--dtype", type=DtypeName(), help=f"{of}Type of the weights, or float32 with autocast (-amp)."),
+        click.option(
+            "--dtype",
+            metavar=f"[{'|'.join(DTYPES)}]",
+            callback=dtype_of,
+            help=f"{of}Type of the weights, or float32 with autocast (-amp).",
+        ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),
     )

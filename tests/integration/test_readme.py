@@ -87,7 +87,9 @@ def rows_after(mark: str) -> list[list[str]]:
 
 def test_the_table_of_accuracy_is_that_of_the_page_that_it_links_to():
     page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
-    whole = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    whole = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")
+    ]
     rows = rows_after("published")
     assert {row[0] for row in rows} == {"held out"}
     for row in rows:
