@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from os import PathLike
 
+    import torch
     from torch.fx import GraphModule
 
 __all__ = ["Declaration", "__version__", "op", "trace", "workload"]
@@ -22,7 +23,7 @@ def trace(
     *,
     batch: int | None = None,
     dimensions: Mapping[str, int] | None = None,
-    dtype: Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"] | None = None,
+    dtype: str | torch.dtype | None = None,
     mode: Literal["train", "inference"] | None = None,
     optimizer: str | None = None,
     gpu: str | None = None,
@@ -89,3 +90,8 @@ def op(
         from memlint.libraries.own_ops import declare  # noqa: PLC0415 -- it imports torch
 
         declare(name, shapes, saves, workspace, backward_workspace)
+
+
+def __dir__() -> list[str]:
+    """What is public, and none of what this module imports."""
+    return sorted(__all__)

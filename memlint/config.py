@@ -12,19 +12,29 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype, Mode, parse_context, parse_nbytes
+from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, parse_context, parse_nbytes
 
 _PROJECT_MARKS = ("pyproject.toml", "memlint.toml", "setup.py", "setup.cfg", ".git")
 
 
 def _size(value: object) -> object:
-    """A size as text becomes bytes; pydantic says what is wrong with anything else."""
+    """A size as text or a whole number becomes bytes; pydantic says what is wrong with anything else."""
+    if not isinstance(value, str | int) or isinstance(value, bool) or value == 0:
+        return value
+    try:
+        return parse_nbytes(str(value))
+    except UsageError as error:
+        raise ValueError(error.message) from error
+
+
+def _dtype(value: object) -> object:
+    """A dtype by one of its other names; pydantic says what is wrong with anything that is no text."""
     if not isinstance(value, str):
         return value
     try:
-        return parse_nbytes(value)
+        return dtype_named(value)
     except UsageError as error:
-        raise ValueError(error.message) from error
+        raise ValueError(f"{error.message}: {error.hint[:1].lower()}{error.hint[1:]}") from error
 
 
 def _context(value: object) -> object:
@@ -85,10 +95,12 @@ class Settings(_Table):
     """What memlint is to do; None where it is left to memlint."""
 
     batch: Size | None = None
-    dtype: Dtype | None = None
+    dtype: Annotated[Dtype, BeforeValidator(_dtype)] | None = None
     mode: Mode | None = None
     optimizer: str | None = None
     gpu: str | None = None
+    gpu_prices: dict[str, Annotated[float, Field(ge=0)]] = {}
+    """What GPUs cost, by name, in whatever unit: the cheapest that a step fits into is named first."""
     torch: str | None = None
     context: Context | None = None
     """Bytes that a process has on the GPU beside PyTorch's memory, where they were measured."""

@@ -46,6 +46,10 @@ def test_the_example_of_every_public_name_runs(name, monkeypatch):
     assert runner.run(example).failed == 0
 
 
+def test_dir_shows_what_is_public():
+    assert dir(memlint) == ["Declaration", "__version__", "op", "trace", "workload"]
+
+
 def test_importing_memlint_does_not_import_torch():
     code = "import sys, memlint; memlint.trace; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

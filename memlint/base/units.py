@@ -1,7 +1,10 @@
 """Sizes in bytes, read from text, written for people and held against a limit; counts of things."""
 
 import re
-from typing import Literal, TypeAlias
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, get_args
 
 from memlint.base.errors import UsageError
 
@@ -30,16 +33,32 @@ Measure: TypeAlias = Literal["requested", "allocated", "reserved", "device"]
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16", "bf16-amp", "fp16-amp"]
 Mode: TypeAlias = Literal["train", "inference"]
 
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+_OTHER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    dict(
+        zip(
+            ("float", "double", "half", "long", "int", "short", "fp32", "fp64", "fp16", "bf16"),
+            ("float32", "float64", "float16", "int64", "int32", "int16", "float32", "float64", "float16", "bfloat16"),
+            strict=True,
+        )
+    )
+)
+"""PyTorch's own second names, and those that people and papers write."""
+_LEAST_WITHOUT_UNIT: Final = 2**20
+"""A size without a unit is in bytes; of fewer than these nobody means bytes."""
+
 
 def parse_nbytes(text: str) -> int:
     """Bytes of `24GiB`, `512 MB` or `1048576`; fractions are rounded down.
 
-    Raises UsageError for anything else.
+    Raises UsageError for anything else, and for a small number without a unit, which nobody means as bytes.
     """
     match = _SIZE.fullmatch(text)
     if match is None or match[2].lower() not in _FACTORS:
         raise UsageError(f"{text!r} is not a size", "Write a number and a unit, such as 24GiB or 512MB.")
     factor = _FACTORS[match[2].lower()]
+    if not match[2] and float(match[1]) < _LEAST_WITHOUT_UNIT:
+        raise UsageError(f"{match[1]!r} has no unit: {match[1]}GiB?", f"Write {match[1]}GiB or {match[1]}MiB.")
     return int(float(match[1]) * factor) if "." in match[1] else int(match[1]) * factor
 
 
@@ -63,6 +82,26 @@ def parse_context(text: str) -> int:
             "Give what a process holds beside PyTorch's memory: what nvidia-smi shows less memory_reserved.",
         )
     return nbytes
+
+
+def tensor_dtype_name(name: object) -> str:
+    """PyTorch's first name of the dtype of a tensor, of which `name` may be another; what is unknown stays."""
+    key = str(name).strip().lower().removeprefix("torch.")
+    return _OTHER_NAMES.get(key, key)
+
+
+def dtype_named(name: object) -> Dtype:
+    """The dtype of a step by any name that people write: `bf16`, `half`, `torch.bfloat16`, in any case.
+
+    Raises UsageError for a name that is none of them.
+    """
+    key = tensor_dtype_name(name)
+    for dtype in DTYPES:
+        if dtype == key:
+            return dtype
+    close = get_close_matches(key, (*DTYPES, *(other for other, of in _OTHER_NAMES.items() if of in DTYPES)), n=1)
+    hint = f"Did you mean {close[0]}? " if close else ""
+    raise UsageError(f"dtype {str(name)!r} is unknown", f"{hint}Write one of {', '.join(DTYPES)}.")
 
 
 def format_nbytes(nbytes: int) -> str:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
+HOME = "https://github.com/OWNER/memlint"
+"""The project's own address, with its OWNER."""
 PUBLISHED = False
 """Whether `torch-memlint` of this version is on PyPI: a release switches it, and with it all messages."""
 
@@ -18,4 +20,4 @@ def install_command(extra: str) -> str:
         return f"pip install 'torch-memlint[{extra}]'"
     if (checkout / "pyproject.toml").is_file():
         return f"pip install '{checkout}[{extra}]'"
-    return f"pip install 'torch-memlint[{extra}] @ git+https://github.com/OWNER/memlint', with its OWNER"
+    return f"pip install 'torch-memlint[{extra}] @ git+{HOME}', with its OWNER"

@@ -80,7 +80,7 @@ def diff(
 
         text = render_body(comparison)
     else:
-        text = render_text(comparison, style)
+        text = style.fitted(render_text(comparison, style))
     write(text, output_file, color=style.color and output_format == "text")
     if output_file is not None or output_format != "text":
         for change in comparison.failed:

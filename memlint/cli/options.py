@@ -9,19 +9,27 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from memlint.base.errors import UsageError
-from memlint.base.units import Dtype, Mode
+from memlint.base.units import DTYPES, Mode, dtype_named
 from memlint.report.formats import FORMATS
 
 if TYPE_CHECKING:
     from memlint.lint.registry import Registry
 
-DTYPES, MODES = get_args(Dtype), get_args(Mode)
+MODES = get_args(Mode)
 FILE = click.Path(dir_okay=False, path_type=Path)
 FOLDER = click.Path(file_okay=False, path_type=Path)
 EXISTING_FOLDER = click.Path(file_okay=False, exists=True, path_type=Path)
 SECONDS: dict[str, Any] = {"type": click.FloatRange(min=0, min_open=True), "metavar": "SECONDS"}
 COLOR = click.option("--color", type=click.Choice(("auto", "always", "never")), default="auto", show_default=True)
 NO_LOCAL_RULES = click.option("--no-exec", is_flag=True, help="Leave out the rules in rule-paths: their code is run.")
+
+
+def dtype_of(_context: click.Context, _option: click.Parameter, text: str | None) -> str | None:
+    """The first name of a dtype that may be given by another. Raises UsageError."""
+    try:
+        return None if text is None else dtype_named(text)
+    except UsageError as error:
+        raise UsageError(f"--dtype: {error.message}", error.hint) from None
 
 
 def by_comma(_context: click.Context, _option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -76,7 +84,10 @@ def step_options(of: str = "") -> Callable[[Callable[..., None]], Callable[..., 
             help=f"{of}Another dimension, as seq=2048.",
         ),
         click.option(
-            "--dtype", type=click.Choice(DTYPES), help=f"{of}Type of the weights, or float32 with autocast (-amp)."
+            "--dtype",
+            metavar=f"[{'|'.join(DTYPES)}]",
+            callback=dtype_of,
+            help=f"{of}Type of the weights, or float32 with autocast (-amp).",
         ),
         click.option("--mode", type=click.Choice(MODES), help=f"{of}What a step is."),
         click.option("--optimizer", metavar="NAME", help=f"{of}Name, file.py::callable, or none."),

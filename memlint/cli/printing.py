@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memlint.report.model import Report
     from memlint.report.text_style import TextStyle
 
+_COLUMNS = 80  # of a terminal that does not say how wide it is
 _PATIENCE = 1.0  # seconds before progress is shown
 
 
@@ -34,7 +35,8 @@ def show_result(
 ) -> NoReturn:
     """Write what a sweep or a fit says, and what went wrong, and exit."""
     style = text_style_of(color, file, verbosity=0)
-    write(render(gathered.document, form, style), file, color=style.color)
+    text = render(gathered.document, form, style)
+    write(style.fitted(text) if form == "text" else text, file, color=style.color)
     for failure in gathered.missing:
         print_error(f"{failure.target}: {failure.message}", failure.hint)
     click.get_current_context().exit(gathered.status)
@@ -48,9 +50,20 @@ def write_report(
         from memlint.report.terminal import render_text  # noqa: PLC0415
 
         style = text_style_of(color, file, verbosity=verbosity)
-        write(render_text(report, style) + last, file, color=style.color)
+        write(style.fitted(render_text(_from_here(report), style) + last), file, color=style.color)
     else:
         write(render(report, form, lambda: registry_here(no_exec).rules), file, color=False)
+
+
+def _from_here(report: Report) -> Report:
+    """The Report with files of the project around the current folder written from there: `../src/model.py`."""
+    from memlint.config import find_settings  # noqa: PLC0415
+    from memlint.report.paths import relative_to_parents  # noqa: PLC0415
+
+    here, root = Path.cwd(), find_settings(Path())[1]
+    if here == root:
+        return report
+    return type(report).model_validate(relative_to_parents(report.model_dump(), here, root))
 
 
 def text_style_of(color: str, output_file: Path | None, *, verbosity: int) -> TextStyle:
@@ -66,6 +79,7 @@ def text_style_of(color: str, output_file: Path | None, *, verbosity: int) -> Te
     return TextStyle(
         color=color == "always" or (color == "auto" and terminal),
         width=shutil.get_terminal_size((100, 24)).columns,
+        is_terminal=terminal,
         blocks=encoding.lower().replace("-", "") == "utf8",
         verbosity=verbosity,
     )
@@ -86,7 +100,7 @@ def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]
 
     def show(target: str, seconds: float) -> None:
         if seconds > _PATIENCE:
-            show_progress(f"{doing} {one_line(target)} ({seconds:.0f} s)")
+            show_progress(f"{doing} {one_line(target)}", f" ({seconds:.0f} s)")
 
     try:
         yield show
@@ -94,10 +108,17 @@ def progress(doing: str = "analysing") -> Iterator[Callable[[str, float], None]]
         show_progress("")
 
 
-def show_progress(text: str) -> None:
-    """Write over what is on the last line of the terminal, if that is one."""
+def show_progress(text: str, end: str = "") -> None:
+    """Write over what is on the last line of the terminal, if that is one; `text` is cut so that one line holds both.
+
+    What was longer could not be wiped away.
+    """
     if sys.stderr.isatty():
-        click.echo(f"\r\033[K{text}", err=True, nl=False)
+        from memlint.report.text_style import cut  # noqa: PLC0415
+
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(sys.stderr.fileno()).columns or _COLUMNS
+        shown = cut(text, columns - len(end) - 1) + end  # the cursor needs a column too
+        click.echo(f"\r\033[K{shown}", err=True, nl=False)
 
 
 def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:

@@ -329,7 +329,7 @@ class TraceRule(Rule):
             code=self.code,
             **place_of(frame, context),
             message=self.with_assumption(context, message),
-            severity=self.severity if is_notable(peak_change, before.estimate) else Severity.NOTE,
+            severity=self.severity if _is_worth_a_change(peak_change, before.estimate, context) else Severity.NOTE,
             confidence=confidence,
             nbytes=nbytes,
             peak_change=peak_change,
@@ -370,6 +370,14 @@ def _line_of(path: str, qualname: str) -> int:
 def is_notable(peak_change: int, peak: int) -> bool:
     """Whether a fall of the peak, in bytes, is large enough for more than a note."""
     return -peak_change >= max(NOTABLE_NBYTES, NOTABLE_SHARE * peak)
+
+
+def _is_worth_a_change(peak_change: int, peak: int, context: Context) -> bool:
+    """Whether a fall of `peak` bytes is notable, and the step takes more than the CUDA context does.
+
+    Whatever takes less fits wherever PyTorch starts at all.
+    """
+    return is_notable(peak_change, peak) and peak >= context.device.context_nbytes
 
 
 def describe_peak(estimate: Estimate) -> str:

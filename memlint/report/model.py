@@ -23,6 +23,8 @@ CategoryName = Literal[
     "workspace",
     "other",
 ]
+NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
+"""What lives because the model, its training and the libraries need it, whatever line was the first to."""
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
@@ -555,6 +557,16 @@ class Script(Record):
     programs: Several[Program] = []
 
 
+class FittingGpu(Record):
+    """A GPU that the step would fit into, by the kernels of the one that was simulated."""
+
+    name: str
+    title: str
+    total_nbytes: NonNegativeInt
+    price: Annotated[float, Field(ge=0)] | None = None
+    """As the configuration has it, in whatever unit; None where it has none."""
+
+
 class Workload(Record):
     """One Workload and its Estimate, or the error that stood in the way."""
 
@@ -589,6 +601,8 @@ class Workload(Record):
     """Where it was asked for."""
     verdict: Verdict | None = None
     """Against the GPU."""
+    fitting: Annotated[list[FittingGpu] | None, Field(exclude_if=lambda gpus: gpus is None)] = None
+    """GPUs that it would fit into, cheapest first, those without a price by their memory; left out of the host's."""
     allowed: Budget | None = None
     """What its configuration allows it; None where that says nothing."""
     budget: Verdict | None = None

@@ -1,12 +1,14 @@
 """The phrases that several renderers use, each in one place: of places, tensors, sizes, steps, limits and counts."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from memlint.base.units import Measure, Outcome, format_count, format_nbytes
 from memlint.report.model import (
     Change,
+    FittingGpu,
     Interval,
     LineBytes,
     Place,
@@ -37,6 +39,13 @@ _WIDE = 0.1
 NO_MODULE = "(no submodule)"
 """Of what belongs to the model itself, or lies outside of it."""
 
+_ORIGINS = {
+    "target": "named on the command line",
+    "declared": "declared in its file",
+    "config": "declared in the project's configuration",
+    "discovered": "found in the file",
+    "script": "a script that was run",
+}
 _MOST_STEPS = 6
 _ENVIRONMENT = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 """Where packages are installed: long, and of interest to nobody who reads a table."""
@@ -70,6 +79,15 @@ def script_text(script: Script) -> str:
     return f"{script.ending}; highest by step: {peaks}{more}" if peaks else script.ending
 
 
+def program_name(script: Script) -> str:
+    """The script, or `-m` and the module, without its arguments."""
+    try:
+        words = shlex.split(script.command)
+    except ValueError:  # in a report that memlint did not write
+        return script.command
+    return shlex.join(words[: 1 + (words[:1] == ["-m"])])
+
+
 def program_text(program: Program) -> str:
     """What a script started, and whether it could speak with others."""
     reach = "which reached nothing by TCP" if program.is_offline else "which nothing held back from the network"
@@ -82,9 +100,23 @@ def not_reached_text(script: Script) -> str:
     return f"not reached, if the script has it: {phases}; memlint run --whole goes on to the end" if phases else ""
 
 
-def spaced(name: str) -> str:
-    """A name as people write it: `optimizer state`."""
-    return name.replace("_", " ")
+def spaced(category: str) -> str:
+    """A category as people write it: `optimizer state`; `other` is what lives since before the first step."""
+    return "made before the steps" if category == "other" else category.replace("_", " ")
+
+
+def fitting_text(gpus: Sequence[FittingGpu], most: int) -> str:
+    """GPUs that a step fits into, the first `most` of them, with their prices where there are any."""
+    if not gpus:
+        return "no GPU that memlint knows"
+    names = [f"{gpu.name} ({gpu.price:g})" if gpu.price is not None else gpu.name for gpu in gpus[:most]]
+    rest = f" and {len(gpus) - most} more" if len(gpus) > most else ""
+    return f"{', '.join(names)}{rest}"
+
+
+def origin_text(workload: Workload) -> str:
+    """How memlint came to the Workload; empty where nobody says."""
+    return _ORIGINS.get(workload.origin, "")
 
 
 def line_detail(line: LineBytes) -> str:

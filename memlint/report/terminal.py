@@ -29,12 +29,14 @@ from memlint.report.phrases import (
     beside,
     bounds,
     by_severity,
+    fitting_text,
     is_wide,
     line_detail,
     listed,
     not_reached_text,
     of_peak,
     place_text,
+    program_name,
     program_text,
     ranks_text,
     saving,
@@ -66,6 +68,8 @@ _CATEGORY_COLORS = {
     "other": "white",
 }
 _BAR = 24
+_GPUS = 5
+"""Named of those that a step fits into."""
 
 
 def render_text(report: Report, paint: TextStyle) -> str:
@@ -94,8 +98,9 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
     yield paint(f"  {step}", dim=True)
     if workload.guessed:
         yield f"  sizes assumed: {workload.guessed}"
-    if workload.script is not None:
-        for text in filter(None, (script_text(workload.script), not_reached_text(workload.script))):
+    if (script := workload.script) is not None:
+        command = script.command if script.command != program_name(script) else ""
+        for text in filter(None, (command, script_text(script), not_reached_text(script))):
             yield paint(f"  {text}", dim=True)
     if workload.budget is not None:
         yield _budget(workload.budget, estimate, paint)
@@ -171,7 +176,9 @@ def _error(target: str, error: Error, paint: TextStyle) -> Iterator[str]:
 
 def _headline(workload: Workload, estimate: Estimate, paint: TextStyle) -> str:
     verdict, name = workload.verdict, workload.name
-    label = workload.target if name in workload.target else f"{name} ({workload.target})"
+    # What a script was called with may fill lines, and stands below the verdict.
+    target = workload.target if workload.script is None else program_name(workload.script)
+    label = target if name in target else f"{name} ({target})"
     needed = paint(format_nbytes(estimate.peak[workload.measure].estimate), bold=True)
     start = f"{paint(label, bold=True)} needs {needed}"
     if verdict is None:
@@ -207,6 +214,10 @@ def _numbers(workload: Workload, estimate: Estimate, paint: TextStyle) -> Iterat
     yield from table(rows, ("left", "right", "left", "left"))
     if paint.verbosity > 0 or is_wide(estimate.peak.device):
         yield from _reasons(estimate.doubtful, paint)
+    if workload.fitting is not None:
+        most = len(workload.fitting) if paint.verbosity > 0 else _GPUS
+        why = paint(f"by the kernels of {workload.gpu}", dim=True)
+        yield f"  fits into  {fitting_text(workload.fitting, most)}; {why}"
 
 
 def _reasons(doubtful: Sequence[Doubtful], paint: TextStyle) -> Iterator[str]:

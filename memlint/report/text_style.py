@@ -10,6 +10,8 @@ from tabulate import tabulate
 OUTCOME_COLORS = {"fits": "green", "does not fit": "red", "uncertain": "yellow"}
 EFFECT_COLORS = {"exact": "green", "numerics": "yellow", "dynamics": "red"}
 _ROWS = 8
+_HANGING, _HANGING_OF_MARGIN = 2, 4
+"""Columns by which the later parts of a line stand further in: of one that is indented, of one at the margin."""
 
 Row = TypeVar("Row")
 
@@ -20,7 +22,9 @@ class TextStyle:
 
     color: bool = False
     width: int = 100
-    """Columns; lines of tables are cut to it, messages are not."""
+    """Columns; lines of tables are cut to it."""
+    is_terminal: bool = False
+    """Whether other lines are broken between words, so that the width holds them; what programs read is not."""
     blocks: bool = True
     """Whether the terminal can show block characters."""
     verbosity: int = 0
@@ -43,6 +47,27 @@ class TextStyle:
         """The line below a table that is cut, if it is."""
         if number:
             yield self(f"    and {number} {of}: see them with -v", dim=True)
+
+    def fitted(self, text: str) -> str:
+        """`text` with its lines broken where they are longer than the terminal is wide."""
+        lines = (part for line in text.split("\n") for part in _broken(line, self.width))
+        return "\n".join(lines) if self.is_terminal else text
+
+
+def _broken(line: str, width: int) -> Iterator[str]:
+    """`line` in parts of at most `width` columns, the later ones further in; words are kept whole."""
+    plain = click.unstyle(line)
+    margin = len(plain) - len(plain.lstrip(" "))
+    indent = margin + _HANGING if margin else _HANGING_OF_MARGIN
+    part, columns = "", 0
+    for number, word in enumerate(line.split(" ")):
+        length = len(click.unstyle(word))
+        if number and columns + 1 + length > width and part.strip():
+            yield part
+            part, columns = " " * indent + word, indent + length
+        else:
+            part, columns = (f"{part} {word}", columns + 1 + length) if number else (word, length)
+    yield part
 
 
 def table(rows: Sequence[Sequence[str]], alignment: Sequence[str]) -> Iterator[str]:

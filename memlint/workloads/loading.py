@@ -5,6 +5,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 
@@ -74,11 +75,19 @@ def load_object(target: Target, root: Path | None = None) -> object:
         try:
             value = getattr(value, part)
         except AttributeError as error:
-            public = vars(value) if isinstance(value, ModuleType) else ()
-            names = sorted(name for name in public if not name.startswith("_"))
-            hint = f"It has {', '.join(names[:12])}." if names else ""
-            raise TargetError(f"{target.path or target.module} has no {target.qualname}", hint) from error
+            problem = f"{target.path or target.module} has no {target.qualname}"
+            raise TargetError(problem, _instead(value, part)) from error
     return value
+
+
+def _instead(holder: object, name: str) -> str:
+    """What may have been meant by a `name` that a module or class does not have; else what a file itself defines."""
+    close = get_close_matches(name, [each for each in dir(holder) if not each.startswith("_")], n=1)
+    if close:
+        return f"Did you mean {close[0]}?"
+    of_module = vars(holder).items() if isinstance(holder, ModuleType) else ()
+    names = [each for each, value in of_module if getattr(value, "__module__", None) == getattr(holder, "__name__", "")]
+    return f"It has {', '.join(sorted(names)[:12])}." if names else ""
 
 
 def _execute(path: Path, name: str) -> ModuleType:

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Literal, Self, get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype, Mode
+from memlint.base.units import LARGEST_SIZE, Dtype, Mode, dtype_named, tensor_dtype_name
 from memlint.cuda.allocator.settings import AllocatorSettings
 from memlint.cuda.devices import Device, device_named
 from memlint.distributed.strategy import Strategy
@@ -67,6 +67,7 @@ class InputSpec:
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no tensor can have."""
+        object.__setattr__(self, "dtype", tensor_dtype_name(self.dtype))
         if self.dtype not in DTYPES:
             raise UsageError(
                 f"input {self.name}: {self.dtype!r} is not a dtype", f"Write one of {', '.join(DTYPES[:-1])}."
@@ -201,12 +202,15 @@ class Workload:
 
     def __post_init__(self) -> None:
         """Raise UsageError for settings that make no sense."""
-        for key, allowed in (("mode", get_args(Mode)), ("dtype", get_args(Dtype))):
-            if getattr(self, key) not in allowed and not (key == "dtype" and self.origin == "script"):
-                raise UsageError(
-                    f"workload {self.name}: {key} {getattr(self, key)!r} is unknown",
-                    f"Write one of {', '.join(allowed)}.",
-                )
+        if self.mode not in get_args(Mode):
+            raise UsageError(
+                f"workload {self.name}: mode {self.mode!r} is unknown", f"Write one of {', '.join(get_args(Mode))}."
+            )
+        if self.origin != "script":
+            try:
+                object.__setattr__(self, "dtype", dtype_named(self.dtype))
+            except UsageError as error:
+                raise UsageError(f"workload {self.name}: {error.message}", error.hint) from None
         AllocatorSettings.parse(self.allocator)
         if self.torch and not (TORCH.fullmatch(self.torch) and _version(self.torch) >= OLDEST_TORCH):
             oldest = ".".join(map(str, OLDEST_TORCH))

@@ -46,9 +46,20 @@ def parse_target(text: str, base: Path) -> Target:
     hint = "Write path.py, path.py::Name or the path of a config.json."
     if not path.exists():
         raise TargetError(f"{place} does not exist", hint)
+    refuse_notebook(path, "check")
     if path.is_dir() or path.suffix not in {".py", ".json"}:
         raise TargetError(f"{place} is neither a Python file nor a Hugging Face config.json", hint)
     return Target(text, path, "", qualname, arguments)
+
+
+def refuse_notebook(path: Path, command: str) -> None:
+    """Raise TargetError for a notebook, which is JSON and no program; it says how `command` gets one."""
+    if path.suffix == ".ipynb":
+        script = path.with_suffix(".py").name
+        raise TargetError(
+            f"{path.name} is a notebook, not a Python file",
+            f"Type jupyter nbconvert --to script {path.name}, then memlint {command} {script}.",
+        )
 
 
 def _called(qualname: str, text: str) -> tuple[str, Mapping[str, object]]:

@@ -313,13 +313,16 @@ def test_a_model_at_which_the_child_ends_costs_the_others_of_its_file_nothing(pr
         ([".", "--gpu", "a1000"], "no GPU named 'a1000'"),
         ([".", "--select", "MEM999"], "MEM999"),
         ([".", "--budget", "lots"], "--budget: 'lots' is not a size"),
-        ([".", "--dtype", "fp32"], "'--dtype'"),
+        ([".", "--budget", "24"], "--budget: '24' has no unit: 24GiB?"),
+        ([".", "--dtype", "fp33"], "--dtype: dtype 'fp33' is unknown"),
+        (["book.ipynb"], "Type jupyter nbconvert --to script book.ipynb, then memlint check book.py."),
         ([".", "--batch", "0"], "'--batch'"),
         ([".", "--nonsense"], "--nonsense"),
     ],
 )
 def test_what_makes_no_sense_is_one_clear_message_and_exit_status_2(project, arguments, message):
     project.write("notes.txt", "")
+    project.write("book.ipynb", '{"cells": []}')
     project.write("broken.py", "def f(:\n")
     (project.directory / "latin.py").write_bytes(b"x = '\xe9'\n")
     result = project.memlint("check", *arguments)
@@ -471,6 +474,41 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_wiped_away(project):
         assert (f"analysing {name} (1 s)" in written) == shown
         assert written.endswith("\r\033[K")
         assert b"analysing" not in done.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_progress_is_never_longer_than_the_line(project):
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    code = (
+        "from memlint.cli import printing\n"
+        "with printing.progress() as show:\n"
+        "    show('model.py::Net(' + 'n_channels=3, ' * 20 + ')', 61)\n"
+    )
+    for columns, variable in ((80, None), (40, None), (0, None), (80, "50")):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+        environment |= {"COLUMNS": variable} if variable else {}
+        subprocess.run([sys.executable, "-c", code], stderr=theirs, check=True, env=environment)
+        os.close(theirs)
+        shown = os.read(ours, 65536).decode().split("\r\033[K")[1]
+        os.close(ours)
+        assert shown.startswith("analysing model.py::Net(n_")
+        assert shown.endswith("... (61 s)")
+        assert len(shown) < int(variable or columns or 80)
+
+
+def test_files_above_the_current_folder_are_written_from_there(project, monkeypatch):
+    finding = {**FINDING, "path": str(project.directory / "src" / "net.py")}
+    project.write("scripts/model.py", workloads=[FITS], findings=[finding])
+    project.write("memlint.toml")
+    monkeypatch.chdir(project.directory / "scripts")
+    assert "../src/net.py:" in project.memlint("check", "model.py").stdout
+    assert str(project.directory) not in project.memlint("check", "model.py").stdout
 
 
 @pytest.mark.parametrize("output_format", ["text", "json"])

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -34,24 +33,6 @@ def memlint(arguments: list[str], directory: Path) -> str:
     done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout
-
-
-@pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the README shows what torch 2.13 takes")
-@pytest.mark.parametrize("mark", ["example", pytest.param("run", marks=pytest.mark.slow)])
-def test_the_example_is_what_the_command_prints(mark):
-    if mark == "run":
-        pytest.importorskip("accelerate")  # which Hugging Face's Trainer needs
-    first, *shown = block(mark).splitlines()
-    printed = memlint(first.removeprefix("$ memlint ").split(), ROOT).splitlines()
-    position = 0
-    for line, following in zip(shown, [*shown[1:], None], strict=True):
-        if line == "...":
-            assert following in printed[position:], f"{following!r} is not printed; renew the README's example"
-            position = printed.index(following, position)
-        else:
-            assert line == printed[position], "renew the README's example"
-            position += 1
-    assert position == len(printed), "the end is missing without a visible '...'"
 
 
 def test_the_command_for_newcomers_is_that_of_the_example():
@@ -90,18 +71,43 @@ def test_nobody_is_told_to_install_another_project_of_that_name():
         assert not re.search(r"pip install \S*(?<!torch-)\bmemlint", file.read_text(encoding="utf-8")), file
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not version("torch").startswith("2.13."), reason="the page shows what torch 2.13 takes")
-def test_the_tables_in_the_documentation_are_what_the_commands_print() -> None:
-    page = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
-    found = re.findall(r"<!-- command: memlint ([^\n]*) -->\n```\n(.*?)```", page, re.DOTALL)
-    assert [command.split()[0] for command, _shown in found] == ["sweep", "sweep", "fit"]
-    for command, shown in found:
-        assert memlint(command.split(), ROOT).rstrip() == shown.rstrip()
-
-
 def test_documents_say_how_to_install_what_is_not_published():
     """`memlint.base.version.PUBLISHED` switches the messages; the documents follow it."""
     for file in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         published = re.findall(r"pip install 'torch-memlint\[\w+\]'", file.read_text(encoding="utf-8"))
         assert bool(published) <= PUBLISHED, file
+
+
+def rows_after(mark: str) -> list[list[str]]:
+    """Cells of the rows of the table that follows a mark, without its head."""
+    found = re.search(rf"<!-- {mark} -->\n((?:\|.*\n)+)", README)
+    assert found, f"the README has no table marked {mark}"
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[1].splitlines()[2:]]
+
+
+def test_the_table_of_accuracy_is_that_of_the_page_that_it_links_to():
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    whole = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")
+    ]
+    rows = rows_after("published")
+    assert {row[0] for row in rows} == {"held out"}
+    for row in rows:
+        assert row in whole, f"docs/published.md does not say {row}"
+
+
+def test_the_comparison_has_memlints_figures_of_today():
+    page = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    known = {row[0]: row for row in (re.split(r"\s*\|\s*", line.strip("| ")) for line in page.splitlines())}
+    names = ("bert large classifier, batch 4", "BERT-large, float16, batch 4", "BERT-large, checkpoints, batch 1 of 4")
+    rows = {name: cells for name, *cells in rows_after("estimators")}
+    measured, estimated = ([int(known[name][column]) for name in names] for column in (5, 7))
+    assert rows["measured"] == [f"{mib:,} MiB" for mib in measured]
+    shares = [mib / truth - 1 for mib, truth in zip(estimated, measured, strict=True)]
+    assert rows["memlint"] == [f"{mib:,} MiB ({share:+.0%})" for mib, share in zip(estimated, shares, strict=True)]
+
+
+def test_every_page_of_the_documentation_is_listed():
+    generated = {"performance.md", "contract-tests.md"}  # linked where they are spoken of
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name in generated or f"(docs/{page.name}" in README, f"README.md does not list docs/{page.name}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memlint.report.model import Assumption, Doubtful, Interval, Report
+from memlint.report.model import Assumption, Doubtful, FittingGpu, Interval, Report, Script
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -29,6 +29,52 @@ def test_text_is_what_was_reviewed():
 def test_the_verdict_comes_first():
     first = render_text(REPORT, TextStyle()).splitlines()[0]
     assert first == "models/gpt2.py::GPT2 needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("train.py --name 'a long name' --lr 3e-4", "train.py"),
+        ("-m package.train --lr 3e-4", "-m package.train"),
+        ("'my train.py' --lr 3e-4", "'my train.py'"),
+        ("train.py --name 'never closed", "train.py --name 'never closed"),
+    ],
+)
+def test_the_verdict_of_a_script_comes_before_its_arguments(command, name):
+    script = Script(command=command, steps=2, ending="2 steps were taken")
+    text = render_text(one(name="train", target=command, script=script), TextStyle())
+    first, *others = text.splitlines()
+    assert first.removeprefix("train (").startswith(name)
+    assert first.endswith(" needs 5.31 GiB on NVIDIA A100 80GB (79.0 GiB): fits".removeprefix(" "))
+    assert "lr" not in first
+    assert (f"  {command}" in others) == (command != name)
+
+
+def test_the_gpus_that_it_fits_into_are_named_with_their_prices():
+    gpus = [
+        FittingGpu(name=f"gpu{n}", title="", total_nbytes=n * MIB, price=n / 2 if n < 3 else None) for n in range(1, 8)
+    ]
+    text = render_text(one(fitting=gpus), TextStyle())
+    assert "\n  fits into  gpu1 (0.5), gpu2 (1), gpu3, gpu4, gpu5 and 2 more; by the kernels of a100-80gb\n" in text
+    assert "gpu5, gpu6, gpu7; by" in render_text(one(fitting=gpus), TextStyle(verbosity=1))
+    assert "\n  fits into  no GPU that memlint knows; by" in render_text(one(fitting=[]), TextStyle())
+    assert "fits into" not in render_text(one(), TextStyle())
+
+
+@pytest.mark.parametrize("width", [60, 80])
+@pytest.mark.parametrize("color", [False, True])
+def test_on_a_terminal_every_line_ends_before_its_last_column(width, color):
+    style = TextStyle(width=width, color=color, is_terminal=True)
+    text = style.fitted(render_text(REPORT, style))
+    assert max(len(ANSI.sub("", line)) for line in text.splitlines()) <= width
+    assert "\n    help: " in ANSI.sub("", text)
+    finding = next(line for line in render_text(REPORT, TextStyle()).splitlines() if ": MEM" in line)
+    assert " ".join(ANSI.sub("", text).split()).count(" ".join(finding.split())) == 1  # nothing is lost
+
+
+def test_what_a_program_reads_has_a_finding_in_one_line():
+    text = render_text(REPORT, TextStyle(width=60))
+    assert TextStyle(width=60).fitted(text) == text
 
 
 @pytest.mark.parametrize("outcome", ["fits", "does not fit", "uncertain"])

@@ -105,7 +105,7 @@ def checkpointing(trace, **options):
 
 
 def test_repeated_blocks_are_checkpointed_by_a_retrace():
-    (finding,), context = checkpointing(blocks(8), changes={CheckpointModules: -56 * MIB})
+    (finding,), context = checkpointing(blocks(8), changes={CheckpointModules: -56 * MIB}, gpu="cpu")
     assert context.asked == [CheckpointModules(tuple(f"blocks.{i}" for i in range(8)))]
     assert finding.nbytes == 64 * MIB
     assert finding.peak_change == -56 * MIB
@@ -124,7 +124,7 @@ def test_a_detailed_report_has_cheaper_choices_as_well():
 
 
 def test_a_small_saving_is_a_note():
-    (finding,), _ = checkpointing(blocks(8), changes={CheckpointModules: -15 * MIB})
+    (finding,), _ = checkpointing(blocks(8), changes={CheckpointModules: -15 * MIB}, gpu="cpu")
     assert finding.severity is Severity.NOTE
 
 
@@ -205,7 +205,9 @@ def dead(trace, **options):
 def test_the_variable_its_line_and_the_exact_saving_are_named():
     trace, kept = held_logits()
     (finding,) = dead(
-        trace, holders=dict.fromkeys(kept, Holder("outputs.logits", at(40, function="train_step"), ("outputs",)))
+        trace,
+        holders=dict.fromkeys(kept, Holder("outputs.logits", at(40, function="train_step"), ("outputs",))),
+        gpu="cpu",
     )
     assert finding.nbytes == 32 * MIB
     assert finding.peak_change == -32 * MIB

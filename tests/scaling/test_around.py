@@ -81,6 +81,26 @@ def test_a_step_of_very_many_kernels_gets_no_table_but_says_so(folder: Path, mon
     assert line.endswith("See memlint sweep.")
 
 
+def test_a_step_of_many_kernels_has_its_own_column_and_not_the_other(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlint.commands.sweep.child.MOST_CALLS_OF_OTHER", 10)
+    own, other = around(folder)
+    assert (own.dtype, own.error, len(own.rows)) == ("float32", None, 4)
+    assert (other.dtype, other.rows) == ("bf16-amp", [])
+    assert "too many" in (other.error or "")
+
+
+@pytest.mark.slow
+def test_llama_7b_has_batch_sizes() -> None:
+    pytest.importorskip("transformers")
+    arguments = ["check", "transformers::LlamaConfig", "--dtype", "bfloat16", "--select", "MEM010", "--timeout", "600"]
+    result = CliRunner().invoke(main, [*arguments, "--batch", "1", "--output-format", "json"])
+    (workload,) = json.loads(result.stdout)["workloads"]
+    assert [row["batch"] for row in workload["sweep"][0]["rows"]] == [1, 2, 4]
+    assert workload["sweep"][0]["rows"][0]["requested"] == workload["estimate"]["peak"]["requested"]
+
+
 def test_check_shows_the_table_and_its_numbers_are_those_of_the_estimate(folder: Path) -> None:
     arguments = ["check", "model.py", "--batch", "4", "--gpu", "t4", "--select", "MEM010"]
     result = CliRunner().invoke(main, [*arguments, "--output-format", "json"])

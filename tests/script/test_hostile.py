@@ -435,6 +435,14 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
             run_script(path)
 
 
+def test_a_notebook_is_not_run_as_if_it_was_python(tmp_path: Path) -> None:
+    file = tmp_path / "train.ipynb"
+    file.write_text('{"cells": []}')  # which Python takes for a program
+    with pytest.raises(TargetError, match=r"train\.ipynb is a notebook") as caught:
+        run_script(file)
+    assert caught.value.hint == "Type jupyter nbconvert --to script train.ipynb, then memlint run train.py."
+
+
 def test_arguments_belong_to_the_script(tmp_path: Path) -> None:
     file = write(tmp_path, "import sys; print('seen', sys.argv[1:])\n")
     command = [sys.executable, "-m", "memlint", "run", "-v", "--", str(file), "--steps", "x", "-m", "--", "--help"]

@@ -397,8 +397,21 @@ def test_targets_that_do_not_exist_are_named(write, tmp_path):
     with pytest.raises(TargetError, match=r"gone\.py does not exist"):
         find_workloads(str(tmp_path / "gone.py"), tmp_path)
     (workload,) = find_workloads(f"{path}::Nett", tmp_path).workloads
-    with pytest.raises(TargetError, match="has no Nett"):
+    with pytest.raises(TargetError, match="has no Nett") as caught:
         build(workload)
+    assert caught.value.hint == "Did you mean Net?"
+    (workload,) = find_workloads(f"{path}::Other", tmp_path).workloads
+    with pytest.raises(TargetError, match="has no Other") as caught:
+        build(workload)
+    assert caught.value.hint == "It has Net."  # and not nn and torch, which it imports
+
+
+def test_a_name_that_a_package_does_not_have_gets_a_near_one(tmp_path):
+    pytest.importorskip("transformers")
+    (workload,) = find_workloads("transformers::LlamaConfg", tmp_path).workloads
+    with pytest.raises(TargetError, match="transformers has no LlamaConfg") as caught:
+        build(workload)
+    assert caught.value.hint == "Did you mean LlamaConfig?"
 
 
 def test_arguments_of_the_workload_reach_the_constructor(write, tmp_path):

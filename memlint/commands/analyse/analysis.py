@@ -64,10 +64,12 @@ class Analysis:
         write_smaller(_smaller(completed))
         rebuild = functools.partial(completed_program, completed, root)
         program = rebuild()
-        of_step = (*settings_of(workload), *of_ranks, *assumptions)
-        program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         settings = AllocatorSettings.parse(completed.allocator)
         trace = trace_of_workload(program, device, settings)
+        if program.declares_optimizer:
+            completed = replace(completed, assumed=completed.assumed - {"optimizer"})
+        of_step = (*settings_of(replace(workload, assumed=completed.assumed)), *of_ranks, *assumptions)
+        program.assumptions[:0] = [each for each in of_step if each not in program.assumptions]
         at_import = (*stand_ins.assumptions(), *availability.assumptions(), *downloads.assumptions())
         program.assumptions += [each for each in at_import if each not in program.assumptions]
         program.assumptions += (*_of_torch(workload, device), *_of_context(device))

@@ -14,7 +14,7 @@ from memlint.accelerator import lazy_imports
 from memlint.base.errors import MemlintError, WorkloadError
 from memlint.base.frames import user_lines
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.description import described, identity, plan
+from memlint.commands.analyse.description import described, fitting_of, identity, plan
 from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
@@ -165,6 +165,7 @@ def described_with_findings(
     record = described(analysis, budget)  # with what the rules have simulated
     trace = analysis.trace
     added = {
+        "fitting": fitting_of(analysis, request.settings.gpu_prices),
         "plan": plan(analysis, dynamics=request.allow_dynamics) if request.plan else None,
         "timeline": timeline_of(analysis.timeline, trace.nodes) if request.timeline else None,
         "graph": graph_of(trace, node_flops) if request.graph else None,

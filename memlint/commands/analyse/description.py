@@ -1,7 +1,7 @@
 """One analysed Workload as the Report says it."""
 
 import linecache
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from memlint.base.grouping import grouped
@@ -14,6 +14,7 @@ from memlint.cuda.devices import Device
 from memlint.distributed.communicators import SYMMETRIC, communicators, symmetric
 from memlint.distributed.traffic import traffic
 from memlint.memory.estimate import Cause, stream_peaks
+from memlint.memory.fitting import fitting_gpus
 from memlint.memory.liveness import dead_at, least_peak
 from memlint.report import model as report
 from memlint.report.from_trace import buffer_fields, course_of, moment_of, place_of, plan_of, what_ifs_of
@@ -24,7 +25,7 @@ from memlint.workloads.spec import Workload
 
 NUM_LISTED = 200
 """Buffers, modules and lines listed in a Report; the rest is counted."""
-_NOT_BY_LINE = (Category.PARAMETER, Category.BUFFER, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.WORKSPACE)
+_NOT_BY_LINE = tuple(map(Category, report.NOT_BY_LINE))
 
 
 def identity(workload: Workload, budget: Budget | None) -> dict[str, Any]:
@@ -193,6 +194,17 @@ def _ranks(analysis: Analysis) -> report.Ranks | None:
         outside=list(_outside(analysis.workload.device, trace)),
         others=others if trace.world.size > 1 else "",
     )
+
+
+def fitting_of(analysis: Analysis, prices: Mapping[str, float]) -> list[report.FittingGpu] | None:
+    """GPUs that the step would fit into; None on the host, and where nothing was taken."""
+    if not analysis.device.is_cuda or not analysis.timeline.events:
+        return None
+    settings, alone = AllocatorSettings.parse(analysis.workload.allocator), analysis.workload.device
+    return [
+        report.FittingGpu(name=gpu.name, title=gpu.title, total_nbytes=gpu.total_nbytes, price=price)
+        for gpu, price in fitting_gpus(analysis.timeline, analysis.device, settings, alone, prices)
+    ]
 
 
 def _outside(device: Device, trace: Trace) -> Iterator[report.Outside]:

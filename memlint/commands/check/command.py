@@ -67,7 +67,8 @@ def check_resolved(
         baseline = Baseline.read(options.baseline)
     chosen = choose_rules(resolved.targets, execute=options.execute)
     for target in resolved.targets:
-        device_named(target.settings.gpu or "cpu")
+        for name in (target.settings.gpu or "cpu", *target.settings.gpu_prices):
+            device_named(name)
     source = source_findings(chosen, cache=options.cache)
     answers = answers_of_workers(chosen, (*resolved.failures, *source.failures), options, on_wait)
     settled = settle(arguments, chosen, source, answers, baseline)

@@ -10,6 +10,7 @@ from memlint.commands.check.targets import CheckOptions, CheckTargets
 from memlint.commands.targets import of_scripts
 from memlint.config import find_settings, override
 from memlint.script.spec import Script
+from memlint.workloads.target import refuse_notebook
 
 
 def run(
@@ -37,6 +38,7 @@ def run(
         )
     elif any("\ud800" <= character <= "\udfff" for character in str(file.absolute())):
         raise TargetError(f"the name {str(file)!r} is not UTF-8", "Rename the file.")
+    refuse_notebook(file, "run")
     start = Path.cwd() if script.module else file.resolve().parent
     found_settings, root = find_settings(start)
     merged = override(found_settings, **settings)

@@ -5,10 +5,9 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import get_args
 
 from memlint.base.errors import UsageError
-from memlint.base.units import LARGEST_SIZE, Dtype
+from memlint.base.units import DTYPES, LARGEST_SIZE, dtype_named
 from memlint.commands.sweep.gather import Executor, Gathered, gather
 from memlint.commands.sweep.tables import Order, Spread, Tables, on_ranks
 from memlint.cuda.devices import device_named
@@ -17,7 +16,6 @@ from memlint.report.model import Sweep
 from memlint.worker.parallel import answers_to
 from memlint.worker.protocol import Request, Task
 
-DTYPES = get_args(Dtype)
 _SWEEP = "memlint.commands.sweep.child:sweep"
 _PATIENCE = 3
 """Each table traces several steps: it may take this many times the time limit of one analysis."""
@@ -111,11 +109,12 @@ def _dimensions_of(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 def _dtypes_of(text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    names = DTYPES if text.strip() == "all" else tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in DTYPES:
-            raise UsageError(f"--dtype {name!r} is unknown", f"There are {', '.join(DTYPES)}, and all.")
-    return names
+    if text.strip() == "all":
+        return DTYPES
+    try:
+        return tuple(dict.fromkeys(dtype_named(part) for part in text.split(",")))
+    except UsageError as error:
+        raise UsageError(f"--dtype: {error.message}", f"{error.hint.removesuffix('.')}, or all.") from None
 
 
 def gpus_of(text: str | None) -> tuple[str, ...]:

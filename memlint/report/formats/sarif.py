@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
+from memlint.base.version import HOME
 from memlint.lint.pages import page
 from memlint.lint.registry import sections
 from memlint.lint.rule import Rule
@@ -19,7 +20,6 @@ from memlint.report.model import Confidence, Report, Severity
 from memlint.report.text_style import cut
 
 _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-_HOME = "https://pypi.org/project/torch-memlint/"
 _ROOT = "%SRCROOT%"
 _LEVELS: Mapping[Severity, str] = {"error": "error", "warning": "warning", "info": "note", "note": "note"}
 _PROBLEMS = {"error": "error", "warning": "warning", "note": "recommendation"}
@@ -52,7 +52,7 @@ def render_sarif(report: Report, rules: Iterable[Rule] = ()) -> str:
     driver = {
         "name": name,
         **({"version": version} if version else {}),
-        "informationUri": _HOME,
+        "informationUri": HOME,
         "rules": [_rule(code, rule_of.get(code), [each for each in results if each.code == code]) for code in codes],
     }
     run = {

@@ -1,7 +1,21 @@
 """What the templates of the page say, where the Report only has numbers and names."""
 
+from collections import Counter
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from memlint.base.units import format_count, format_nbytes
-from memlint.report.model import Estimate, Place, Report, Settings, Verdict, Workload
+from memlint.report.model import (
+    NOT_BY_LINE,
+    CategoryName,
+    Estimate,
+    LineBytes,
+    Place,
+    Report,
+    Settings,
+    Verdict,
+    Workload,
+)
 from memlint.report.phrases import BUDGET_OUTCOMES, MEASURES, listed, ranks_text, step_text, torch_text
 
 OUTCOMES = {"fits": "fits", "does not fit": "over", "uncertain": "unsure"}
@@ -67,6 +81,32 @@ def sources(estimate: Estimate | None) -> dict[tuple[str | None, int | None, Pla
     """The text of the lines that the Report knows."""
     lines = estimate.by_line if estimate else []
     return {(line.path, line.line, line.library): line.source for line in lines if line.source}
+
+
+class ByLineRow(NamedTuple):
+    """A row of the table by source line: a line, or what modules that differ in numbers alone hold without one."""
+
+    line: LineBytes | None
+    number: int
+    """Of the line in the Report; of the other rows in their own order."""
+    nbytes: int
+    categories: Mapping[CategoryName, int]
+    module: str = ""
+
+
+def by_line_rows(estimate: Estimate) -> list[ByLineRow]:
+    """The lines, and parameters, gradients and states, which no line makes, by module; most bytes first."""
+    without: dict[str, Counter[CategoryName]] = {}
+    for row in estimate.by_module:
+        held = Counter({name: row.categories.get(name, 0) for name in NOT_BY_LINE if row.categories.get(name)})
+        if held:
+            pattern = ".".join("*" if part.isdigit() else part for part in row.module.split("."))
+            without.setdefault(pattern, Counter()).update(held)
+    others = [
+        ByLineRow(None, number, held.total(), held, module) for number, (module, held) in enumerate(without.items())
+    ]
+    lines = [ByLineRow(line, number, line.nbytes, line.categories) for number, line in enumerate(estimate.by_line)]
+    return sorted([*lines, *others], key=lambda row: -row.nbytes)
 
 
 def settings(settings: Settings) -> list[tuple[str, str]]:

@@ -69,6 +69,8 @@ class Picture(NamedTuple):
     peak: Point
     num_events: int | None
     """None where only a Course was there."""
+    alive: frozenset[CategoryName]
+    """Categories that any bytes are of at any time, as far as the Report tells them apart."""
 
 
 class _Column(NamedTuple):
@@ -163,6 +165,11 @@ def _drawn(columns: Sequence[_Column], categories: Sequence[CategoryName | None]
         spans=list(_spans(columns, totals)),
         peak=Point(SIDE * (highest + 0.5) / len(totals), SIDE * (1 - totals[highest] / top), totals[highest]),
         num_events=num_events,
+        alive=frozenset(
+            category
+            for rank, category in enumerate(categories)
+            if category is not None and any(column.amounts[rank] for column in columns)
+        ),
     )
 
 

@@ -47,7 +47,7 @@ _POLICY = (
 """What the page may do: run its own script, which never writes HTML, and apply its own style."""
 _STRINGS = ("category", "op", "dtype", "module", "name")
 _PHRASES = (
-    *("script_text", "not_reached_text", "program_text"),
+    *("fitting_text", "origin_text", "script_text", "not_reached_text", "program_text"),
     *("ranks_text", "stream_text", "traffic_text"),
 )
 _BREAK = re.compile(r"\s")
@@ -172,7 +172,10 @@ def _template() -> Template:
         "count": format_count,
     }
     environment.globals |= {
-        **{name: getattr(filters, name) for name in ("headline", "scale_of", "summary", "sources", "settings")},
+        **{
+            name: getattr(filters, name)
+            for name in ("by_line_rows", "headline", "scale_of", "summary", "sources", "settings")
+        },
         "CATEGORIES": CATEGORIES,
         "CAUSES": CAUSES,
         "MEASURES": MEASURES,

@@ -19,6 +19,7 @@ from memlint.tracing.records import Assumption
 from memlint.workloads.build.dimensions import implied_dimensions, parameters_taking_sizes, refuse_untaken
 from memlint.workloads.build.optimizers import NONE, optimizer_named
 from memlint.workloads.build.program import Construction, Program
+from memlint.workloads.build.training_step import assumption, calls_training_step, own_optimizer
 from memlint.workloads.declare import Declaration
 from memlint.workloads.guess.arguments import arguments_for
 from memlint.workloads.guess.inputs import Inferred, infer_inputs
@@ -56,6 +57,10 @@ def build(workload: Workload, root: Path | None = None) -> Construction:
         built = build_object(load_object(target, root), workload)
     if workload.adapter:
         built = replace(built, model=with_adapter(built.model, workload.adapter))
+    if workload.mode == "train" and built.step is None and calls_training_step(built.model):
+        own = own_optimizer(built.model) if "optimizer" in workload.assumed and built.optimizer is None else None
+        notes = (*built.assumptions, assumption(built.model))
+        built = replace(built, optimizer=own or built.optimizer, assumptions=notes)
     config = getattr(built.model, "config", None)
     if workload.mode == "train" and is_model(built.model) and getattr(config, "use_cache", False):
         # As transformers' own Trainer does.

@@ -116,3 +116,8 @@ def test_no_message_makes_a_link():
     texts = [result["message"]["text"] for result in run_of(hostile())["results"]]
     texts += [each["message"]["text"] for each in run_of(hostile())["invocations"][0]["toolExecutionNotifications"]]
     assert all("](" not in text and "http://x" in text for text in texts)
+
+
+def test_its_address_is_that_of_the_project_in_the_readme():
+    home = json.loads(render_sarif(REPORT))["runs"][0]["tool"]["driver"]["informationUri"]
+    assert f"git clone {home} " in (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")

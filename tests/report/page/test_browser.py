@@ -11,6 +11,7 @@ import pytest
 from memlint.base.units import format_nbytes
 from memlint.report.page.picture import CATEGORIES, tick_step
 from memlint.report.page.render import render_page
+from memlint.report.phrases import spaced
 from tests.npm.packages import installed
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.page.browser import chromium, opened
@@ -121,7 +122,7 @@ def check_hover(page: Page, timeline: Timeline, totals: list[int], x: int, y: in
         below += nbytes
         if not upper <= y < lower:
             continue
-        assert title.startswith(category.replace("_", " "))
+        assert title.startswith(spaced(category))
         assert title.endswith(format_nbytes(nbytes))
         rows = page.locator(".readout tr")
         if buffer is None:

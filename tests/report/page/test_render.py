@@ -11,8 +11,10 @@ import html5lib
 import pytest
 
 from memlint.report.escaping import one_line
-from memlint.report.model import Doubtful, Report, Timeline
+from memlint.report.model import Doubtful, FittingGpu, LineBytes, ModuleBytes, Report, Timeline
+from memlint.report.page.filters import by_line_rows
 from memlint.report.page.render import render_page
+from memlint.report.phrases import spaced
 from tests.report.formats.samples import HOSTILE, hostile
 from tests.report.page.samples import made_up
 from tests.report.sample import REPORT
@@ -211,3 +213,67 @@ def test_an_estimate_of_no_bytes_is_drawn() -> None:
     assert empty.workloads[0].estimate.peak.device.high == 0
 
     assert "GPT2 needs 0 B" in texts(parsed(render_page(empty)))
+
+
+def rows_of(table: Any) -> dict[str, list[str]]:
+    """Cells of a table's rows, by the first one."""
+    cells = [[texts(cell) for cell in row if cell.tag in ("th", "td")] for row in table.iter("tr")]
+    return {first: others for first, *others in cells}
+
+
+def table_called(document: Any, caption: str) -> Any:
+    (table,) = [each for each in document.iter("table") if caption in "".join(texts(c) for c in each.iter("caption"))]
+    return table
+
+
+def test_the_legend_has_every_category_that_is_ever_alive() -> None:
+    report = made_up(40)
+    (workload,) = report.workloads
+    at_peak = {"activation": workload.estimate.peak.requested.estimate}
+    estimate = workload.estimate.model_copy(update={"categories": at_peak})
+    report = report.model_copy(update={"workloads": [workload.model_copy(update={"estimate": estimate})]})
+    legend = rows_of(table_called(parsed(render_page(report)), "At the peak"))
+    ever = {workload.timeline.sites[site].category for site in workload.timeline.buffer_sites}
+    assert len(ever) > 1
+    assert set(legend) - {"category"} == {spaced(category) for category in ever | {"activation"}}
+    assert legend["parameter"] == ["0 B", "not then"]
+
+
+def test_words_of_the_code_are_no_words_of_the_page() -> None:
+    other = {"parameter": 300, "other": 100}
+    estimate = REPORT.workloads[0].estimate.model_copy(update={"categories": other})
+    workload = REPORT.workloads[0].model_copy(update={"estimate": estimate})
+    document = parsed(render_page(REPORT.model_copy(update={"workloads": [workload]})))
+    text = texts(document)
+    assert "(found in the file)" in text
+    assert "discovered" not in text
+    assert rows_of(table_called(document, "At the peak"))["made before the steps"] == ["100 B", "25%"]
+    assert "set-up" in rows_of(table_called(document, "Highest requested bytes by phase"))
+    assert "other" not in rows_of(table_called(document, "Highest requested bytes by phase"))
+
+
+def test_what_no_line_makes_is_listed_by_module_among_the_lines() -> None:
+    modules = [
+        ModuleBytes(
+            module=f"h.{n}.attn", type="Attention", nbytes=900, num_buffers=3,
+            categories={"parameter": 400, "optimizer_state": 200, "activation": 300},
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    lines = [LineBytes(path="a.py", line=n, nbytes=nbytes, num_buffers=1) for n, nbytes in ((1, 5000), (2, 100))]
+    estimate = REPORT.workloads[0].estimate.model_copy(update={"by_module": modules, "by_line": lines})
+    rows = by_line_rows(estimate)
+    assert [(row.line.line if row.line else row.module, row.nbytes) for row in rows] == [
+        *((1, 5000), ("h.*.attn", 1800), (2, 100))
+    ]
+    assert rows[1].categories == {"parameter": 1200, "optimizer_state": 600}
+    workload = REPORT.workloads[0].model_copy(update={"estimate": estimate})
+    text = texts(parsed(render_page(REPORT.model_copy(update={"workloads": [workload]}))))
+    assert "no line parameter 1.17 KiB, optimizer state 600 B h.*.attn parameter, optimizer state" in text
+
+
+def test_the_gpus_that_it_fits_into_are_named() -> None:
+    gpus = [FittingGpu(name="t4", title="NVIDIA T4", total_nbytes=1, price=0.35)]
+    workload = REPORT.workloads[0].model_copy(update={"fitting": gpus})
+    text = texts(parsed(render_page(REPORT.model_copy(update={"workloads": [workload]}))))
+    assert "By the kernels of a100-80gb it fits into t4 (0.35)." in text

@@ -144,6 +144,6 @@ function paintNames(context, layout, scale, style) {
     });
   }
   room.forEach(({ high, x, y }, rank) => {
-    if (high > 18 * scale) haloed(context, CATEGORIES[rank].replace("_", " "), x, y, "center", scale, style);
+    if (high > 18 * scale) haloed(context, spaced(CATEGORIES[rank]), x, y, "center", scale, style);
   });
 }

@@ -2,6 +2,10 @@
 const CATEGORIES = ["parameter", "buffer", "optimizer_state", "gradient", "input", "activation", "temporary",
   "communication", "workspace", "other"]; // from the bottom of the stack to its top
 
+function spaced(category) {
+  return category === "other" ? "made before the steps" : category.replace("_", " ");
+}
+
 function readLifetimes(packed) {
   const { sites, strings, stretches } = packed;
   const text = (position) => (position < 0 ? "" : strings[position]);

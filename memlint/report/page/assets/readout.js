@@ -23,7 +23,7 @@ function readAt(lifetimes, event, owner, single) {
   const where = `Event ${counted.format(event)} of ${counted.format(lifetimes.numEvents)}, ${nameOf(lifetimes.stretchAt(event))}: `
     + `${formatBytes(lifetimes.total[event])} live`;
   const rank = owner === NOBODY ? null : owner < FIRST ? owner : ranks[owner - FIRST];
-  const name = rank === null ? "all" : CATEGORIES[rank].replace("_", " ");
+  const name = rank === null ? "all" : spaced(CATEGORIES[rank]);
   if (owner >= FIRST) {
     return { where, rank, title: name, nbytes: lifetimes.nbytes[owner - FIRST], found: [owner - FIRST], number: 1 };
   }

@@ -225,6 +225,7 @@ function startTimeline(figure, lifetimes) {
   }
 
   zoom(0, lifetimes.numEvents);
+  showReadout(readout, lifetimes, readAt(lifetimes, lifetimes.peak, NOBODY, null));
   new ResizeObserver(() => draw()).observe(live);
   document.addEventListener("theme", draw);
 }

@@ -1,0 +1,36 @@
+"""The GPUs that a step would fit into."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from memlint.cuda.allocator.reference import AllocatorSettings
+from memlint.cuda.context import with_context
+from memlint.cuda.devices import CATALOGUE, Device, device_named
+from memlint.memory.estimate import most_device
+from memlint.memory.timeline import Timeline
+
+
+class FittingGpu(NamedTuple):
+    """A GPU into which a step fits, and what it costs in the unit that the user chose; None where nobody said."""
+
+    device: Device
+    price: float | None
+
+
+def fitting_gpus(
+    timeline: Timeline, device: Device, settings: AllocatorSettings, alone: Device, prices: Mapping[str, float]
+) -> list[FittingGpu]:
+    """GPUs of the catalogue into which what was seen on `device` surely fits, by its kernels.
+
+    `alone` is the same GPU without what other libraries hold on it, as communicators do. The cheapest of those with a
+    price come first, then the smallest of the others. Raises UsageError for a price of no GPU.
+    """
+    price_of = {device_named(name).name: price for name, price in prices.items()}
+    sizes = [buffer.nbytes for buffer in timeline.buffers]
+    most = most_device(sizes, timeline.events, timeline.doubts, device, settings, timeline.streams)
+    besides_context = most - with_context(alone).context_high
+    others = (with_context(replace(each, torch=device.torch)) for each in CATALOGUE.values() if each.is_cuda)
+    fitting = [each for each in others if besides_context + each.context_high <= each.total_nbytes]
+    fitting.sort(key=lambda each: (each.name not in price_of, price_of.get(each.name, 0), each.total_nbytes))
+    return [FittingGpu(each, price_of.get(each.name)) for each in fitting]

@@ -1,0 +1,78 @@
+"""Modules that have a training step and no `forward`, as LightningModules may: a step of them is the training step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+
+from memlint.base.ownership import is_installed
+from memlint.base.signatures import signature_of
+from memlint.tracing.records import Assumption
+
+_STEP, _OPTIMIZERS = "training_step", "configure_optimizers"
+
+
+def calls_training_step(model: nn.Module) -> bool:
+    """Whether a call of `model` is its training step, which this makes it where its class has that and no `forward`."""
+    kind = type(model)
+    if hasattr(kind.forward, _STEP):
+        return True
+    step, forward = _definer(kind, _STEP), _definer(kind, "forward")
+    is_stub = forward is nn.Module or (forward is not None and _STEP in vars(forward) and _is_of_package(forward))
+    if step is None or step is forward or not is_stub:
+        return False
+    kind.forward = _through(getattr(kind, _STEP))
+    return True
+
+
+def own_optimizer(model: nn.Module) -> Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None:
+    """Makes the one optimizer that `model` configures itself; None where it configures none, or several."""
+    configure = getattr(model, _OPTIMIZERS, None)
+    owner = _definer(type(model), _OPTIMIZERS)
+    if configure is None or owner is None or _is_of_package(owner) or len(_optimizers(configure())) != 1:
+        return None
+    return lambda _parameters: _optimizers(configure())[0]
+
+
+def assumption(model: nn.Module) -> Assumption:
+    """Says which method is called in place of `forward`."""
+    return Assumption(f"{type(model).__name__} has no forward: a step is its {_STEP}", None)
+
+
+def _through(step: Callable[..., Any]) -> Callable[..., Any]:
+    """A `forward` that takes the batch and calls the training step, as whose source and parameters it shows `step`."""
+    signature = signature_of(step)
+    taken = list(signature.parameters.values())
+
+    @wraps(step)
+    def forward(self: Any, batch: object) -> object:
+        return self.training_step(batch, *[0] * (min(len(taken), 3) - 2))  # the batch's number is 0
+
+    forward.__signature__ = signature.replace(parameters=taken[:2])  # type: ignore[attr-defined]
+    setattr(forward, _STEP, step)
+    return forward
+
+
+def _optimizers(configured: object) -> list[torch.optim.Optimizer]:
+    """Those in what `configure_optimizers` may return: one, several, with schedulers, or in dictionaries."""
+    if isinstance(configured, torch.optim.Optimizer):
+        return [configured]
+    if isinstance(configured, Mapping):
+        return _optimizers(configured.get("optimizer"))
+    entries = configured if isinstance(configured, list | tuple) else ()
+    return [each for entry in entries for each in _optimizers(entry)]
+
+
+def _definer(kind: type, name: str) -> type | None:
+    """The class that `kind` has that attribute from."""
+    return next((base for base in kind.__mro__ if name in vars(base)), None)
+
+
+def _is_of_package(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file is not None and is_installed(file)
