@@ -4,7 +4,7 @@ A rule that raises becomes one finding that names it and the error; the findings
 other rules run.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,7 +72,7 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
-def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
+def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]:
     """Run `check` of TraceRules, then `check_steps` of SourceRules, over one traced Workload; findings by code each.
 
     What comments suppress, whoever sees all Workloads of a file decides.
@@ -81,7 +81,8 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
     checks: list[tuple[Rule, Callable[[Context], Findings]]]
     checks = [(rule, rule.check) for rule in ordered if isinstance(rule, TraceRule)]
     checks += [(rule, rule.check_steps) for rule in ordered if isinstance(rule, SourceRule)]
-    return [finding for rule, check in checks for finding in _run(rule, check, context, context.workload.path)]
+    for rule, check in checks:
+        yield from _run(rule, check, context, context.workload.path)
 
 
 def looks_at_steps(rule: Rule) -> bool:
