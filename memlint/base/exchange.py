@@ -5,6 +5,7 @@ what is read is still what was opened, which nobody waits for. What it writes in
 """
 
 import os
+import shutil
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -57,6 +58,14 @@ class Exchange:
     def nbytes(self, name: str) -> int:
         """Give the size of a file, whatever stands under its name by now."""
         return _fstat(self._handle(name)).st_size
+
+    def free_nbytes(self) -> int:
+        """Give how much may be written where the files are."""
+        handle = next(iter(self._handles.values()))
+        if not hasattr(os, "fstatvfs"):
+            return shutil.disk_usage(self.folder).free
+        system = os.fstatvfs(handle)
+        return system.f_bavail * system.f_frsize
 
     def beginning(self, name: str, most: int) -> bytes:
         """Read not more than the first `most` bytes."""

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from memlint.base.errors import WorkerError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -17,6 +19,7 @@ except ImportError:  # Windows
 
 _PREFIX = "memlint-exchange-"
 _DAY = 24 * 3600.0
+NO_SPACE = "Free space there, or name another place: TMPDIR=/a/larger/disk memlint ..."
 SCRATCH_TEMPORARY = ".temporary"
 """In the scratch folder of a script, what stands for the system's temporary one."""
 _SET_FLAGS = 0x40086602  # FS_IOC_SETFLAGS of linux/fs.h on 64 bits: with none, nothing is immutable or append-only
@@ -29,14 +32,17 @@ def exchange_folder(place: Path | None = None) -> Iterator[str]:
     """A folder in `place` that is gone after its block.
 
     Without a place it is among the temporary files; those there that killed processes have left a day ago and longer go
-    first.
+    first. Raises WorkerError where nothing can be written.
     """
     with suppress(OSError):
         for entry in os.scandir(tempfile.gettempdir()) if place is None else ():
             with suppress(OSError):
                 if entry.name.startswith(_PREFIX) and _is_left(entry):
                     remove(Path(entry.path))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    except OSError as error:
+        raise WorkerError(f"no temporary file can be written: {error.strerror}", NO_SPACE) from error
     try:
         yield str(folder)
     finally:
@@ -46,7 +52,7 @@ def exchange_folder(place: Path | None = None) -> Iterator[str]:
 
 
 def remove(folder: Path) -> None:
-    """Remove as much of `folder` as can be, however deep it is, whatever its owner has forbidden and a script made of it.
+    """Remove as much of `folder` as can be, however deep it is and whatever a script has forbidden there.
 
     Folders below it are first moved up into it: then no path is too long, and few are open at a time.
     """
@@ -59,17 +65,17 @@ def remove(folder: Path) -> None:
         try:
             stuck: set[str] = set()
             number = 0
-            while names := set(os.listdir(root)) - stuck:
+            while names := _names(root) - stuck:
                 for name in names:
                     number = _flatten(root, name, number)
-                stuck.update(names & set(os.listdir(root)))
+                stuck.update(names & _names(root))
         finally:
             os.close(root)
         folder.rmdir()
 
 
 def _flatten(root: int, name: str, number: int) -> int:
-    """Remove an entry of `root`, with the folders in it moved to `root` under numbers from `number` on; give the next."""
+    """Remove an entry of `root`, whose folders move to `root` under numbers from `number` on; give the last number."""
     with suppress(OSError):
         if not stat.S_ISDIR(os.lstat(name, dir_fd=root).st_mode):
             _unlink(root, name)
@@ -77,7 +83,7 @@ def _flatten(root: int, name: str, number: int) -> int:
         _allow(root, name, is_folder=True)
         folder = os.open(name, os.O_RDONLY | _AS_A_FOLDER, dir_fd=root)
         try:
-            for inner in os.listdir(folder):
+            for inner in _names(folder):
                 with suppress(OSError):
                     if not stat.S_ISDIR(os.lstat(inner, dir_fd=folder).st_mode):
                         _unlink(folder, inner)
@@ -92,6 +98,10 @@ def _flatten(root: int, name: str, number: int) -> int:
             os.close(folder)
         os.rmdir(name, dir_fd=root)
     return number
+
+
+def _names(folder: int) -> set[str]:
+    return set(os.listdir(folder))
 
 
 def _unlink(folder: int, name: str) -> None:
@@ -133,7 +143,7 @@ def _is_left(entry: os.DirEntry[str]) -> bool:
         return False
     newest, folders, num = about.st_mtime, [entry.path], 0
     while folders and num < _MOST_LOOKED_AT:
-        with suppress(OSError), os.scandir(folders.pop()) as entries:  # too deep is too long a path, and old all the same
+        with suppress(OSError), os.scandir(folders.pop()) as entries:  # a path may be too long: then it is old
             for each in entries:
                 num += 1
                 newest = max(newest, each.stat(follow_symlinks=False).st_mtime)

@@ -8,6 +8,7 @@ from memlint.base import errors
 from memlint.base.errors import GUARD, MemlintError, WorkerError
 from memlint.base.exchange import Exchange
 from memlint.base.frames import innermost_user_line, is_in_function
+from memlint.base.temporary import NO_SPACE
 from memlint.base.units import format_nbytes
 from memlint.report.model import Skipped
 from memlint.worker.child import PARTIAL, REPLY, SMALLER, STACK, STDERR, STDOUT
@@ -20,6 +21,8 @@ _TOO_DEEP = "Something in the model is nested deeper than Python follows, such a
 _SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
 _FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
+_FULL_NBYTES = 2**20
+"""With less free space than that no answer of any use can be written."""
 _READ_NBYTES = 2**20
 
 
@@ -131,6 +134,8 @@ def _vanished(exchange: Exchange, status: int, limits: Limits, is_script: bool) 
     """Why a child ended with `status` and left no reply."""
     if "bad_alloc" in _text(exchange, STDERR):
         return _out_of_memory(limits)
+    if exchange.free_nbytes() < _FULL_NBYTES:
+        return WorkerError(f"no temporary file can be written: {exchange.folder.parent} is full", NO_SPACE)
     if status >= 0:
         hint = f"Something in it calls os._exit. {'' if is_script else GUARD}".rstrip()
         return WorkerError(f"the code ended the process with exit status {status}", hint)

@@ -84,7 +84,6 @@ def _ask(task: Task, snapshot: Snapshot) -> Answer:
         return Fork(lambda: _become_child(exchange, parent, stdout, stderr, task, snapshot))
 
     # With a place given, nobody asks for that of temporary files, which the child may do and is to be seen doing.
-    with TemporaryDirectory(dir=snapshot.place) as name:
     with exchange_folder(snapshot.place) as name:
         return supervise(Path(name), task.request, task.limits, start)
 
