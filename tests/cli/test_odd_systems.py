@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these limits ar
 MODEL = "import torch\n\ndef workload():\n    return torch.nn.Linear(8, 8), torch.zeros(2, 8)\n"
 FULL = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
 """No file may have a single byte, as on a full disk."""
-NO_PROC = "import pathlib, runpy, sys; exists = pathlib.Path.exists; pathlib.Path.exists = lambda path, **kw: " + (
+NO_PROC = (
+    "import pathlib, runpy, sys; exists = pathlib.Path.exists; pathlib.Path.exists = lambda path, **kw: "
     "not str(path).startswith('/proc') and exists(path, **kw); "
 )
 RUN = "sys.argv[0] = 'memlint'; runpy.run_module('memlint', run_name='__main__', alter_sys=True)"
@@ -64,10 +65,9 @@ def test_without_proc_nothing_is_run_and_that_is_said(project: Path, arguments: 
 @pytest.mark.parametrize("command", ["check", "run"])
 @pytest.mark.parametrize("name", [b"b\xffd.py", b"b\xffd/model.py"])
 def test_a_name_that_is_not_utf_8_is_one_message(project: Path, command: str, name: bytes) -> None:
-    file = os.path.join(os.fsencode(project), name)
-    os.makedirs(os.path.dirname(file), exist_ok=True)
-    with open(file, "w") as opened:
-        opened.write(MODEL)
+    file = project / os.fsdecode(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(MODEL)
     done = memlint(project, "import runpy, sys; ", command, name)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr

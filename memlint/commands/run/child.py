@@ -39,6 +39,7 @@ from memlint.worker.protocol import Request, Result
 from memlint.workloads import stand_ins, torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
+_UNGUARDED_RULES = "rules in rule-paths: nothing is kept from them, as it is from the script"
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
 """Programs that start a training script."""
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
@@ -66,6 +67,8 @@ def analyse(request: Request) -> NoReturn:
     def workload_of(run: ScriptRun, analysis: Analysis, described: report.Workload) -> report.Workload:
         fields: dict[str, object] = {"optimizer": run.optimizer or None, "script": _record(run, analysis)}
         fields["error"] = _error(run)
+        if settings.rule_paths:
+            fields["assumptions"] = [*described.assumptions, report.Assumption(text=_UNGUARDED_RULES, found=True)]
         if not run.trace.events:
             fields |= {"estimate": None, "verdict": None, "budget": None}
         return described.model_copy(update=fields)
