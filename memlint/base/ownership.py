@@ -24,11 +24,21 @@ def _prefixes(*folders: str | Path) -> tuple[str, ...]:
 _MEMLINT, _MEMLINT_AND_RULES = _prefixes(OURS[0]), _prefixes(*OURS)
 _STANDARD_LIBRARY = _prefixes(sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _PACKAGES = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
-_asked, _TEMPORARY = tempfile.tempdir, tempfile.gettempdir()
-tempfile.tempdir = _asked  # a program that asks as well depends on the environment
-_GENERATED = re.compile(
-    rf"(?:{re.escape(_TEMPORARY)}|.*[/\\]{re.escape(SCRATCH_TEMPORARY)})[/\\][^/\\.]+\.[^/\\]+\.py$"
-)
+
+
+def _temporary_folders() -> str:
+    """A pattern of where programs write temporary files: the system's place, if there is one, and a scratch folder."""
+    asked = tempfile.tempdir
+    scratch = rf".*[/\\]{re.escape(SCRATCH_TEMPORARY)}"
+    try:
+        return rf"{re.escape(tempfile.gettempdir())}|{scratch}"
+    except FileNotFoundError:
+        return scratch
+    finally:
+        tempfile.tempdir = asked  # a program that asks as well depends on the environment
+
+
+_GENERATED = re.compile(rf"(?:{_temporary_folders()})[/\\][^/\\.]+\.[^/\\]+\.py$")
 """A file that a package writes and imports, as PyTorch Geometric does for each of its layers: its name has dots inside,
 so that nobody else can import it."""
 

@@ -24,6 +24,7 @@ from memlint.lint.own_rules import watch_own_rules
 _OF_THE_SYSTEM = {
     errno.ENOSPC: "Free space there, or write to another place.",
     errno.EDQUOT: "Free space there, or write to another place.",
+    errno.EFBIG: "Allow larger files: ulimit -f unlimited",
     errno.EIO: "See what the system says of that device.",
     errno.EMFILE: "Allow more open files: ulimit -n 1024",
     errno.ENFILE: "Close other programs.",

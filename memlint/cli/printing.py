@@ -14,7 +14,7 @@ import click
 
 from memlint.base.writing import write_file
 from memlint.cli.options import registry_here
-from memlint.report.escaping import inert, one_line
+from memlint.report.escaping import inert, one_line, visible
 from memlint.report.formats import render
 
 if TYPE_CHECKING:
@@ -122,11 +122,17 @@ def show_progress(text: str, end: str = "") -> None:
 
 
 def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:
-    """What the code of each target wrote: name of the target, stdout and stderr."""
+    """What the code of each target wrote: name of the target, stdout and stderr, with nothing that a terminal obeys."""
     for target, stdout, stderr in outputs:
         for name, text in (("stdout", stdout), ("stderr", stderr)):
             if text:
-                click.echo(f"--- {name} of {inert(one_line(target))}\n{text.rstrip()}", err=True)
+                shown = "\n".join(map(_shown, text.rstrip().split("\n")))
+                click.echo(f"--- {name} of {inert(one_line(target))}\n{shown}", err=True)
+
+
+def _shown(line: str) -> str:
+    """A line of the output of a program, of a progress bar its last state."""
+    return inert(visible(line.rstrip("\r").rpartition("\r")[2].expandtabs()))
 
 
 def print_errors(report: Report) -> None:

@@ -77,11 +77,14 @@ def file_name(sources: Sequence[str], suffix: str) -> str:
 
 
 def _is_report(source: str) -> bool:
-    """Whether it is no target: stdin, or a file other than Python's and a model's config."""
+    """Whether it is no target: stdin, or a file other than Python's and a model's config.
+
+    The name decides what may be run, not what somebody else has written into the file: a config is called so.
+    """
     path = Path(source)
     if source == STDIN or not path.is_file() or path.suffix == ".py":
         return source == STDIN
-    if path.suffix != ".json":
+    if not path.name.endswith("config.json"):
         return True
     try:
         with path.open("rb") as file:

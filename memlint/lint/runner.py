@@ -4,7 +4,7 @@ A rule that raises becomes one finding that names it and the error; the findings
 other rules run.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -72,7 +72,7 @@ def check_source(source: Source, rules: Iterable[Rule], codes: Collection[str] |
     return sorted(findings, key=lambda finding: (finding.line, finding.column, finding.code))
 
 
-def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
+def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]:
     """Run `check` of TraceRules, then `check_steps` of SourceRules, over one traced Workload; findings by code each.
 
     What comments suppress, whoever sees all Workloads of a file decides.
@@ -81,29 +81,16 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> list[Finding]:
     checks: list[tuple[Rule, Callable[[Context], Findings]]]
     checks = [(rule, rule.check) for rule in ordered if isinstance(rule, TraceRule)]
     checks += [(rule, rule.check_steps) for rule in ordered if isinstance(rule, SourceRule)]
-    findings = [
-        (rule, finding) for rule, check in checks for finding in _run(rule, check, context, context.workload.path)
-    ]
-    return _guesses_as_notes(findings, context)
-
-
-def _guesses_as_notes(findings: Sequence[tuple[Rule, Finding]], context: Context) -> list[Finding]:
-    """The findings; of savings that rest on one setting which memlint took, only the largest is left, as a note.
-
-    They are remedies for the same guess, and the first thing to do is to say what it should be.
-    """
     guesses: dict[str, list[Finding]] = {}
-    for rule, finding in findings:
-        setting = getattr(rule, "rests_on", "")
-        if setting and setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
-            guesses.setdefault(setting, []).append(finding)
-    largest = [min(each, key=lambda finding: finding.peak_change or 0) for each in guesses.values()]
-    smaller = [finding for each in guesses.values() for finding in each if finding not in largest]
-    return [
-        replace(finding, severity=Severity.NOTE) if finding in largest else finding
-        for _rule, finding in findings
-        if finding not in smaller
-    ]
+    for rule, check in checks:
+        for finding in _run(rule, check, context, context.workload.path):
+            setting = getattr(rule, "rests_on", "")
+            if setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
+                guesses.setdefault(setting, []).append(finding)
+            else:
+                yield finding
+    for alternatives in guesses.values():
+        yield replace(min(alternatives, key=lambda finding: finding.peak_change or 0), severity=Severity.NOTE)
 
 
 def looks_at_steps(rule: Rule) -> bool:

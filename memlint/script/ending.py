@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,7 +21,7 @@ from memlint.base.ownership import is_users
 from memlint.libraries.lacking import lacked
 from memlint.script.overlay import real
 from memlint.script.place import made
-from memlint.script.spec import END_REASON, END_SIGNAL, Ending
+from memlint.script.spec import END_SIGNAL, Ending
 from memlint.workloads.user_errors import missing_package, what_to_do
 
 if TYPE_CHECKING:
@@ -116,10 +115,11 @@ class End:
             self._failed(error)
 
 
-def exits(end: End, exchange: Path, postponing: Callable[[Handler], Handler]) -> list[Patch]:
-    """What turns the ways to end a process into calls of `end`; the reason for `END_SIGNAL` is a file in `exchange`.
+def exits(end: End, reason_to_end: Callable[[], str], postponing: Callable[[Handler], Handler]) -> list[Patch]:
+    """What turns the ways to end a process into calls of `end`.
 
-    The script's own handlers of signals become what `postponing` makes of them.
+    `reason_to_end` gives that of `END_SIGNAL`: the reason of an Ending, and on another line its hint, if any. The
+    script's own handlers of signals become what `postponing` makes of them.
     """
     kill, handle = os.kill, signal.signal
 
@@ -146,11 +146,8 @@ def exits(end: End, exchange: Path, postponing: Callable[[Handler], Handler]) ->
     def asked_to_end(_number: int, frame: FrameType | None) -> None:
         stack = (each for each in traceback.extract_stack(frame) if is_users(each.filename))
         lines = tuple(f"{each.filename}:{each.lineno} in {each.name}" for each in stack)
-        try:
-            reason, _, hint = (exchange / END_REASON).read_text(encoding="utf-8").partition("\n")
-        except OSError:
-            reason, hint = "it was stopped", ""
-        end(Ending(reason, goes_on=True, is_failure=True, traceback=lines, hint=hint))
+        reason, _, hint = reason_to_end().partition("\n")
+        end(Ending(reason or "it was stopped", goes_on=True, is_failure=True, traceback=lines, hint=hint))
 
     handle(END_SIGNAL, asked_to_end)
     replaced: list[Patch] = [(signal, "signal", handling)]

@@ -72,12 +72,14 @@ def run_script(
     keep: Callable[[ScriptRun], None],
     answer: Callable[[ScriptRun], NoReturn],
     fail: Callable[[BaseException], NoReturn],
+    reason_to_end: Callable[[], str],
 ) -> NoReturn:
     """Run `script` on a simulated `device`; `answer` is called from wherever it is when that is over.
 
     `keep` is called before that, in copies of the process: it may be that it ends in a way that nobody hears of.
     `answer` ends the process: no `except`, `finally` or exit handler of the script sees that. Where it raises, `fail`
-    ends it. What the script writes goes into the folder `exchange`, where both may write too.
+    ends it. `reason_to_end` is as for `exits`. What the script writes goes into the folder `exchange`, where both may
+    write too.
     """
     cut = Cut(script.batches) if script.whole else None
     with (
@@ -142,7 +144,7 @@ def run_script(
         if cut is not None:
             cut.progress = recorder.progress
         recorder.keep = keep_in_copy
-        ways_out = exits(end, exchange, recorder.postponing)
+        ways_out = exits(end, reason_to_end, recorder.postponing)
         if become_rank(script):
             writes.apart()
             recorder.keep = recorder.lead = lambda: None

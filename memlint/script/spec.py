@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Count = Annotated[int, Field(ge=1, strict=True)]
 END_SIGNAL = getattr(signal, "SIGUSR2", signal.SIGTERM)
 """Asks a script to end and to answer with what was seen so far."""
-END_REASON = "ending.txt"
-"""File of the exchange that says why: the reason of an Ending, and on another line its hint, if there is one."""
 
 
 class Script(BaseModel):

@@ -1,6 +1,7 @@
 """The process in which user code runs: reads one request, writes one reply, ends.
 
-It talks through files in a directory of its parent, never through stdout, which belongs to the user's code.
+It talks through files in a directory of its parent, opened before the user's code runs, never through stdout, which
+belongs to that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from memlint.base.errors import MemlintError
+from memlint.base.exchange import Exchange
 from memlint.base.frames import is_out_of_host_memory, user_lines
 from memlint.base.own_process import die_with, limit_memory
 from memlint.worker.dependencies import Watch
@@ -28,18 +30,24 @@ if TYPE_CHECKING:
 
 REQUEST, REPLY, PARTIAL, SMALLER = "request.json", "reply.json", "partial.json", "smaller.txt"
 STACK, STDOUT, STDERR = "stack.txt", "stdout.txt", "stderr.txt"
-"""Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1)."""
+REASON, MARKS = "ending.txt", "marks.txt"
+FILES = (REPLY, PARTIAL, SMALLER, STACK, STDOUT, STDERR, REASON, MARKS)
+"""Files of the exchange; `STACK` is where faulthandler writes on a crash and when the parent asks (SIGUSR1), `REASON`
+why the parent asks a script to end, and `MARKS` how far the child is, as lines of these:"""
+HEARD, RULES = "heard", "rules"
+"""A script was reached by the request to end; the program is over, and rules look at what it did."""
+_REASON_NBYTES = 2**16
 
 _exit = os._exit
 """Not what a script that runs here makes of it."""
-_exchange: tuple[Path, int] | None = None
-"""The directory of the exchange and the process that may write there, once `main` has begun."""
+_exchange: tuple[Exchange, int] | None = None
+"""The exchange and the process that may write there, once `main` has begun."""
 
 
 def exchange_folder() -> Path:
     """Where a child may write."""
     assert _exchange is not None, "only a child has one"
-    return _exchange[0]
+    return _exchange[0].folder
 
 
 def write_partial(result: Result) -> None:
@@ -55,8 +63,24 @@ def write_smaller(command: str) -> None:
 
     Outside of a child nothing happens.
     """
-    if _exchange is not None and _exchange[1] == os.getpid():
-        (_exchange[0] / SMALLER).write_text(command, encoding="utf-8")
+    _say(SMALLER, command)
+
+
+def rules_begin() -> None:
+    """Say that the program is over: from here on the time limit is that of the rules."""
+    _say(MARKS, RULES)
+
+
+def reason_to_end() -> str:
+    """Read why the parent asks a script to end, which tells the parent that it was heard; empty where it did not say.
+
+    The first line is the reason, the second one what to do, if anything.
+    """
+    assert _exchange is not None, "only a child is asked"
+    _exchange[0].say(MARKS, HEARD.encode())
+    with suppress(OSError):
+        return _exchange[0].beginning(REASON, _REASON_NBYTES).decode(errors="replace").strip()
+    return ""
 
 
 def write_here() -> None:
@@ -89,8 +113,9 @@ def run(
     die_with(parent)
     limit_memory(nbytes)
     global _exchange  # noqa: PLW0603 -- a process is a child once and for all
-    _exchange = (directory, os.getpid())
-    stack = (directory / STACK).open("ab", buffering=0)
+    exchange = Exchange(directory, FILES, new=False)
+    _exchange = (exchange, os.getpid())
+    stack = os.fdopen(exchange.duplicate(STACK), "ab", buffering=0)
     faulthandler.enable(stack, all_threads=False)
     if sys.platform != "win32":
         faulthandler.register(signal.SIGUSR1, stack, all_threads=False)
@@ -126,11 +151,13 @@ def _answer(reply: Reply) -> NoReturn:
 
 def _write(name: str, message: BaseModel) -> None:
     """Put a message into the exchange at once. User code that forks and runs on comes here twice: the first writes."""
+    if _exchange is not None:
+        _say(name, _json(message))
+
+
+def _say(name: str, text: str) -> None:
     if _exchange is not None and _exchange[1] == os.getpid():
-        _exchange[0].mkdir(exist_ok=True)  # a script may have removed it
-        written = _exchange[0] / f"{name}.new"
-        written.write_text(_json(message), encoding="utf-8")
-        written.replace(_exchange[0] / name)
+        _exchange[0].say(name, text.encode())
 
 
 def _json(message: BaseModel) -> str:

@@ -2,15 +2,15 @@
 
 import signal
 from contextlib import suppress
-from pathlib import Path
 from typing import Literal
-
-from pydantic import ValidationError
 
 from memlint.base import errors
 from memlint.base.errors import GUARD, MemlintError, WorkerError
+from memlint.base.exchange import Exchange
 from memlint.base.frames import innermost_user_line, is_in_function
+from memlint.base.temporary import NO_SPACE
 from memlint.base.units import format_nbytes
+from memlint.report.model import Skipped
 from memlint.worker.child import PARTIAL, REPLY, SMALLER, STACK, STDERR, STDOUT
 from memlint.worker.protocol import Answer, Failure, Limits, Reply, Result
 
@@ -20,31 +20,35 @@ _OURS = "This is a mistake in memlint: please report it with the output of -v."
 _TOO_DEEP = "Something in the model is nested deeper than Python follows, such as modules: try it on its own."
 _SLOW = "The model's own Python takes that long: "
 _AGAIN = "Run the same command again: what was finished is not done anew."
+_FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
+_FULL_NBYTES = 2**20
+"""With less free space than that no answer of any use can be written."""
 _READ_NBYTES = 2**20
 
 
-def read_answer(exchange: Path, status: int, limits: Limits, *, is_script: bool = False) -> Answer:
+def read_answer(exchange: Exchange, status: int, limits: Limits, *, is_script: bool = False) -> Answer:
     """The Answer of a child that ended by itself with `status`, negative for a signal."""
     try:
-        reply = Reply.model_validate_json((exchange / REPLY).read_bytes())
-    except FileNotFoundError:
-        return _failed(exchange, _vanished(exchange, status, limits, is_script))
-    except ValidationError as error:
+        message = exchange.last(REPLY)
+        if message is None:
+            return _failed(exchange, _vanished(exchange, status, limits, is_script))
+        reply = Reply.model_validate_json(message)
+    except ValueError as error:
         return _failed(exchange, WorkerError(f"the answer of the child process cannot be read: {error}", _OURS))
     if reply.failure is not None:
         return _failed(exchange, _reported(reply.failure, limits), tuple(reply.failure.traceback))
-    texts = _text(exchange / STDOUT), _text(exchange / STDERR)
+    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
     return Answer(reply.result, None, (), *texts, dependencies=reply.dependencies)
 
 
-def stopped(broken: Limit, exchange: Path, limits: Limits, *, is_script: bool = False) -> Answer:
+def stopped(broken: Limit, exchange: Exchange, limits: Limits, *, is_script: bool = False) -> Answer:
     """The Answer of a child that was stopped because it broke a limit."""
     guard = "" if is_script else GUARD
     match broken:
         case "seconds":
             option = "--time-limit" if is_script else "--timeout"
-            smaller = _text(exchange / SMALLER)
-            if guard and (smaller or is_in_function(_text(exchange / STACK))):
+            smaller = _last_line(exchange)
+            if guard and (smaller or is_in_function(_text(exchange, STACK))):
                 guard = _SLOW + (f"type {smaller}," if smaller else "give less to do, such as --batch 1 or --no-sweep.")
             error = WorkerError(
                 f"no answer within {limits.seconds:g} s{_place(exchange)}",
@@ -60,6 +64,17 @@ def stopped(broken: Limit, exchange: Path, limits: Limits, *, is_script: bool = 
                 "See how it begins with -v.",
             )
     return _failed(exchange, error)
+
+
+def rules_stopped(broken: Limit, exchange: Exchange, limits: Limits) -> Answer:
+    """The Answer of a child that was stopped while rules looked at its program: what is known without those."""
+    partial = _partial(exchange)
+    if partial is None:
+        return stopped(broken, exchange, limits, is_script=True)
+    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
+    reason = f"{stop_reason(broken, limits).partition(chr(10))[0]}: findings of rules may be missing"
+    skipped = Skipped(reason=f"the rules were not through: {reason}", hint=_FEWER_RULES)
+    return Answer(partial.model_copy(update={"skipped": [*partial.skipped, skipped]}), None, (), *texts)
 
 
 def stop_reason(broken: Limit, limits: Limits) -> str:
@@ -78,7 +93,7 @@ def stop_reason(broken: Limit, limits: Limits) -> str:
             return f"it was stopped because it wrote more than {written} to stdout and stderr"
 
 
-def interrupted(seconds: float, exchange: Path) -> Answer:
+def interrupted(seconds: float, exchange: Exchange) -> Answer:
     """The Answer of a child that was stopped after `seconds` because nobody waits for it any more."""
     return _failed(exchange, WorkerError(f"interrupted after {seconds:.1f} s{_place(exchange)}", _AGAIN))
 
@@ -88,15 +103,19 @@ def unanswered() -> Answer:
     return Answer(error=WorkerError("interrupted before there was an answer", _AGAIN))
 
 
-def _failed(exchange: Path, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
+def _failed(exchange: Exchange, error: MemlintError, traceback: tuple[str, ...] = ()) -> Answer:
     out_of_memory = isinstance(error, _OutOfMemoryError)
     if out_of_memory:
         error = WorkerError(error.message, error.hint)
-    texts = _text(exchange / STDOUT), _text(exchange / STDERR)
-    partial = None
-    with suppress(FileNotFoundError, ValidationError):
-        partial = Result.model_validate_json((exchange / PARTIAL).read_bytes())
-    return Answer(None, error, traceback, *texts, out_of_memory, partial=partial)
+    texts = _text(exchange, STDOUT), _text(exchange, STDERR)
+    return Answer(None, error, traceback, *texts, out_of_memory, partial=_partial(exchange))
+
+
+def _partial(exchange: Exchange) -> Result | None:
+    with suppress(ValueError):  # user code can write there
+        if message := exchange.last(PARTIAL):
+            return Result.model_validate_json(message)
+    return None
 
 
 class _OutOfMemoryError(WorkerError):
@@ -111,10 +130,12 @@ def _out_of_memory(limits: Limits) -> WorkerError:
     )
 
 
-def _vanished(exchange: Path, status: int, limits: Limits, is_script: bool) -> WorkerError:
+def _vanished(exchange: Exchange, status: int, limits: Limits, is_script: bool) -> WorkerError:
     """Why a child ended with `status` and left no reply."""
-    if "bad_alloc" in _text(exchange / STDERR):
+    if "bad_alloc" in _text(exchange, STDERR):
         return _out_of_memory(limits)
+    if exchange.free_nbytes() < _FULL_NBYTES:
+        return WorkerError(f"no temporary file can be written: {exchange.folder.parent} is full", NO_SPACE)
     if status >= 0:
         hint = f"Something in it calls os._exit. {'' if is_script else GUARD}".rstrip()
         return WorkerError(f"the code ended the process with exit status {status}", hint)
@@ -140,14 +161,17 @@ def _reported(failure: Failure, limits: Limits) -> MemlintError:
     return WorkerError(failure.message, _TOO_DEEP if failure.kind == RecursionError.__name__ else _OURS)
 
 
-def _place(exchange: Path) -> str:
+def _place(exchange: Exchange) -> str:
     """Where the child was when it crashed or was asked, as the end of a sentence."""
-    line = innermost_user_line(_text(exchange / STACK))
+    line = innermost_user_line(_text(exchange, STACK))
     return f", at {line}" if line else ""
 
 
-def _text(file: Path) -> str:
-    """The beginning of a file, empty if there is none."""
-    with suppress(FileNotFoundError), file.open("rb") as opened:
-        return opened.read(_READ_NBYTES).decode(errors="replace")
-    return ""
+def _last_line(exchange: Exchange) -> str:
+    """What to type instead of the step that was begun last, empty if there is none."""
+    return _text(exchange, SMALLER).rstrip("\n").rpartition("\n")[2]
+
+
+def _text(exchange: Exchange, name: str) -> str:
+    """The beginning of a file."""
+    return exchange.beginning(name, _READ_NBYTES).decode(errors="replace")

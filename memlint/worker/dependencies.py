@@ -112,7 +112,7 @@ class Watch:
             if is_installed(path) or is_memlint(path, rules=True):
                 continue
             status = _status(path)
-            if status is not None and status.st_mtime_ns >= self._start and not stat.S_ISDIR(status.st_mode):
+            if status is not None and _changed_at(status) >= self._start and not stat.S_ISDIR(status.st_mode):
                 return None
             files[path] = digest_of_path(path)
         packages = {
@@ -166,6 +166,11 @@ def _status(path: str) -> os.stat_result | None:
     with suppress(OSError):
         return os.stat(path)  # noqa: PTH116 -- thousands of them
     return None
+
+
+def _changed_at(status: os.stat_result) -> int:
+    """Nanoseconds at which a file was changed, as the system counts them: anybody may date a file as he likes."""
+    return status.st_mtime_ns if sys.platform == "win32" else status.st_ctime_ns
 
 
 def _file_of(module: object) -> str | None:

@@ -3,9 +3,11 @@
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import psutil
 
+from memlint.base.errors import WorkerError
 from memlint.base.own_process import terminations_raise
 from memlint.worker import server_client
 from memlint.worker.child_exit import unanswered
@@ -23,8 +25,14 @@ def answers_to(
 
     `on_wait` is called about ten times a second with the task that has run longest and its seconds. On Ctrl-C all
     children are stopped; then every unfinished task is answered with an error and the partial result of its child, and
-    KeyboardInterrupt is raised. No process is left, whatever ends this. Raises what `ask` raises.
+    KeyboardInterrupt is raised. No process is left, whatever ends this. Raises what `ask` raises, and WorkerError on a
+    system where the processes of a child cannot be seen.
     """
+    if sys.platform == "linux" and not Path("/proc/self/stat").exists():
+        raise WorkerError(
+            "the processes that a model starts cannot be watched: there is no /proc",
+            "Mount it, as with: mount -t proc proc /proc. Without running models: memlint check --no-exec.",
+        )
     left = dict(enumerate(tasks))
     if len(left) > 1 and sys.platform == "linux":
         for number, answer in server_client.answers(tasks, min(num_workers(), len(left)), on_wait):

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple, NoReturn
 
+from memlint.base.temporary import exchange_folder
 from memlint.worker import child
 from memlint.worker.dependencies import Watch
 from memlint.worker.processes import Fork, may_fork
@@ -84,7 +84,7 @@ def _ask(task: Task, snapshot: Snapshot) -> Answer:
         return Fork(lambda: _become_child(exchange, parent, stdout, stderr, task, snapshot))
 
     # With a place given, nobody asks for that of temporary files, which the child may do and is to be seen doing.
-    with TemporaryDirectory(dir=snapshot.place) as name:
+    with exchange_folder(snapshot.place) as name:
         return supervise(Path(name), task.request, task.limits, start)
 
 

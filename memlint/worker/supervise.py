@@ -7,23 +7,27 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
+from memlint.base.exchange import Exchange
 from memlint.base.own_process import terminations_raise
 from memlint.base.temporary import exchange_folder
-from memlint.script.spec import END_REASON, END_SIGNAL
-from memlint.worker.child import REPLY, REQUEST, STACK, STDERR, STDOUT
-from memlint.worker.child_exit import Limit, interrupted, read_answer, stop_reason, stopped
+from memlint.script.spec import END_SIGNAL
+from memlint.worker.child import FILES, HEARD, MARKS, REASON, REPLY, REQUEST, RULES, STACK, STDERR, STDOUT
+from memlint.worker.child_exit import Limit, interrupted, read_answer, rules_stopped, stop_reason, stopped
 from memlint.worker.dependencies import child_environment
 from memlint.worker.processes import Child, ProcessTree
 from memlint.worker.protocol import ANALYSE, Answer, Limits, Request
 
 _INTERVAL = 0.1  # seconds between two measurements of the process tree
-_END_PATIENCE = 30.0  # seconds for a script to say what was seen so far
+_HEARD_PATIENCE = 5.0  # seconds for a script to take notice that it is to end
+_END_PATIENCE = 30.0  # seconds to go through what was seen so far, before rules look at it
 _LAST_PATIENCE = 2.0  # seconds for a child that has answered to end
 _STACK_PATIENCE = 1.0  # seconds for the child to write where it hangs
+_MARKS_NBYTES = 2**10
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from {} import main; main(*sys.argv[2:])"
 
 
@@ -83,69 +87,110 @@ def start_python(
 
 
 def supervise(
-    exchange: Path,
+    folder: Path,
     request: Request,
     limits: Limits,
     start: Callable[[Path, IO[bytes], IO[bytes]], Child],
     on_wait: Callable[[float], None] = lambda _seconds: None,
 ) -> Answer:
-    """As `ask`, in a directory `exchange`; `start` starts the child, which leads a session and writes to two files."""
-    with terminations_raise(), ProcessTree() as tree:
-        (exchange / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
-        (exchange / STACK).touch()
-        with (exchange / STDOUT).open("wb") as stdout, (exchange / STDERR).open("wb") as stderr:
-            child = start(exchange, stdout, stderr)
+    """As `ask`, in an empty `folder`; `start` starts the child, which leads a session and writes to two files."""
+    is_script = request.script is not None
+    with terminations_raise(), Exchange(folder, FILES, new=True) as exchange, ProcessTree() as tree:
+        (folder / REQUEST).write_text(request.model_dump_json(), encoding="utf-8")
+        with _writable(exchange, STDOUT) as stdout, _writable(exchange, STDERR) as stderr:
+            child = start(folder, stdout, stderr)
         tree.grow_from(child)
         begin = time.monotonic()
         try:
-            broken = _watch(child, tree, exchange, limits, on_wait)
+            broken = _watch(child, tree, exchange, limits, on_wait, limits.seconds)
+            if broken and is_script and not _has_marked(exchange, RULES):
+                if _is_heard(child, exchange, stop_reason(broken, limits)):
+                    broken = _watch(child, tree, exchange, _wider(limits, broken), lambda _seconds: None, _END_PATIENCE)
+                if exchange.is_said(REPLY):
+                    broken = None
         except KeyboardInterrupt as error:
             seconds = time.monotonic() - begin
             reason = f"it was stopped by an interrupt after {seconds:.1f} s"
-            if request.script is not None and _answers_now(child, exchange, reason):
+            if is_script and _answers_now(child, exchange, reason):
                 raise Interrupted(read_answer(exchange, _status(child), limits)) from error
             raise Interrupted(interrupted(seconds, exchange)) from error
-        if broken and request.script is not None and _answers_now(child, exchange, stop_reason(broken, limits)):
-            broken = None
         if broken is None:
-            return read_answer(exchange, _status(child), limits, is_script=request.script is not None)
+            return read_answer(exchange, _status(child), limits, is_script=is_script)
+        if is_script and _has_marked(exchange, RULES):
+            return rules_stopped(broken, exchange, limits)
         if broken == "seconds":
             _ask_for_stack(child, exchange)
-        return stopped(broken, exchange, limits, is_script=request.script is not None)
+        return stopped(broken, exchange, limits, is_script=is_script)
+
+
+def _writable(exchange: Exchange, name: str) -> IO[bytes]:
+    return os.fdopen(exchange.duplicate(name), "wb")
 
 
 def _watch(
-    child: Child, tree: ProcessTree, exchange: Path, limits: Limits, on_wait: Callable[[float], None]
+    child: Child,
+    tree: ProcessTree,
+    exchange: Exchange,
+    limits: Limits,
+    on_wait: Callable[[float], None],
+    most_seconds: float,
 ) -> Limit | None:
-    """Wait for the end of the child; give the limit that it broke, if any."""
-    begin = time.monotonic()
+    """Wait for the end of the child; give the limit that it broke, if any.
+
+    `most_seconds` are for the program; rules that look at a script take the time limit anew.
+    """
+    begin = program_begin = time.monotonic()
+    has_rules = _has_marked(exchange, RULES)
     while True:
         with suppress(subprocess.TimeoutExpired):
             child.wait(_INTERVAL)
             return None
-        if (exchange / REPLY).exists():
+        if exchange.is_said(REPLY):
             return None
-        seconds = time.monotonic() - begin
-        on_wait(seconds)
-        if seconds > limits.seconds:
+        now = time.monotonic()
+        on_wait(now - program_begin)
+        if not has_rules and _has_marked(exchange, RULES):
+            has_rules, begin, most_seconds = True, now, limits.seconds
+        if now - begin > most_seconds:
             return "seconds"
         processes, nbytes = tree.usage()
         if processes > limits.processes:
             return "processes"
         if nbytes > limits.nbytes:
             return "nbytes"
-        if sum(_nbytes(exchange / file) for file in (STDOUT, STDERR)) > limits.output_nbytes:
+        if exchange.nbytes(STDOUT) + exchange.nbytes(STDERR) > limits.output_nbytes:
             return "output_nbytes"
 
 
-def _answers_now(child: Child, exchange: Path, reason: str) -> bool:
-    """Ask a script to answer with what was seen so far, and whether it did."""
-    exchange.mkdir(exist_ok=True)
-    (exchange / END_REASON).write_text(reason, encoding="utf-8")
+def _wider(limits: Limits, broken: Limit) -> Limits:
+    """What a script may take that is to end and has broken one of its limits: to say what was seen takes some, too."""
+    return limits if broken == "seconds" else replace(limits, **{broken: 2 * getattr(limits, broken)})
+
+
+def _has_marked(exchange: Exchange, mark: str) -> bool:
+    return mark.encode() in exchange.beginning(MARKS, _MARKS_NBYTES).split()
+
+
+def _is_heard(child: Child, exchange: Exchange, reason: str) -> bool:
+    """Ask a script to answer with what was seen so far; whether it took notice, or has ended meanwhile."""
+    exchange.say(REASON, reason.encode())
     child.send_signal(END_SIGNAL)
-    with suppress(subprocess.TimeoutExpired):
-        child.wait(_END_PATIENCE)
-    return (exchange / REPLY).exists()
+    deadline = time.monotonic() + _HEARD_PATIENCE
+    while time.monotonic() < deadline:
+        if _has_marked(exchange, HEARD) or exchange.is_said(REPLY):
+            return True
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_INTERVAL)
+            return True
+    return False
+
+
+def _answers_now(child: Child, exchange: Exchange, reason: str) -> bool:
+    """Ask a script as `_is_heard` does, and wait for the answer; whether there is one."""
+    if _is_heard(child, exchange, reason):
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_END_PATIENCE)
+    return exchange.is_said(REPLY)
 
 
 def _status(child: Child) -> int:
@@ -156,17 +201,10 @@ def _status(child: Child) -> int:
     return child.wait()
 
 
-def _ask_for_stack(child: Child, exchange: Path) -> None:
+def _ask_for_stack(child: Child, exchange: Exchange) -> None:
     if sys.platform == "win32":
         return
     child.send_signal(signal.SIGUSR1)
     deadline = time.monotonic() + _STACK_PATIENCE
-    while time.monotonic() < deadline and not _nbytes(exchange / STACK):
+    while time.monotonic() < deadline and not exchange.nbytes(STACK):
         time.sleep(0.02)
-
-
-def _nbytes(file: Path) -> int:
-    """Its size; 0 once user code has removed it."""
-    with suppress(FileNotFoundError):
-        return file.stat().st_size
-    return 0

@@ -179,5 +179,5 @@ class BetterRemedy(Remedy):
 )
 def test_of_remedies_for_an_optimizer_that_nobody_named_the_best_is_a_note(assumed, expected):
     context = SimpleNamespace(assumed=assumed, workload=SimpleNamespace(path=""))
-    findings = trace_findings(context, [Remedy(), BetterRemedy()])
+    findings = list(trace_findings(context, [Remedy(), BetterRemedy()]))
     assert [(finding.code, finding.severity) for finding in findings] == expected

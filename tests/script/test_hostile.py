@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,6 +101,83 @@ def test_what_no_signal_reaches_is_killed(tmp_path: Path) -> None:
     assert message_of(checked).startswith("no answer within 20 s")
     assert "__main__" not in message_of(checked)
     assert exit_status(checked.report) == 2
+
+
+@pytest.mark.slow  # waits for its time limit, and for the script to take notice
+def test_what_blocks_all_signals_is_killed_soon_after_its_limit(tmp_path: Path) -> None:
+    text = f"""{SEEN}
+import ctypes
+everything = (ctypes.c_ulong * 16)(*([2**64 - 1] * 16))
+ctypes.CDLL(None).sigprocmask(0, everything, None)
+while True: pass
+"""
+    began = time.monotonic()
+    checked = run_hostile(tmp_path, text, settings={"timeout": 15.0})
+    assert message_of(checked).startswith("no answer within 15 s")
+    assert time.monotonic() - began < 15 + 30  # it was asked for that long before
+    assert exit_status(checked.report) == 2
+
+
+REPLACED = {
+    "a pipe": "os.mkfifo(file)",
+    "a folder": "os.mkdir(file)",
+    "a loop of links": "os.symlink(file, file)",
+    "3 GiB of zeros": "os.truncate(os.open(file, os.O_CREAT | os.O_RDWR), 3 << 30)",
+}
+REPLACING = """
+import os
+folder = os.path.dirname(os.path.dirname(os.environ["TMPDIR"]))
+for name in ("reply.json", "partial.json", "stdout.txt", "stderr.txt", "ending.txt", "stack.txt", "marks.txt"):
+    file = os.path.join(folder, name)
+    if os.path.exists(file): os.unlink(file)
+    {by}
+"""
+
+
+@pytest.mark.parametrize("by", REPLACED.values(), ids=REPLACED)
+def test_a_script_does_not_shape_the_exchange(tmp_path: Path, by: str) -> None:
+    checked = run_hostile(tmp_path, TRAINING + REPLACING.format(by=by) + "while True: step()")
+    assert message_of(checked) == ""
+    assert exit_status(checked.report) == 0
+
+
+@pytest.mark.slow  # each waits for its time limit
+@pytest.mark.parametrize("by", REPLACED.values(), ids=REPLACED)
+def test_a_script_that_hangs_beside_a_replaced_exchange_is_stopped_with_what_was_seen(tmp_path: Path, by: str) -> None:
+    checked = run_hostile(tmp_path, SEEN + REPLACING.format(by=by) + "while True: pass", settings={"timeout": 15.0})
+    assert message_of(checked).startswith("it was stopped after 15 s, which is the time limit")
+    assert requested(checked) == 1 << 22
+
+
+def test_output_into_a_file_that_is_gone_is_stopped(tmp_path: Path) -> None:
+    text = REPLACING.format(by="pass") + "for _ in range(400): print('x' * 2**20, flush=True)"
+    checked = run_hostile(tmp_path, SEEN + text)
+    assert message_of(checked).startswith("it was stopped because it wrote more than 64.0 MiB")
+
+
+LEFT_BEHIND = {
+    "a folder of 6,000 levels": (
+        "import sys\nsubprocess.run([sys.executable, '-c', "
+        "'import os\\nfor _ in range(6000): os.mkdir(\"d\"); os.chdir(\"d\")'], check=True)"
+    ),
+    "a file that nobody may change": "open('f', 'w').close(); subprocess.run(['chattr', '+i', 'f'])",
+    "a folder that nobody may change": "os.mkdir('d'); open('d/f', 'w').close(); subprocess.run(['chattr', '+i', 'd'])",
+    "a file that only grows": "open('f', 'w').close(); subprocess.run(['chattr', '+a', 'f'])",
+    "a folder without rights": "os.mkdir('d'); open('d/f', 'w').close(); os.chmod('d', 0)",
+}
+
+
+@pytest.mark.parametrize("text", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_whatever_is_in_the_scratch_folder_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    text = f"import os, subprocess\nos.chdir(os.environ['TMPDIR'])\n{text}\nos.chdir('/')\nwhile True: step()"
+    checked = run_hostile(tmp_path, TRAINING + text)
+    assert message_of(checked) == ""
+    assert list(temporary.iterdir()) == []
 
 
 KEPT = {

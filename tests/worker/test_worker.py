@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from memlint.base.errors import TargetError, WorkerError
-from memlint.worker.child import SMALLER, STACK
+from memlint.base.exchange import Exchange
+from memlint.worker.child import FILES, REPLY, SMALLER, STACK
 from memlint.worker.child_exit import read_answer, stopped
 from memlint.worker.protocol import Limits
 from memlint.worker.supervise import ask
@@ -150,10 +151,11 @@ def test_an_analysis_that_does_not_exist_is_our_mistake(project):
     assert "mistake in memlint" in answer.error.hint
 
 
-@pytest.mark.parametrize("reply", [b"", b"{", b"\xff", b"[]", b'{"result": {"unknown": 1}}', b"{}"])
+@pytest.mark.parametrize("reply", [b"{", b"\xff", b"[]", b'{"result": {"unknown": 1}}', b"{}"])
 def test_an_answer_that_cannot_be_read_is_our_mistake(tmp_path, reply):
-    (tmp_path / "reply.json").write_bytes(reply)
-    answer = read_answer(tmp_path, 0, Limits())
+    with Exchange(tmp_path, FILES, new=True) as exchange:
+        exchange.say(REPLY, reply)
+        answer = read_answer(exchange, 0, Limits())
     assert isinstance(answer.error, WorkerError)
     assert "mistake in memlint" in answer.error.hint
 
@@ -178,12 +180,14 @@ def test_code_that_hangs_is_ended_and_its_line_named(project, code):
 @pytest.mark.parametrize(("function", "hint"), [("scan", "--batch 1"), ("<module>", "__main__")])
 def test_a_loop_in_a_step_is_told_from_one_at_import(tmp_path, function, hint):
     stack = f'  File "{tmp_path}/m.py", line 7 in scan\n  File "{tmp_path}/m.py", line 3 in {function}\n'
-    (tmp_path / STACK).write_text(f"Current thread 0x1 (most recent call first):\n{stack}")
-    error = stopped("seconds", tmp_path, Limits()).error
-    assert error.message.endswith("m.py:7 in scan")
-    assert hint in error.hint
-    (tmp_path / SMALLER).write_text("memlint check m.py --dim seq=64")  # the step had begun
-    assert "type memlint check m.py --dim seq=64, or allow more" in stopped("seconds", tmp_path, Limits()).error.hint
+    with Exchange(tmp_path, FILES, new=True) as exchange:
+        exchange.say(STACK, f"Current thread 0x1 (most recent call first):\n{stack}".encode())
+        error = stopped("seconds", exchange, Limits()).error
+        assert error.message.endswith("m.py:7 in scan")
+        assert hint in error.hint
+        exchange.say(SMALLER, b"memlint check m.py --dim seq=64")  # the step had begun
+        error = stopped("seconds", exchange, Limits()).error
+    assert "type memlint check m.py --dim seq=64, or allow more" in error.hint
 
 
 def test_memory_taken_bit_by_bit_is_noticed(project):

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -154,3 +155,69 @@ def test_what_holds_the_token_neither_checks_out_nor_runs_anything_of_the_pull_r
             assert given["skip-decompress"] is True
         assert "${{" not in step.get("run", "")
     assert [step["name"] for step in steps if "github.token" in json.dumps(step.get("env", {}))] == ["Comment"]
+
+
+TEXTS = {**FILES, **{file.name: file.read_text() for file in WORKFLOWS}, "action.yml": (ROOT / "action.yml").read_text()}
+TEXTS |= {f"recipe {number} for {kind}": text for number, (kind, text) in enumerate(RECIPES)}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_module_is_taken_from_the_folder_that_a_job_runs_in(text):
+    started = re.findall(r"(?:python|\"\$PYTHON\")((?: -\w)*) -m (\w+)", text)
+    assert all({"-P", "-I"} & set(options.split()) for options, _module in started), started
+
+
+def _jobs_with_a_token():
+    """Name and job of those that hold a token which may write, or that build what is published."""
+    for name, text in TEXTS.items():
+        workflow = yaml.safe_load(text)
+        for key, job in (workflow.get("jobs") or workflow if isinstance(workflow, dict) else {}).items():
+            if not isinstance(job, dict):
+                continue
+            rights = job.get("permissions") or {}
+            if "write" in rights.values() or "environment" in job or (name, key) == ("release.yml", "build"):
+                yield name, key, job
+
+
+TRUSTED = {f"{name}: {key}": job for name, key, job in _jobs_with_a_token()}
+
+
+def test_there_are_jobs_that_hold_a_token():
+    assert {key.partition(": ")[2] for key in TRUSTED} == {"comment", "build", "attest", "publish", "memlint-note", "upload"}
+
+
+def _lines(job):
+    steps = job.get("steps", ())
+    lines = [*job.get("script", ()), *(line for step in steps for line in step.get("run", "").splitlines())]
+    return [line for line in lines if "pip install" in line]
+
+
+@pytest.mark.parametrize("job", TRUSTED.values(), ids=TRUSTED)
+def test_what_a_job_with_a_token_installs_is_named_by_hash_or_is_memlint_alone(job):
+    for line in _lines(job):
+        by_hash = "--require-hashes --only-binary :all: -r " in line
+        assert line.split()[:2] == ["python", "-I"]
+        assert by_hash != ("--no-deps --no-build-isolation" in line), line
+
+
+def test_a_job_with_a_token_begins_in_an_empty_folder():
+    note = TRUSTED["recipe 2 for gitlab-ci: memlint-note"]
+    assert note["variables"]["GIT_STRATEGY"] == "empty"
+    assert 'cd "$(mktemp -d)"' in note["before_script"]
+    steps = TRUSTED["recipe 1 for github-workflows: comment"]["steps"]
+    assert all(step["working-directory"] == "${{ runner.temp }}" for step in steps if "run" in step)
+
+
+@pytest.mark.parametrize("name", ["github", "gitlab", "build"])
+def test_every_requirement_has_one_version_and_its_hash(name):
+    text = (ROOT / ".github" / "requirements" / f"{name}.txt").read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert all(re.fullmatch(r"[\w-]+==[\w.]+ --hash=sha256:[0-9a-f]{64}", line) for line in lines)
+    names = {line.partition("==")[0].lower().replace("_", "-") for line in lines}
+    assert len(names) == len(lines)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = ["build"]
+    if name != "build":
+        needed = project["project"]["dependencies"] + project["project"]["optional-dependencies"][name]
+    needed = [*needed, *project["build-system"]["requires"]]
+    assert {re.split(r"[>=<\[]", each)[0].lower() for each in needed} <= names

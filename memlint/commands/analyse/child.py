@@ -1,8 +1,9 @@
 """What happens in the child process: from a Request to Workloads, findings and declarations."""
 
 import shlex
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ from memlint.workloads.skeleton import declaration, skeleton
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
 OVER_BUDGET = "MEM010"
+_TOLD_SECONDS = 1.0
+"""Between two records of the findings that there are."""
 _OVERRIDES = (
     *("batch", "dimensions", "dtype", "mode", "optimizer", "gpu", "torch", "context"),
     *("strategy", "world_size", "rank"),
@@ -155,25 +158,48 @@ class Described(NamedTuple):
 
 
 def described_with_findings(
-    analysis: Analysis, rules: tuple[Rule, ...], request: Request, *, position: int = 0
+    analysis: Analysis,
+    rules: tuple[Rule, ...],
+    request: Request,
+    *,
+    position: int = 0,
+    so_far: Callable[[list[RunFinding]], None] = lambda _findings: None,
 ) -> Described:
-    """What `request` asks of a Workload, which stands at `position` in the Result."""
+    """What `request` asks of a Workload, which stands at `position` in the Result.
+
+    `so_far` is called now and then with the findings that there are, while rules go on.
+    """
     name = analysis.workload.name
     budget = request.settings.budget_of(name)
     lenient = budget is not None and budget.level == "warning"
-    findings = [finding_of(each, name, position) for each in _findings(analysis, rules, lenient)]
+    findings: list[RunFinding] = []
+    told = time.monotonic()
+    for each in _findings(analysis, rules, lenient):
+        findings.append(finding_of(each, name, position))
+        if time.monotonic() - told > _TOLD_SECONDS:
+            so_far(findings)
+            told = time.monotonic()
     record = described(analysis, budget)  # with what the rules have simulated
+    if request.plan:
+        so_far(findings)
     trace = analysis.trace
     added = {
         "fitting": fitting_of(analysis, request.settings.gpu_prices),
         "plan": plan(analysis, dynamics=request.allow_dynamics) if request.plan else None,
-        "timeline": timeline_of(analysis.timeline, trace.nodes) if request.timeline else None,
-        "graph": graph_of(trace, node_flops) if request.graph else None,
+        **details(analysis, request),
     }
     lines: defaultdict[str, set[int]] = defaultdict(set)
     for frame in filter(None, {*(node.frame for node in trace.nodes), *(b.frame for b in trace.buffers)}):
         lines[frame.of_project.path].add(frame.of_project.line)
     return Described(record.model_copy(update=added), findings, lines)
+
+
+def details(analysis: Analysis, request: Request) -> dict[str, object]:
+    """The parts of a Workload that say what happened when, if `request` wants them."""
+    return {
+        "timeline": timeline_of(analysis.timeline, analysis.trace.nodes) if request.timeline else None,
+        "graph": graph_of(analysis.trace, node_flops) if request.graph else None,
+    }
 
 
 def _findings(analysis: Analysis, rules: tuple[Rule, ...], lenient: bool) -> Iterator[Finding]:

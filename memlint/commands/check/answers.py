@@ -11,8 +11,10 @@ from memlint.base.version import install_command
 from memlint.commands.check.source_findings import ChosenRules
 from memlint.commands.check.targets import CheckOptions, failure
 from memlint.lint.suppression import unsuppressed
+from memlint.report.escaping import visible
 from memlint.report.model import RunFinding, Skipped, Sweep, Workload
 from memlint.report.workloads import moved
+from memlint.script.spec import Script
 from memlint.worker import answer_cache
 from memlint.worker.protocol import ANALYSE, LEFT, Answer, Extent, Request, Result, Task
 
@@ -78,6 +80,8 @@ def answers_of_workers(
             reason = "PyTorch is not installed: only the source rules ran, no model was built"
             skipped.append(Skipped(reason=reason, hint=_INSTALL))
     requests = [(request, rules) for request, rules in requests if executed and request.target not in failed]
+    workloads += [_unspeakable(request) for request, _ in requests if not _is_text(request)]
+    requests = [(request, rules) for request, rules in requests if _is_text(request)]
     extent = options.model_dump(include=set(Extent.model_fields))
     own = [request.model_copy(update=extent) for request, _ in requests]
     around = [
@@ -128,6 +132,24 @@ def answers_of_workers(
         declarations=tuple(declarations),
         outputs=tuple(Output(r.target, answer.stdout, answer.stderr) for r, answer in zip(own, answers, strict=True)),
     )
+
+
+def _is_text(request: Request) -> bool:
+    """Whether its names are UTF-8: no child can be told of others, and no Report could name them."""
+    names = (request.target, request.path or "", request.root, *_names_of(request.script))
+    return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
+
+
+def _names_of(script: Script | None) -> tuple[str, ...]:
+    return (script.path, *script.arguments) if script is not None else ()
+
+
+def _unspeakable(request: Request) -> Workload:
+    """What stands for a target with such a name."""
+    place = request.path or request.root
+    hint = "Rename the file or folder, or write that argument in UTF-8."
+    error = TargetError(f"the name {place!r} is not UTF-8", hint)
+    return failure(visible(request.target), error)
 
 
 def _failed(request: Request, error: MemlintError, answer: Answer) -> list[Workload]:

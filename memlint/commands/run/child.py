@@ -4,15 +4,16 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from memlint.accelerator import lazy_imports
 from memlint.base.units import format_count
 from memlint.commands.analyse.analysis import Analysis
-from memlint.commands.analyse.child import described_with_findings
+from memlint.commands.analyse.child import described_with_findings, details
 from memlint.commands.analyse.description import described
 from memlint.cuda.allocator.settings import VARIABLES, AllocatorSettings
 from memlint.libraries import installation
@@ -25,12 +26,20 @@ from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.script.spec import Script
 from memlint.tracing.records import Phase, computes_on_gpu, has_parameters
-from memlint.worker.child import answer_now, exchange_folder, fail_now, write_here, write_partial
+from memlint.worker.child import (
+    answer_now,
+    exchange_folder,
+    fail_now,
+    reason_to_end,
+    rules_begin,
+    write_here,
+    write_partial,
+)
 from memlint.worker.protocol import Request, Result
 from memlint.workloads import stand_ins, torchvision_schemas
 from memlint.workloads.spec import DEFAULT_GPU, Workload
 
-_FEWER_RULES = "Allow more with --time-limit SECONDS, or choose fewer rules with --select."
+_UNGUARDED_RULES = "rules in rule-paths: nothing is kept from them, as it is from the script"
 _LAUNCHER = re.compile(r"(?:^|/)(?:python[\d.]*|torchrun|accelerate|deepspeed|horovodrun|mpirun|mpiexec|srun)$")
 """Programs that start a training script."""
 _AFTER_TRAINING = (Phase.EVALUATION, Phase.SAVING)
@@ -58,26 +67,28 @@ def analyse(request: Request) -> NoReturn:
     def workload_of(run: ScriptRun, analysis: Analysis, described: report.Workload) -> report.Workload:
         fields: dict[str, object] = {"optimizer": run.optimizer or None, "script": _record(run, analysis)}
         fields["error"] = _error(run)
+        if settings.rule_paths:
+            fields["assumptions"] = [*described.assumptions, report.Assumption(text=_UNGUARDED_RULES, found=True)]
         if not run.trace.events:
             fields |= {"estimate": None, "verdict": None, "budget": None}
         return described.model_copy(update=fields)
 
-    def keep(run: ScriptRun, analysis: Analysis | None = None, error: report.Error | None = None) -> None:
-        analysis = analysis or analysed(run, thorough=False)
-        workload = workload_of(run, analysis, described(analysis, settings.budget_of(analysis.workload.name)))
-        workload = workload.model_copy(update={"error": workload.error or error})
-        write_partial(Result(torch=torch.__version__, workloads=[workload]))
+    def known(run: ScriptRun, analysis: Analysis) -> report.Workload:
+        """What there is without rules."""
+        return workload_of(run, analysis, described(analysis, settings.budget_of(analysis.workload.name)))
 
     def keep_in_copy(run: ScriptRun) -> None:
         write_here()
-        keep(run)
+        write_partial(Result(torch=torch.__version__, workloads=[known(run, analysed(run, thorough=False))]))
 
     def answer(run: ScriptRun) -> NoReturn:
         write_here()
         analysis = analysed(run, thorough=request.thorough)
-        message = f"{run.ending.reason}, but the rules were not through when it was stopped"
-        keep(run, analysis, report.Error(kind="worker", message=message, hint=_FEWER_RULES))
-        parts = described_with_findings(analysis, rules, request)
+        workload = known(run, analysis).model_copy(update=details(analysis, request))
+        so_far = partial(_keep, workload)
+        so_far([])
+        rules_begin()
+        parts = described_with_findings(analysis, rules, request, so_far=so_far)
         answer_now(
             Result(
                 torch=torch.__version__,
@@ -92,10 +103,13 @@ def analyse(request: Request) -> NoReturn:
         fail_now(error)
 
     allocator = AllocatorSettings.parse(_allocator(script))
-    device = Workload(name=script.name, target=request.target, gpu=gpu, torch=settings.torch or "").device
-    if settings.context and device.is_cuda:
-        device = device.with_measured_context(settings.context)
-    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail)
+    fields: dict[str, Any] = {"gpu": gpu, "torch": settings.torch or "", "context": settings.context or 0}
+    device = Workload(name=script.name, target=request.target, **fields).device
+    run_script(script, device, allocator, exchange_folder(), keep_in_copy, answer, fail, reason_to_end)
+
+
+def _keep(workload: report.Workload, findings: list[report.RunFinding]) -> None:
+    write_partial(Result(torch=torch.__version__, workloads=[workload], findings=findings))
 
 
 def _workload(run: ScriptRun, request: Request, gpu: str) -> Workload:

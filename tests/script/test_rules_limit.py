@@ -1,0 +1,66 @@
+"""The time limit of a script is not that of the rules that look at it: what is known stays known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memlint.commands.check.targets import CheckOptions
+from memlint.commands.exit_status import exit_status
+from memlint.commands.run.command import run
+from memlint.script.spec import Script
+from tests.script.running import write
+
+SLOW_RULE = """
+import time
+from memlint.lint.rule import TraceRule, Severity
+
+class Early(TraceRule):
+    \"\"\"Says something at once.\"\"\"
+    code = "USR100"
+    name = "early"
+    severity = Severity.INFO
+    def check(self, context):
+        time.sleep(2)
+        yield self.finding(context, None, "seen", nbytes=0, peak_change=0, fix="")
+
+class Slow(TraceRule):
+    \"\"\"Takes for ever.\"\"\"
+    code = "USR200"
+    name = "slow"
+    severity = Severity.INFO
+    def check(self, context):
+        time.sleep(10 ** 6)
+        return ()
+"""
+
+TRAINING = """
+import torch
+model = torch.nn.Linear({size}, {size}, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.randn(4, {size}, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow  # waits for the limit of the rules
+@pytest.mark.parametrize(("size", "status"), [(512, 0), (200_000, 1)])
+def test_rules_that_take_too_long_leave_the_verdict_with_its_status(tmp_path: Path, size: int, status: int) -> None:
+    (tmp_path / "slow_rules.py").write_text(SLOW_RULE)
+    file = write(tmp_path, TRAINING.format(size=size))
+    (tmp_path / "memlint.toml").write_text('rule-paths = ["slow_rules.py"]\n')
+    settings = {"select": ("USR100", "USR200"), "timeout": 25.0}
+    options = CheckOptions(cache=False, timeline=True)
+    report = run(Script(name="train", path=str(file)), settings, options).report
+    (workload,) = report.workloads
+    assert workload.error is None
+    assert workload.verdict is not None
+    assert workload.verdict.outcome == ("does not fit" if status else "fits")
+    assert workload.timeline is not None
+    assert exit_status(report) == status
+    (skipped,) = report.skipped
+    assert skipped.reason.startswith("the rules were not through: it was stopped after 25 s")
+    assert "--time-limit" in skipped.hint
