@@ -15,6 +15,7 @@ from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script.children import Children
+from memlint.script.confinement import Confinement
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits, wait_for_threads
 from memlint.script.guard import Connection, Program
@@ -59,6 +60,8 @@ class ScriptRun:
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
     """That it started."""
+    confinement: Confinement
+    """What the kernel kept it from."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
 
@@ -105,6 +108,7 @@ def run_script(
                 writes=writes.records(),
                 connections=writes.connections(),
                 programs=writes.programs(),
+                confinement=writes.confinement,
                 reruns=recorder.reruns,
             )
 
