@@ -5,6 +5,7 @@ too old for the second: what none of them keeps is said.
 """
 
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Confinement:
             ("being called by TCP", isolation.network or not refuses_tcp),
             ("sockets of other programs on this machine", isolation.sockets),
             ("files left in /dev/shm", isolation.shared_memory),
-            ("segments of System V", isolation.network or filtered),
+            ("segments of System V and queues", isolation.network or filtered),
             ("terminals of other programs", isolation.terminals),
             ("signals to other processes", self.landlock >= landlock.OF_SIGNALS),
             ("priorities, limits and memory of other processes", filtered),
@@ -93,9 +94,10 @@ def confine_files(writable: Sequence[Path]) -> None:
 def _protected() -> tuple[int, ...]:
     """This process's parents, their groups, and all processes at once, as kill() calls them."""
     found = {-1, 1}
-    with suppress(psutil.Error):
-        for parent in psutil.Process().parents():
-            found.add(parent.pid)
-            with suppress(OSError):
-                found.add(-os.getpgid(parent.pid))
+    if sys.platform != "win32":
+        with suppress(psutil.Error):
+            for parent in psutil.Process().parents():
+                found.add(parent.pid)
+                with suppress(OSError):
+                    found.add(-os.getpgid(parent.pid))
     return tuple(sorted(found))

@@ -35,6 +35,10 @@ _OF_ENTRIES = frozenset(
     {"os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.mkfifo", "os.mknod"}
 )
 """Those that change a folder, and nothing that its entry links to."""
+_STARTING = frozenset(
+    ("system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn")
+)
+"""Functions of the C library that do."""
 _STARTED: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "subprocess.Popen": lambda arguments: arguments[1],
     "os.posix_spawn": lambda arguments: arguments[1],
@@ -45,10 +49,6 @@ _STARTED: dict[str, Callable[[tuple[Any, ...]], Any]] = {
     "ctypes.dlsym": lambda arguments: ("ctypes", arguments[1]) if arguments[1] in _STARTING else None,
 }
 """Events that start a program, and its command."""
-_STARTING = frozenset(
-    ("system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn")
-)
-"""Functions of the C library that do."""
 _MOST_PROGRAMS = 100
 """Of which one is noted."""
 _NUM_NOTES, _NOTE_NBYTES = 128, 1024
@@ -87,6 +87,8 @@ class Guard:
         """The line that first wanted to speak with each other machine."""
         self.commands: dict[tuple[str, ...], Frame | None] = {}
         """The line that first started each other program."""
+        self.segments: dict[str, None] = {}
+        """Names of segments of shared memory that were made."""
         self._may_write = may_write
         self._process = os.getpid()
         self._notes = mmap.mmap(-1, _NUM_NOTES * _NOTE_NBYTES)
@@ -117,6 +119,16 @@ class Guard:
             self.commands[command] = script_frame()
             self._pass_on("program", command, self.commands[command])
 
+    def note_segment(self, name: str) -> None:
+        """Note the name of a segment of shared memory that the script makes."""
+        self.segments[name] = None
+        self._pass_on("segment", name, None)
+
+    def made_segments(self) -> tuple[str, ...]:
+        """Names of the segments that the script has made, or processes that it forked."""
+        self._gather()
+        return tuple(self.segments)
+
     def _pass_on(self, kind: str, what: object, frame: Frame | None) -> None:
         """Let the process that answers know it, where this is one that the script forked."""
         if os.getpid() == self._process:
@@ -136,6 +148,8 @@ class Guard:
                 frame = place and Frame(str(place[0]), int(place[1]), str(place[2]))
                 if kind == "host":
                     self.hosts.setdefault(str(what), frame)
+                elif kind == "segment":
+                    self.segments[str(what)] = None
                 else:
                     self.commands.setdefault(tuple(map(str, what)), frame)
 

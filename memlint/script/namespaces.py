@@ -211,7 +211,8 @@ def _only_writable(folders: Iterable[Path]) -> None:
     _set_read_only("/", True, _WITH_CHILDREN)
     for folder in (*writable, *(each for each in (_SHARED_MEMORY, _TERMINALS) if os.path.ismount(each))):
         _set_read_only(folder, False)
-    os.chdir(os.getcwd())  # noqa: PTH109 -- into what was mounted over it, if so
+    with suppress(OSError):  # it was removed
+        os.chdir(os.getcwd())  # noqa: PTH109 -- into what was mounted over it, if so
 
 
 def _sockets_of_others() -> list[str]:

@@ -116,6 +116,7 @@ def run_script(
             children.leave_end_to_leader(ending)
             run = seen(ending)
             recorder.reruns.over(None if ending.is_failure else run.trace)
+            writes.remove_segments()
             answer(run)
 
         def keep_in_copy() -> None:

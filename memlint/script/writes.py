@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import shutil
@@ -30,6 +31,7 @@ from memlint.script.uploads import replace_uploads
 if TYPE_CHECKING:
     from memlint.tracing.records import Frame
 
+_posixshmem: Any = importlib.import_module("_posixshmem") if os.name == "posix" else None
 _OF_THE_SYSTEM = tuple(Path(folder) for folder in ("/dev", "/proc", "/sys"))
 _AGAIN = "--multiprocessing-fork"
 """Argument of a Python that multiprocessing starts to call a function of the script."""
@@ -86,6 +88,13 @@ class Writes:
         """The other machines that the script wanted to speak with; none was reached."""
         return self._guard.connections()
 
+    def remove_segments(self) -> None:
+        """Remove the segments that Python's shared memory has left where other programs have theirs, too."""
+        if not self.confinement.isolation.shared_memory:
+            for name in self._guard.made_segments():
+                with contextlib.suppress(OSError):
+                    _posixshmem.shm_unlink(name)
+
     def programs(self) -> tuple[Program, ...]:
         """The other programs that the script started."""
         return self._guard.programs()
@@ -122,6 +131,7 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, FileSystem(overlay)))
         writes._guard.reaches_itself = writes.confinement.reaches_itself
         _note_new_interpreters(replacing, writes._guard)
+        _note_segments(replacing, writes._guard)
         after_import(
             "huggingface_hub.hf_api", lambda module: replace_uploads(module, replacing, writes._guard.note_host)
         )
@@ -130,6 +140,7 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             yield writes
         finally:
             writes._guard.active = False
+            writes.remove_segments()
 
 
 def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], confinement: Confinement) -> Writes:
@@ -196,6 +207,21 @@ def _note_new_interpreters(replacing: Replacing, guard: Guard) -> None:
         return start(path, args, passfds)
 
     replacing.put(util, "spawnv_passfds", starting)
+
+
+def _note_segments(replacing: Replacing, guard: Guard) -> None:
+    """Let `guard` hear of shared memory, which outlives those who made it."""
+    if _posixshmem is None:
+        return
+    opened = _posixshmem.shm_open
+
+    def opening(name: str, flags: int, mode: int = 0o777) -> int:
+        handle: int = opened(name, flags, mode=mode)
+        if flags & os.O_CREAT:
+            guard.note_segment(name)
+        return handle
+
+    replacing.put(_posixshmem, "shm_open", opening)
 
 
 class _Written:

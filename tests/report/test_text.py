@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 import pytest
 
-from memlint.report.model import Assumption, Report
+from memlint.report.model import Assumption, Report, Script
+from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -160,3 +162,11 @@ def test_the_spaces_in_the_name_of_a_file_stay():
     lines = render_text(report, TextStyle()).splitlines()
     assert lines[0].startswith("my  models/gpt2.py::GPT2 needs")
     assert any(line.startswith("my  models/gpt2.py:61:15: MEM107") for line in lines)
+
+
+def test_what_the_system_cannot_keep_a_script_from_is_said():
+    script = Script(command="train.py", steps=2, ending="2 steps were taken", not_guarded=["files", "the network"])
+    said = "not guarded by this system, but in Python's own calls: files; the network"
+    assert f"  Kept from the script\n  - {said}\n" in render_text(one(script=script), TextStyle())
+    assert said in html.unescape(render_page(one(script=script)))
+    assert "not guarded" not in render_text(one(script=script.model_copy(update={"not_guarded": []})), TextStyle())
