@@ -54,7 +54,7 @@ class Confinement:
         return (
             ("files", kept or isolation.files or self.landlock >= 1),
             ("cutting files", kept or isolation.files or not 1 <= self.landlock < landlock.OF_TRUNCATION),
-            ("modes, owners, times and attributes of files", kept or isolation.files or filtered),
+            ("modes, owners, times and attributes of files", kept or filtered),
             ("the network", self.is_offline or refuses_tcp),
             ("UDP, TCP Fast Open and other protocols", self.is_offline or not refuses_tcp),
             ("being called by TCP", isolation.network or not refuses_tcp),
@@ -63,7 +63,8 @@ class Confinement:
             ("segments of System V and queues", isolation.network or filtered),
             ("terminals of other programs", isolation.terminals),
             ("signals to other processes", self.landlock >= landlock.OF_SIGNALS),
-            ("priorities, limits and memory of other processes", filtered),
+            ("memory of other processes", isolation.network or self.landlock >= 1),
+            ("priorities and limits of other processes", filtered),
         )
 
 
@@ -72,14 +73,14 @@ def confine(writable: Sequence[Path] | None) -> Confinement:
 
     None leaves files as they are. Where there is no such network, there is none.
     """
-    isolation = isolate(writable)
+    isolation = isolate(writable, DEVICES)
     drop_privileges()
     places = None if writable is None else (*writable, *DEVICES)
     version = landlock.restrict(places, refuse_tcp=not isolation.network)
     network: Network = "own" if isolation.network else "tcp" if version >= landlock.OF_TCP else "none"
     wanted = Filter(
         network=network,
-        keeps_files=writable is not None and not isolation.files,
+        keeps_files=writable is not None,
         keeps_segments=not isolation.network,
         protected=_protected(),
     )

@@ -20,13 +20,14 @@ from typing import Any
 _NEW_USER, _NEW_NETWORK, _NEW_IPC, _NEW_MOUNTS = 0x10000000, 0x40000000, 0x08000000, 0x00020000
 _NO_SUID, _NO_DEVICES, _NO_PROGRAMS, _BIND, _RECURSIVE, _PRIVATE = 0x2, 0x4, 0x8, 0x1000, 0x4000, 0x40000
 _MOUNT_SETATTR = 442  # the same on every architecture
-_HERE, _WITH_CHILDREN, _READ_ONLY = -100, 0x8000, 0x1  # AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY
+_HERE, _WITH_CHILDREN = -100, 0x8000  # AT_FDCWD, AT_RECURSIVE
+_READ_ONLY, _WITHOUT_DEVICES = 0x1, 0x4  # MOUNT_ATTR_RDONLY, MOUNT_ATTR_NODEV
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
 _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDS = 38, 24  # PR_SET_NO_NEW_PRIVS, PR_CAPBSET_DROP
 _CAPABILITIES_VERSION, _NUM_CAPABILITIES = 0x20080522, 64
 _OF_FILES = 0xFF
 """CAP_CHOWN to CAP_SETUID: what root needs to read, and to own what it writes."""
-_SHARED_MEMORY, _TERMINALS = "/dev/shm", "/dev/pts"
+_SHARED_MEMORY, _TERMINALS, _NEW_TERMINAL = "/dev/shm", "/dev/pts", "/dev/ptmx"
 _NAMES_OF_USERS = ("/run/nscd/", "/var/run/nscd/", "/var/lib/sss/pipes/", "/run/systemd/userdb/")
 """Sockets by which the C library asks who a user is."""
 
@@ -49,11 +50,11 @@ class Isolation:
     """All files but those that were meant are read only."""
 
 
-def isolate(writable: Sequence[Path] | None) -> Isolation:
+def isolate(writable: Sequence[Path] | None, devices: Sequence[Path]) -> Isolation:
     """Give this process, which has one thread, and what it starts namespaces of their own, as far as this system does.
 
-    Files beneath `writable` can be changed then, and no others; None lets all be. It is tried in a copy of this process
-    first, since half of it cannot be taken back.
+    Files beneath `writable` can be changed then, and no others, and written to `devices` alone; None lets all be. It is
+    tried in a copy of this process first, since half of it cannot be taken back.
     """
     if _library is None or not hasattr(os, "fork"):
         return Isolation()
@@ -75,7 +76,7 @@ def isolate(writable: Sequence[Path] | None) -> Isolation:
         shared_memory=_tried(_mount_shared_memory),
         terminals=_tried(_mount_terminals),
         sockets=_tried(lambda: _cover(sockets, writable or ())),
-        files=writable is not None and _tried(lambda: _only_writable(writable)),
+        files=writable is not None and _tried(lambda: _only_writable(writable, devices)),
     )
 
 
@@ -184,7 +185,7 @@ def _mount_shared_memory() -> None:
             with suppress(OSError):
                 (Path.mkdir if stat.S_ISDIR(os.fstat(handle).st_mode) else Path.touch)(Path(entry.path))
                 _mount(f"/proc/self/fd/{handle}", entry.path, flags=_BIND)
-                _set_read_only(entry.path, True)
+                _set_attributes(entry.path, _READ_ONLY)
     finally:
         for handle in handles.values():
             os.close(handle)
@@ -192,6 +193,8 @@ def _mount_shared_memory() -> None:
 
 def _mount_terminals() -> None:
     _mount("devpts", _TERMINALS, "devpts", _NO_SUID | _NO_PROGRAMS, "newinstance,ptmxmode=0666,mode=620")
+    if not Path(_NEW_TERMINAL).is_symlink():
+        _mount(f"{_TERMINALS}/ptmx", _NEW_TERMINAL, flags=_BIND)
 
 
 def _cover(sockets: Iterable[str], but: Iterable[Path]) -> None:
@@ -203,14 +206,15 @@ def _cover(sockets: Iterable[str], but: Iterable[Path]) -> None:
                 _mount(os.devnull, path, flags=_BIND)
 
 
-def _only_writable(folders: Iterable[Path]) -> None:
-    """Make all files read only but those beneath `folders`."""
-    writable = [str(folder.resolve()) for folder in folders]
-    for folder in writable:
-        _mount(folder, folder, flags=_BIND | _RECURSIVE)
-    _set_read_only("/", True, _WITH_CHILDREN)
-    for folder in (*writable, *(each for each in (_SHARED_MEMORY, _TERMINALS) if os.path.ismount(each))):
-        _set_read_only(folder, False)
+def _only_writable(folders: Iterable[Path], devices: Iterable[Path]) -> None:
+    """Make all files read only but those beneath `folders`, and let none be a device but `devices`."""
+    places = {str(path.resolve()) for path in (*folders, *devices) if path.exists()}
+    for place in sorted(places):
+        if not os.path.ismount(place):
+            _mount(place, place, flags=_BIND | _RECURSIVE)
+    _set_attributes("/", _READ_ONLY | _WITHOUT_DEVICES, flags=_WITH_CHILDREN)
+    for place in places:
+        _set_attributes(place, cleared=_READ_ONLY | _WITHOUT_DEVICES)
     with suppress(OSError):  # it was removed
         os.chdir(os.getcwd())  # noqa: PTH109 -- into what was mounted over it, if so
 
@@ -229,8 +233,8 @@ def _mount(source: str, target: str, kind: str | None = None, flags: int = 0, op
     _check(_library.mount(*texts, ctypes.c_ulong(flags), None if options is None else options.encode()))
 
 
-def _set_read_only(path: str, read_only: bool, flags: int = 0) -> None:
-    attributes = struct.pack("=QQQQ", *((_READ_ONLY, 0) if read_only else (0, _READ_ONLY)), 0, 0)
+def _set_attributes(path: str, added: int = 0, cleared: int = 0, flags: int = 0) -> None:
+    attributes = struct.pack("=QQQQ", added, cleared, 0, 0)
     _check(_library.syscall(_MOUNT_SETATTR, _HERE, os.fsencode(path), flags, attributes, len(attributes)))
 
 

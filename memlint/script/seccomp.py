@@ -142,8 +142,8 @@ _OF_SEVERAL = {"setpriority": 0, "ioprio_set": 1}
 """Calls that say first how many processes are meant, with the number that stands for a single one; then which."""
 _FLAGS = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
 """Which argument of a call has its MSG_ flags."""
-_OF_INODES = (0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40047602)
-"""FS_IOC_SETFLAGS, FS_IOC32_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_SETVERSION and FS_IOC32_SETVERSION."""
+_KIND, _OF_FILE_SYSTEMS = 0xFF00, tuple(ord(letter) << 8 for letter in ("f", "v", "X", "\x94", "\xf5"))
+"""Requests of file systems: flags, versions and attributes of inodes, those of XFS, of Btrfs and of F2FS."""
 _OF_TERMINALS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX: type in somebody else's terminal."""
 
@@ -214,8 +214,9 @@ def _blocks(wanted: Filter, process: int) -> Iterable[tuple[str, list[bytes]]]:
     if wanted.keeps_files:
         yield from ((name, [_refuse(0)]) for name in _OF_FILES)
         yield from ((name, [_refuse(errno.EOPNOTSUPP)]) for name in _OF_ATTRIBUTES)
-    inodes = _OF_INODES if wanted.keeps_files else ()
-    yield "ioctl", [_argument(1), *_none_of((*_OF_TERMINALS, *inodes), errno.EPERM)]
+    kinds = _OF_FILE_SYSTEMS if wanted.keeps_files else ()
+    typing = [_jump(_EQUAL, _OF_TERMINALS[0], 1, 0), _jump(_EQUAL, _OF_TERMINALS[1], 0, 1), _refuse(errno.EPERM)]
+    yield "ioctl", [_argument(1), *typing, _mask(_KIND), *_none_of(kinds, errno.ENOTTY)]
 
 
 def _socket(network: Network) -> list[bytes]:

@@ -34,7 +34,7 @@ def line_in(script: str) -> int | None:
 def switch_off(guards: list[str]) -> None:
     """Let the kernel be one that lacks these guards."""
     lacking = {
-        "namespaces": (confinement, "isolate", lambda _writable: Isolation()),
+        "namespaces": (confinement, "isolate", lambda *_: Isolation()),
         "landlock": (confinement.landlock, "version", lambda: 0),
         "filter": (confinement, "filter_calls", lambda _wanted: False),
     }

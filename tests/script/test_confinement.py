@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -52,30 +53,33 @@ _NETWORK, _OTHERS, _SEGMENTS = (
 )
 _CALLED, _SOCKETS, _LEFT = "being called by TCP", "sockets of other programs on this machine", "files left in /dev/shm"
 _FILES, _MODES, _TERMINALS = "files", "modes, owners, times and attributes of files", "terminals of other programs"
-_SIGNALS, _PROCESSES = "signals to other processes", "priorities, limits and memory of other processes"
+_SIGNALS, _PROCESSES = "signals to other processes", "priorities and limits of other processes"
+_MEMORY = "memory of other processes"
 GUARD_OF = {
     **dict.fromkeys(("subprocess", "os.system", "ctypes", "posix_spawn", "os.spawnv", "pty.spawn"), _NETWORK),
     **dict.fromkeys(("fork and exec", "system of C", "spawn of multiprocessing"), _NETWORK),
     **dict.fromkeys(("fast open", "UDP of a program", "ctypes UDP"), _OTHERS),
     **dict.fromkeys(("unix socket", "abstract socket"), _SOCKETS),
     **dict.fromkeys(FILES, _FILES),
-    **dict.fromkeys(("chmod", "chown", "utimes", "setxattr", "ioctl"), _MODES),
+    "a device": _FILES,
+    **dict.fromkeys(("chmod", "chmod of Python", "chown", "utimes", "setxattr", "ioctl"), _MODES),
     **dict.fromkeys(("shm_open of C", "shared_memory", "sem_open"), _LEFT),
     **dict.fromkeys(("shmget", "mq_open"), _SEGMENTS),
     **dict.fromkeys(("kill", "signal to memlint"), _SIGNALS),
-    **dict.fromkeys(("renice", "prlimit", "sched_setaffinity", "ptrace"), _PROCESSES),
+    **dict.fromkeys(("renice", "prlimit", "sched_setaffinity"), _PROCESSES),
+    "ptrace": _MEMORY,
 }
 """Ways, and what is said not to be guarded where one leads out."""
 HELD_BY_PYTHON = {"/proc/self/root", "through a link of its own", "shared_memory"}
-HELD_BY_RIGHTS = {"chown", "renice", "sched_setaffinity", "ptrace"}
+HELD_BY_RIGHTS = {"a device", "chmod of Python", "chown", "renice", "sched_setaffinity", "ptrace"}
 """What a user may do or not, by settings of the kernel."""
 LACKING = {
     "all guards": set(),
     "no namespaces": {_CALLED, _SOCKETS, _LEFT, _TERMINALS},
     "no Landlock": {_SIGNALS},
-    "filter alone": {_FILES, _SOCKETS, _LEFT, _TERMINALS, _SIGNALS},
+    "filter alone": {_FILES, _SOCKETS, _LEFT, _TERMINALS, _SIGNALS, _MEMORY},
     "Landlock alone": {_MODES, _OTHERS, _CALLED, _SOCKETS, _LEFT, _SEGMENTS, _TERMINALS, _PROCESSES},
-    "none": {_FILES, _MODES, _NETWORK, _SOCKETS, _LEFT, _SEGMENTS, _TERMINALS, _SIGNALS, _PROCESSES},
+    "none": {_FILES, _MODES, _NETWORK, _SOCKETS, _LEFT, _SEGMENTS, _TERMINALS, _SIGNALS, _PROCESSES, _MEMORY},
 }
 """What is said of a system with Linux 6.12 or later that lacks no other guard."""
 WORK = {
@@ -92,7 +96,7 @@ REFUSED = {
     "filter alone": {"itself by TCP", "a free port"},
 }
 """What does not work: Landlock tells ports, and no addresses; the filter tells neither."""
-TOLD = ("sched_setaffinity", "signal to memlint", "ptrace", "ioctl")
+TOLD = ("sched_setaffinity", "signal to memlint", "ptrace", "ioctl", "a device")
 """Ways that led out if the call gave no error."""
 
 
@@ -154,6 +158,10 @@ def tried(folder: Path, name: str, without: tuple[str, ...]) -> Outcome:
     for file in files.values():
         file.write_text(TEXT)
     stats = {way: _state(file) for way, file in files.items()}
+    with suppress(PermissionError):
+        os.mknod(folder / "files" / "a device", stat.S_IFCHR | 0o600, os.makedev(1, 3))  # another /dev/null
+    interpreter = Path(sys.executable).resolve()
+    changed = interpreter.stat().st_ctime_ns
     key = 0x6D000000 + os.getpid()
     left = {f"{name}-c": "shm_open of C", f"{name}-python": "shared_memory", f"sem.{name}": "sem_open"}
     listeners = Listeners(folder, name)
@@ -181,6 +189,7 @@ def tried(folder: Path, name: str, without: tuple[str, ...]) -> Outcome:
         reached |= {left[entry.name] for entry in SHARED_MEMORY.iterdir() if entry.name in left}
         segments = Path("/proc/sysvipc/shm").read_text().splitlines()
         reached |= {"shmget" for line in segments if line.split()[0] == str(key)}
+        reached |= {"chmod of Python"} if interpreter.stat().st_ctime_ns != changed else set()
         reached |= {"mq_open"} if _has_queue(name) else set()
         reached |= {"kill"} if prey.poll() is not None else set()
         reached |= {"renice"} if process.nice() == 19 else set()

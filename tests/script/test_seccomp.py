@@ -54,7 +54,7 @@ NUMBERS = {  # of the tables of the kernel: arch/x86/entry/syscalls/syscall_64.t
         "io_uring_setup": 425,
     },
 }
-FASTOPEN, FS_IOC_SETFLAGS, TIOCSTI, TCGETS = 0x20000000, 0x40086602, 0x5412, 0x5401
+FASTOPEN, FS_IOC_SETFLAGS, BTRFS_IOC_SNAP_DESTROY, TIOCSTI, TCGETS = 0x20000000, 0x40086602, 0x5000940F, 0x5412, 0x5401
 
 
 def answer(program: bytes, architecture: int, number: int, arguments: tuple[int, ...] = ()) -> int | None:
@@ -119,7 +119,8 @@ CALLS = [
     ("none", "setpriority", (0, 0, 5), ALLOWED),
     ("none", "setpriority", (0, PARENT, 5), errno.EPERM),
     ("none", "setpriority", (2, 0, 5), errno.EPERM),  # PRIO_USER
-    ("none", "ioctl", (3, FS_IOC_SETFLAGS), errno.EPERM),
+    ("none", "ioctl", (3, FS_IOC_SETFLAGS), errno.ENOTTY),
+    ("none", "ioctl", (3, BTRFS_IOC_SNAP_DESTROY), errno.ENOTTY),
     ("none", "ioctl", (0, TIOCSTI), errno.EPERM),
     ("none", "ioctl", (0, TCGETS), ALLOWED),
 ]
