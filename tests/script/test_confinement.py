@@ -267,3 +267,21 @@ def test_programs_are_listed_however_they_were_started() -> None:
         assert [command for command in commands if command.endswith(f" {way}")], way
     assert "ctypes system" in commands
     assert [command for command in commands if command.endswith("--multiprocessing-fork")]
+
+
+@pytest.mark.usefixtures("whole")
+def test_files_that_are_written_where_the_script_wants_open_nothing_else(tmp_path: Path) -> None:
+    listeners = Listeners(tmp_path, f"ways-{os.getpid()}-kept")
+    text = """
+        import subprocess, sys
+        subprocess.run([sys.executable, "-S", *sys.argv[1:], "kept"])
+        open("kept.txt", "w").write("kept")
+    """
+    try:
+        reach = str(HOSTILE / "reach.py"), str(listeners.tcp)
+        ran = run(tmp_path / "project", text, *reach, kept=True, unchanged=False)
+    finally:
+        listeners.close()
+    assert ran.not_guarded == []
+    assert not listeners.words
+    assert (tmp_path / "project" / "kept.txt").read_text() == "kept"
