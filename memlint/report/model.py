@@ -525,7 +525,7 @@ class Program(Record):
     command: str
     """As a shell takes it."""
     is_offline: bool
-    """Whether the kernel kept it from connecting to anything by TCP."""
+    """Whether the kernel kept it from speaking with other machines."""
     path: str | None = None
     """With `line` and `library` the line that first did it."""
     line: NonNegativeInt | None = None
@@ -555,6 +555,8 @@ class Script(Record):
     """None of them happened, unless --keep-writes was asked for."""
     connections: Several[Connection] = []
     programs: Several[Program] = []
+    not_guarded: Several[str] = []
+    """What the kernel of this machine keeps neither code that is not Python's from, nor programs that were started."""
 
 
 class FittingGpu(Record):

@@ -90,8 +90,14 @@ def program_name(script: Script) -> str:
 
 def program_text(program: Program) -> str:
     """What a script started, and whether it could speak with others."""
-    reach = "which reached nothing by TCP" if program.is_offline else "which nothing held back from the network"
+    reach = "which reached no other machine" if program.is_offline else "which nothing held back from the network"
     return f"program: {program.command}, {reach}"
+
+
+def not_guarded_text(script: Script) -> str:
+    """What nothing but Python kept the script from; empty if nothing."""
+    names = "; ".join(script.not_guarded)
+    return f"not guarded by this system, but in Python's own calls: {names}" if names else ""
 
 
 def not_reached_text(script: Script) -> str:

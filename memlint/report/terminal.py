@@ -33,6 +33,7 @@ from memlint.report.phrases import (
     is_wide,
     line_detail,
     listed,
+    not_guarded_text,
     not_reached_text,
     of_peak,
     place_text,
@@ -125,7 +126,7 @@ def _workload(workload: Workload, paint: TextStyle) -> Iterator[str]:
 
 def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
     """What the script would have done to files and asked of the network, and the programs that it started."""
-    if script is None or not (script.writes or script.connections or script.programs):
+    if script is None or not (script.writes or script.connections or script.programs or script.not_guarded):
         return
     yield paint("  Kept from the script", bold=True)
     shown = paint.first_rows(script.writes)
@@ -146,6 +147,8 @@ def _writes(script: Script | None, paint: TextStyle) -> Iterator[str]:
         place = paint(place_text(program.path, program.line), dim=True)
         yield f"  - {cut(program_text(program), paint.width)}  {place}"
     yield from paint.rest(len(script.programs) - len(started), "more programs")
+    if text := not_guarded_text(script):
+        yield f"  - {text}"
 
 
 def _assumptions(workload: Workload, paint: TextStyle) -> Iterator[str]:

@@ -1,11 +1,14 @@
 """What a script may not do: change files past the Overlay, speak with other machines, and end others' processes.
 
-An audit hook sees every such call of Python and refuses it; programs that are started it only notes. It stays until the
-process ends, but does nothing more once it is not active.
+An audit hook sees every such call of Python, and refuses it with a reason; programs that are started it only notes. The
+kernel's guards (`memlint.script.confinement`) hold without it. It stays until the process ends, but does nothing more
+once it is not active.
 """
 
 import errno
 import ipaddress
+import json
+import mmap
 import os
 import socket
 import sys
@@ -28,8 +31,28 @@ _CHANGED = {
     "os.symlink": (1,),
 }
 """Events of Python's audit that change files, and which of their arguments are the paths that are changed."""
+_OF_ENTRIES = frozenset(
+    {"os.remove", "os.rmdir", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.mkfifo", "os.mknod"}
+)
+"""Those that change a folder, and nothing that its entry links to."""
+_STARTING = frozenset(
+    ("system", "popen", "execl", "execle", "execlp", "execv", "execve", "execvp", "execvpe", "posix_spawn")
+)
+"""Functions of the C library that do."""
+_STARTED: dict[str, Callable[[tuple[Any, ...]], Any]] = {
+    "subprocess.Popen": lambda arguments: arguments[1],
+    "os.posix_spawn": lambda arguments: arguments[1],
+    "os.spawn": lambda arguments: arguments[2],
+    "os.exec": lambda arguments: arguments[1],
+    "os.system": lambda arguments: ("sh", "-c", arguments[0]),
+    "pty.spawn": lambda arguments: arguments[0],
+    "ctypes.dlsym": lambda arguments: ("ctypes", arguments[1]) if arguments[1] in _STARTING else None,
+}
+"""Events that start a program, and its command."""
 _MOST_PROGRAMS = 100
 """Of which one is noted."""
+_NUM_NOTES, _NOTE_NBYTES = 128, 1024
+"""Notes of processes that the script forked, and how long each may be."""
 _ADDRESSED = ("socket.connect", "socket.sendto", "socket.sendmsg")
 _NAMED = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyname_ex")
 
@@ -56,44 +79,97 @@ class Guard:
     """The audit hook."""
 
     def __init__(self, may_write: Callable[[str], bool] | None) -> None:
-        """`may_write` says of an absolute path whether it may be changed; None lets every path be."""
+        """`may_write` says of an absolute path without links whether it may be changed; None lets every path be."""
         self.active = False
+        self.reaches_itself = True
+        """Whether the kernel lets the script speak with itself by TCP and UDP."""
         self.hosts: dict[str, Frame | None] = {}
         """The line that first wanted to speak with each other machine."""
         self.commands: dict[tuple[str, ...], Frame | None] = {}
         """The line that first started each other program."""
+        self.segments: dict[str, None] = {}
+        """Names of segments of shared memory that were made."""
         self._may_write = may_write
         self._process = os.getpid()
+        self._notes = mmap.mmap(-1, _NUM_NOTES * _NOTE_NBYTES)
+        """Shared with the processes that the script forks: no descriptor that one of them could close."""
         sys.addaudithook(self._audit)
 
     def connections(self) -> tuple[Connection, ...]:
         """The other machines that the script wanted to speak with, the first first."""
+        self._gather()
         return tuple(Connection(host, frame) for host, frame in self.hosts.items())
 
     def programs(self) -> tuple[Program, ...]:
         """The other programs that the script started, the first first."""
+        self._gather()
         return tuple(Program(command, frame) for command, frame in self.commands.items())
 
     def note_host(self, host: str) -> None:
-        """Note a machine, or an address on one, that the script wants to speak with."""
-        self.hosts.setdefault(host, script_frame())
+        """Note a machine, an address on one or the path of a socket that the script wants to speak with."""
+        if host not in self.hosts:
+            self.hosts[host] = script_frame()
+            self._pass_on("host", host, self.hosts[host])
+
+    def note_program(self, words: Any) -> None:
+        """Note the command of a program that the script starts."""
+        words = [words] if isinstance(words, str | bytes | os.PathLike) else words
+        command = tuple(os.fsdecode(word).encode(errors="replace").decode() for word in words)
+        if command not in self.commands and len(self.commands) < _MOST_PROGRAMS:
+            self.commands[command] = script_frame()
+            self._pass_on("program", command, self.commands[command])
+
+    def note_segment(self, name: str) -> None:
+        """Note the name of a segment of shared memory that the script makes."""
+        self.segments[name] = None
+        self._pass_on("segment", name, None)
+
+    def made_segments(self) -> tuple[str, ...]:
+        """Names of the segments that the script has made, or processes that it forked."""
+        self._gather()
+        return tuple(self.segments)
+
+    def _pass_on(self, kind: str, what: object, frame: Frame | None) -> None:
+        """Let the process that answers know it, where this is one that the script forked."""
+        if os.getpid() == self._process:
+            return
+        text = json.dumps([kind, what, frame and [frame.path, frame.line, frame.function]]).encode()
+        if len(text) > _NOTE_NBYTES and kind == "program" and isinstance(what, tuple):
+            text = json.dumps([kind, [what[0][:100], "..."], None]).encode()
+        free = (i for i in range(0, len(self._notes), _NOTE_NBYTES) if not self._notes[i])
+        if len(text) <= _NOTE_NBYTES and (start := next(free, None)) is not None:
+            self._notes[start : start + len(text)] = text
+
+    def _gather(self) -> None:
+        """Take over what processes that the script forked have noted; it may be anything that they wrote there."""
+        for start in range(0, len(self._notes), _NOTE_NBYTES):
+            with suppress(ValueError, TypeError):
+                kind, what, place = json.loads(self._notes[start : start + _NOTE_NBYTES].rstrip(b"\0"))
+                frame = place and Frame(str(place[0]), int(place[1]), str(place[2]))
+                if kind == "host":
+                    self.hosts.setdefault(str(what), frame)
+                elif kind == "segment":
+                    self.segments[str(what)] = None
+                else:
+                    self.commands.setdefault(tuple(map(str, what)), frame)
 
     def _audit(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active:
             return
-        if event == "subprocess.Popen":
-            self._note_program(arguments[1])
+        if event in _STARTED:
+            if (words := _STARTED[event](arguments)) is not None:
+                self.note_program(words)
         elif event in ("os.kill", "os.killpg"):
             self._refuse_process(*arguments)
         elif event in _ADDRESSED or event in _NAMED:
             self._refuse_network(event, arguments)
         elif self._may_write is not None and event == "open":
             path, _mode, flags = arguments
-            if flags & _WRITING:
+            if flags & _WRITING and not isinstance(path, int):
                 self._refuse_path(path)
         elif self._may_write is not None:
             for position in _CHANGED.get(event, ()):
-                self._refuse_path(arguments[position])
+                self._refuse_path(arguments[position], follow=event not in _OF_ENTRIES)
 
     def _refuse_network(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in _ADDRESSED:
@@ -103,33 +179,58 @@ class Guard:
             self._refuse_host(arguments, socket.gaierror(number, "Temporary failure in name resolution"))
 
     def _refuse_host(self, address: Any, error: OSError) -> None:
+        if isinstance(address, str | bytes):
+            self._refuse_socket(os.fsdecode(address))
+            return
         host = address[0] if isinstance(address, tuple) and address else None
         host = host.decode(errors="replace") if isinstance(host, bytes | bytearray) else host
-        if not isinstance(host, str) or _is_here(host):
-            return  # a socket of this machine
-        self.note_host(host)
-        error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
-        raise error
+        if not isinstance(host, str):
+            return
+        if not _is_here(host):
+            self.note_host(host)
+            error.strerror = f"{error.strerror}: memlint run lets nothing leave this machine, and {host} is another"
+            raise error
+        if not self.reaches_itself and not isinstance(error, socket.gaierror):
+            self.note_host(host)
+            raise PermissionError(
+                errno.EACCES,
+                f"memlint run lets nothing leave this machine, and this kernel cannot tell that {host} is not another",
+            )
 
-    def _note_program(self, arguments: Any) -> None:
-        words = [arguments] if isinstance(arguments, str | bytes | os.PathLike) else arguments
-        command = tuple(os.fsdecode(word).encode(errors="replace").decode() for word in words)
-        if command not in self.commands and len(self.commands) < _MOST_PROGRAMS:
-            self.commands[command] = script_frame()
+    def _refuse_socket(self, path: str) -> None:
+        """Refuse to speak with a program that listens at `path`, unless the run itself made that."""
+        if path.startswith("\0") or not path or self._may_write is None:
+            return  # the kernel knows whose it is, if it can
+        place = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # noqa: PTH118, PTH119, PTH120
+        if not self._may_write(place):
+            self.note_host(place)
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, "memlint run lets a script speak with none but its own programs", path
+            )
 
     def _refuse_process(self, process: int, number: int) -> None:
         if number and not is_own(process, self._process):
             raise PermissionError(errno.EPERM, "memlint run lets a script end none but its own processes")
 
-    def _refuse_path(self, path: Any) -> None:
-        if isinstance(path, int) or path is None:
-            return
-        text = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 -- links are not followed
+    def _refuse_path(self, path: Any, *, follow: bool = True) -> None:
         assert self._may_write is not None, "paths are asked for only then"
-        if not self._may_write(text):
+        text = _path_of(path) if isinstance(path, int) else os.path.abspath(os.fsdecode(path))  # noqa: PTH100
+        if path is None or text is None:
+            return
+        folder, name = os.path.split(text)
+        place = os.path.realpath(text) if follow else os.path.join(os.path.realpath(folder), name)  # noqa: PTH118
+        if not self._may_write(place):
             raise PermissionError(
                 errno.EACCES, "memlint run changes no file of yours, and cannot redirect this (see --keep-writes)", text
             )
+
+
+def _path_of(handle: int) -> str | None:
+    """Where the file lies that is open as `handle`, if it has a path."""
+    with suppress(OSError):
+        path = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
+        return path if path.startswith(os.sep) else None
+    return None
 
 
 def is_own(number: int, script: int) -> bool:

@@ -16,6 +16,7 @@ from memlint.cuda.devices import Device
 from memlint.cuda.session import virtual_device
 from memlint.cuda.simulated import simulated
 from memlint.script.children import Children
+from memlint.script.confinement import Confinement
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.ending import End, ending_of, exits, wait_for_threads
 from memlint.script.guard import Connection, Program
@@ -60,6 +61,8 @@ class ScriptRun:
     """Other machines that it wanted to speak with."""
     programs: tuple[Program, ...]
     """That it started."""
+    confinement: Confinement
+    """What the kernel kept it from."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
 
@@ -109,6 +112,7 @@ def run_script(
                 writes=writes.records(),
                 connections=writes.connections(),
                 programs=writes.programs(),
+                confinement=writes.confinement,
                 reruns=recorder.reruns,
             )
 
@@ -117,6 +121,7 @@ def run_script(
             recorder.note_cycles()
             run = seen(ending)
             recorder.reruns.over(None if ending.is_failure else run.trace)
+            writes.remove_segments()
             answer(run)
 
         def keep_in_copy() -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
+from multiprocessing import util
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from memlint.base.after_import import after_import
+from memlint.script.confinement import DEVICES, Confinement, confine, confine_files
 from memlint.script.file_system import FileSystem
 from memlint.script.guard import Connection, Guard, Program
-from memlint.script.landlock import can_refuse_tcp, only_writes_beneath, refuse_tcp
 from memlint.script.overlay import Overlay
 from memlint.script.replacing import Replacing
 from memlint.script.saving import nbytes_of, replace_writers
@@ -29,7 +31,10 @@ from memlint.script.uploads import replace_uploads
 if TYPE_CHECKING:
     from memlint.tracing.records import Frame
 
+_posixshmem: Any = importlib.import_module("_posixshmem") if os.name == "posix" else None
 _OF_THE_SYSTEM = tuple(Path(folder) for folder in ("/dev", "/proc", "/sys"))
+_AGAIN = "--multiprocessing-fork"
+"""Argument of a Python that multiprocessing starts to call a function of the script."""
 _WITHOUT_OVERLAY = frozenset({"posix", "nt", "_io", "importlib._bootstrap", "importlib._bootstrap_external"})
 """Modules whose names stay the system's: the import system finds what is installed with them."""
 
@@ -49,12 +54,17 @@ class Writes:
     """What the script has written, removed and asked the network for so far."""
 
     def __init__(
-        self, scratch: Path, free: Sequence[Path], guard: Guard, files: FileSystem | None = None, *, is_guarded: bool
+        self,
+        scratch: Path,
+        free: Sequence[Path],
+        guard: Guard,
+        confinement: Confinement,
+        files: FileSystem | None = None,
     ) -> None:
         """Without `files` the script writes where it wants to, and nobody knows what."""
         self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
-        self.is_guarded = is_guarded
-        """Whether the kernel keeps writers that are not Python's, and other processes, to the scratch folder."""
+        self.confinement = confinement
+        """What the kernel keeps writers that are not Python's, and other processes, from."""
 
     def records(self) -> tuple[Write, ...]:
         """The files, by their paths."""
@@ -69,15 +79,24 @@ class Writes:
             self._files.within(lambda overlay: overlay.move(scratch))
         else:
             self._guard.active = False
-            other = _redirected(Replacing(), Overlay(Path(scratch), (*self._free, *_OF_THE_SYSTEM)), self._free)
+            overlay = Overlay(Path(scratch), (*self._free, *_OF_THE_SYSTEM))
+            other = _redirected(Replacing(), overlay, self._free, self.confinement)
+            confine_files((Path(overlay.scratch), *self._free))
             other._guard.active = True
 
     def connections(self) -> tuple[Connection, ...]:
         """The other machines that the script wanted to speak with; none was reached."""
         return self._guard.connections()
 
+    def remove_segments(self) -> None:
+        """Remove the segments that Python's shared memory has left where other programs have theirs, too."""
+        if not self.confinement.isolation.shared_memory:
+            for name in self._guard.made_segments():
+                with contextlib.suppress(OSError):
+                    _posixshmem.shm_unlink(name)
+
     def programs(self) -> tuple[Program, ...]:
-        """The other programs that the script started; where the kernel can, none reached anything by TCP."""
+        """The other programs that the script started."""
         return self._guard.programs()
 
 
@@ -105,11 +124,14 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
     with Replacing() as replacing:
         if kept:
             replace_writers(replacing, None)
-            writes = Writes(scratch, free, Guard(None), is_guarded=False)
+            writes = Writes(scratch, free, Guard(None), confine(None))
         else:
-            writes = _redirected(replacing, Overlay(scratch, (*free, *_OF_THE_SYSTEM)), free)
-        replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, writes._files))
-        replacing.put(os, "system", _system)
+            overlay = Overlay(scratch, (*free, *_OF_THE_SYSTEM))
+            writes = _redirected(replacing, overlay, free, confine((Path(overlay.scratch), *free)))
+            replacing.put(subprocess.Popen, "__init__", _started(subprocess.Popen.__init__, FileSystem(overlay)))
+        writes._guard.reaches_itself = writes.confinement.reaches_itself
+        _note_new_interpreters(replacing, writes._guard)
+        _note_segments(replacing, writes._guard)
         after_import(
             "huggingface_hub.hf_api", lambda module: replace_uploads(module, replacing, writes._guard.note_host)
         )
@@ -118,9 +140,10 @@ def scratch_writes(scratch: Path, kept: bool = False, free: Sequence[Path] = ())
             yield writes
         finally:
             writes._guard.active = False
+            writes.remove_segments()
 
 
-def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) -> Writes:
+def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], confinement: Confinement) -> Writes:
     files = FileSystem(overlay)
     replace_writers(replacing, files)
     functions = {id(original): replacement for _, _, original, replacement in files.functions()}
@@ -143,37 +166,62 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path]) ->
     for names in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         names.update({functions[id(function)] for function in names if id(function) in functions})
     sys.meta_path.append(_Written(overlay))
-    is_guarded = only_writes_beneath((Path(overlay.scratch), Path("/dev"), *free))
-    guard = Guard(lambda path: overlay.is_free(path) or (path + os.sep).startswith(overlay.scratch + os.sep))
-    return Writes(Path(overlay.scratch), free, guard, files, is_guarded=is_guarded)
+    places = tuple(os.path.realpath(folder) + os.sep for folder in (*free, *DEVICES))
+
+    def may_write(path: str) -> bool:
+        inside = (path + os.sep).startswith((overlay.scratch + os.sep, *places))
+        return inside or _is_open(path)
+
+    return Writes(Path(overlay.scratch), free, Guard(may_write), confinement, files)
 
 
-def _started(init: Any, files: FileSystem | None) -> Any:
-    """`subprocess.Popen`, which may start a process in a folder that the script made, and without a network."""
+def _is_open(path: str) -> bool:
+    """Whether `path`, links followed, is a descriptor of a process for a pipe or the like, or for memory."""
+    is_descriptor = path.startswith("/proc/") and os.path.basename(os.path.dirname(path)) == "fd"  # noqa: PTH119, PTH120
+    return is_descriptor or path.startswith("/memfd:")
+
+
+def _started(init: Any, files: FileSystem) -> Any:
+    """`subprocess.Popen`, which may start a process in a folder that the script made."""
     parameters = inspect.signature(init)
 
     @functools.wraps(init)
     def start(*args: Any, **kwargs: Any) -> None:
         arguments = parameters.bind(*args, **kwargs).arguments
-        if files is not None and arguments.get("cwd") is not None:
+        if arguments.get("cwd") is not None:
             arguments["cwd"] = files.folder(arguments["cwd"])
-        if can_refuse_tcp:
-            arguments["preexec_fn"] = functools.partial(_before_program, arguments.get("preexec_fn"))
         init(**arguments)
 
     return start
 
 
-def _before_program(then: Callable[[], None] | None) -> None:
-    refuse_tcp()
-    if then is not None:
-        then()
+def _note_new_interpreters(replacing: Replacing, guard: Guard) -> None:
+    """Let `guard` hear of processes of multiprocessing that run the script again, which no event of Python's tells."""
+    if sys.platform == "win32":
+        return
+    start = util.spawnv_passfds
+
+    def starting(path: Any, args: Any, passfds: Any) -> Any:
+        if _AGAIN in args:
+            guard.note_program(args)
+        return start(path, args, passfds)
+
+    replacing.put(util, "spawnv_passfds", starting)
 
 
-def _system(command: Any) -> int:
-    """`os.system`."""
-    status = subprocess.call(command, shell=True)
-    return status << 8 if status >= 0 else -status
+def _note_segments(replacing: Replacing, guard: Guard) -> None:
+    """Let `guard` hear of shared memory, which outlives those who made it."""
+    if _posixshmem is None:
+        return
+    opened = _posixshmem.shm_open
+
+    def opening(name: str, flags: int, mode: int = 0o777) -> int:
+        handle: int = opened(name, flags, mode=mode)
+        if flags & os.O_CREAT:
+            guard.note_segment(name)
+        return handle
+
+    replacing.put(_posixshmem, "shm_open", opening)
 
 
 class _Written:

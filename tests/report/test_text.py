@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
 from pathlib import Path
 
 import pytest
 
 from memlint.report.model import Assumption, Doubtful, FittingGpu, Interval, Report, Script
+from memlint.report.page.render import render_page
 from memlint.report.terminal import render_text
 from memlint.report.text_style import TextStyle
 from tests.report.formats.samples import HOSTILE, hostile
@@ -234,3 +236,11 @@ def test_a_saving_of_reserved_memory_is_not_called_one_of_the_peak():
     text = render_text(report, TextStyle())
     assert "saves 1.00 GiB of reserved memory" in text
     assert "1.00 GiB of the peak" not in text
+
+
+def test_what_the_system_cannot_keep_a_script_from_is_said():
+    script = Script(command="train.py", steps=2, ending="2 steps were taken", not_guarded=["files", "the network"])
+    said = "not guarded by this system, but in Python's own calls: files; the network"
+    assert f"  Kept from the script\n  - {said}\n" in render_text(one(script=script), TextStyle())
+    assert said in html.unescape(render_page(one(script=script)))
+    assert "not guarded" not in render_text(one(script=script.model_copy(update={"not_guarded": []})), TextStyle())

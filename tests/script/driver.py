@@ -14,8 +14,10 @@ from memlint.accelerator import state
 from memlint.cuda.devices import device_named
 from memlint.cuda.session import virtual_device
 from memlint.libraries import installation
+from memlint.script import confinement
 from memlint.script.data import Cut, loaders_in_process
 from memlint.script.missing_data import missing_data
+from memlint.script.namespaces import Isolation
 from memlint.script.pretrained import random_weights
 from memlint.script.writes import scratch_writes
 from memlint.workloads import torchvision_schemas
@@ -29,10 +31,22 @@ def line_in(script: str) -> int | None:
     return frame and frame.f_lineno
 
 
+def switch_off(guards: list[str]) -> None:
+    """Let the kernel be one that lacks these guards."""
+    lacking = {
+        "namespaces": (confinement, "isolate", lambda *_: Isolation()),
+        "landlock": (confinement.landlock, "version", lambda: 0),
+        "filter": (confinement, "filter_calls", lambda _wanted: False),
+    }
+    for guard in guards:
+        setattr(*lacking[guard])
+
+
 def main() -> None:
     """Run the script that the options name."""
     faulthandler.enable()
     options = json.loads(sys.argv[1])
+    switch_off(options.get("without", ()))
     exchange = Path(options["exchange"])
     sys.dont_write_bytecode = True
     assumptions: list[list[object]] = []
@@ -56,7 +70,8 @@ def main() -> None:
             answer["error"] = "".join(traceback.format_exception_only(error))
         answer["writes"] = [dataclasses.asdict(write) for write in writes.records()]
         answer["connections"] = [dataclasses.asdict(connection) for connection in writes.connections()]
-        answer["is_guarded"] = writes.is_guarded
+        answer["programs"] = [list(program.command) for program in writes.programs()]
+        answer["not_guarded"] = list(writes.confinement.not_guarded())
         (exchange / "answer.json").write_text(json.dumps(answer), encoding="utf-8")
     sys.stdout.flush()
     os._exit(0)

@@ -37,7 +37,9 @@ class Ran:
     """The same for absolute paths elsewhere, without lines."""
     connections: dict[str, int | None]
     """Hosts, and the line."""
-    is_guarded: bool
+    not_guarded: list[str]
+    programs: list[str]
+    """Commands."""
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -96,5 +98,6 @@ def run(project: Path, script: str, *args: str, kept: bool = False, unchanged: b
         inside,
         outside,
         {each["host"]: each["frame"] and each["frame"][1] for each in answer["connections"]},
-        answer["is_guarded"],
+        answer["not_guarded"],
+        [" ".join(command) for command in answer["programs"]],
     )

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from memlint.script import landlock
 from tests.script.isolated import run, tree
 
 needs_landlock = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's guard is Linux's")
@@ -98,7 +97,7 @@ def test_hostile_writers_change_nothing(project):
         print(os.path.exists(here))
         """,
     )
-    assert ran.is_guarded
+    assert "files" not in ran.not_guarded
     assert ran.stdout.splitlines() == [
         *("posix PermissionError True", "fileio PermissionError True", "rename PermissionError True"),
         *("unlink -1", "creat -1", "truncate -1", "mkdir -1", "shell 2", "shell True", "python 1", "[]", "False"),
@@ -303,7 +302,6 @@ def test_writes_that_are_kept_lie_where_the_script_put_them(project):
     changed = {name for name, content in tree(project).items() if before.get(name) != content}
     assert changed == {"model.safetensors", "checkpoint.pt", "train.py"}
     assert not ran.writes
-    assert not ran.is_guarded
 
 
 def test_threads_read_one_file_of_safetensors_at_a_time(project):
@@ -325,36 +323,3 @@ def test_threads_read_one_file_of_safetensors_at_a_time(project):
         """,
     )
     assert ran.stdout.splitlines() == ["memlint.script.safetensors_files", "True"], ran.stderr
-
-
-REACH = """\
-import socket, sys
-for name, address in (("TCP", ("127.0.0.1", int(sys.argv[1]))), ("elsewhere", ("192.0.2.1", 443))):
-    try:
-        socket.create_connection(address, timeout=2).close()
-        print(name, "reached")
-    except PermissionError:
-        print(name, "refused")
-    except OSError as error:
-        print(name, type(error).__name__)
-"""
-
-
-@needs_landlock
-def test_programs_that_are_started_reach_nothing_by_tcp(project):
-    if not landlock.can_refuse_tcp:
-        pytest.skip("this kernel cannot")
-    (project / "reach.py").write_text(REACH)
-    ran = run(
-        project,
-        """\
-        import os, socket, subprocess, sys
-        server = socket.create_server(("127.0.0.1", 0))
-        command = [sys.executable, "reach.py", str(server.getsockname()[1])]
-        subprocess.run(command, preexec_fn=lambda: os.environ.update(A="1"))
-        print(os.system(" ".join(command) + "; exit 5"), flush=True)
-        client = socket.create_connection(server.getsockname()); print("self reached")
-        """,
-    )
-    assert ran.error is None, ran.stderr
-    assert ran.stdout.splitlines() == [*2 * ["TCP refused", "elsewhere refused"], str(5 << 8), "self reached"]

@@ -21,7 +21,6 @@ from memlint.lint.registry import project_rules
 from memlint.memory.timeline import live
 from memlint.report import model as report
 from memlint.report.from_trace import place_of
-from memlint.script.landlock import can_refuse_tcp
 from memlint.script.processes import set_variables
 from memlint.script.run import ScriptRun, run_script
 from memlint.script.spec import Script
@@ -156,9 +155,10 @@ def _record(run: ScriptRun, analysis: Analysis) -> report.Script:
         writes=[report.Write(file=each.path, nbytes=each.nbytes, **place_of(each.frame)) for each in run.writes],
         connections=[report.Connection(host=each.host, **place_of(each.frame)) for each in run.connections],
         programs=[
-            report.Program(command=_typed(each.command), is_offline=can_refuse_tcp, **place_of(each.frame))
+            report.Program(command=_typed(each.command), is_offline=run.confinement.is_offline, **place_of(each.frame))
             for each in run.programs
         ],
+        not_guarded=list(run.confinement.not_guarded()),
     )
 
 

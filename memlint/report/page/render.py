@@ -47,7 +47,7 @@ _POLICY = (
 """What the page may do: run its own script, which never writes HTML, and apply its own style."""
 _STRINGS = ("category", "op", "dtype", "module", "name")
 _PHRASES = (
-    *("fitting_text", "origin_text", "script_text", "not_reached_text", "program_text"),
+    *("fitting_text", "origin_text", "script_text", "not_reached_text", "not_guarded_text", "program_text"),
     *("ranks_text", "stream_text", "traffic_text"),
 )
 _BREAK = re.compile(r"\s")
