@@ -194,7 +194,7 @@ def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
     """`DistributedDataParallel.__init__`, which takes the table of used parameters that the reducer has on the GPU."""
     init_wrapper(module, *args, **kwargs)
     given = _of_wrapper.bind(module, *args, **kwargs).arguments
-    module.wrapped_with = {name: value for name, value in given.items() if name not in ("self", "module")}
+    vars(module)["wrapped_with"] = {name: value for name, value in given.items() if name not in ("self", "module")}
     if module.find_unused_parameters or module.static_graph:
         num_parameters = sum(parameter.requires_grad for parameter in module.parameters())
         num_tables = 1 if state.current.cuda else 2  # the host has both the reducer's and that for the exchange
@@ -204,7 +204,7 @@ def _wrap(module: Any, /, *args: Any, **kwargs: Any) -> None:
 def wrap_again(module: DistributedDataParallel, **options: Any) -> None:
     """Let a wrapper that is in use be as if it had been made with these options besides its own; its hooks stay."""
     kept = {name: value for name, value in vars(module).items() if name.endswith("_hooks") or "_hooks_" in name}
-    own, training = module.wrapped_with, module.training
+    own, training = vars(module)["wrapped_with"], module.training
     for name in ("reducer", "logger", "_tables_of_used"):  # which would lie beside the new ones
         vars(module).pop(name, None)
     module.__init__(module.module, **{**own, **options})  # type: ignore[misc]

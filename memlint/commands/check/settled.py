@@ -18,7 +18,7 @@ from memlint.commands.check.answers import Answers
 from memlint.commands.check.source_findings import ChosenRules, SourceFindings
 from memlint.commands.check.targets import failure
 from memlint.lint.diagnostics import BrokenRule, UnusedSuppression
-from memlint.lint.rule import Severity, TraceRule
+from memlint.lint.rule import Severity, SourceRule, TraceRule
 from memlint.lint.suppression import codes_of, unused, without_failed
 from memlint.report import model as report
 from memlint.report.from_rules import finding_of
@@ -75,7 +75,8 @@ def _held_against_runs(
 
     Where that rule speaks of the same line, they are left out.
     """
-    codes = {rule.code: rule.traced_as for rules in chosen for rule in rules.rules if getattr(rule, "traced_as", "")}
+    source_rules = (rule for rules in chosen for rule in rules.rules if isinstance(rule, SourceRule))
+    codes = {rule.code: rule.traced_as for rule in source_rules if rule.traced_as}
     ran = any(workload.script is not None and workload.error is None for workload in answers.workloads)
     of_scripts = {
         os.path.realpath(file)

@@ -134,7 +134,7 @@ class NoGradInEvaluation(Change):
     def after_setup(self, program: Any) -> None:
         roots = roots_of_script(program)
         for root in roots:
-            root.forward = partial(_without_grad_in_evaluation, root, root.forward)  # type: ignore[method-assign]
+            root.forward = partial(_without_grad_in_evaluation, root, root.forward)
         if not roots:
             raise NotApplicableError
 

@@ -149,7 +149,7 @@ class WrappedOtherwise(Change):
 
         modules = [each for root in roots_of_script(program) for each in root.modules()]
         wrappers = [each for each in modules if isinstance(each, DistributedDataParallel)]
-        others = [each for each in wrappers if self._changes(each.wrapped_with)]
+        others = [each for each in wrappers if self._changes(vars(each)["wrapped_with"])]
         if any(each._comm_hooks for each in others):
             raise NotApplicableError
         for each in others:
