@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ Tensor = torch.Tensor
 _ALLOCATES = ("aten.empty", "aten.new_empty")
 _WORTH_SAYING = 1 << 20
 """Bytes of what one line made."""
+_MANY_MODULES = 100
+"""Imported in one step: `torch._dynamo` is several hundred."""
 _SHARDED = ("FSDPModule", "ReplicateModule")
 """Of torch.distributed."""
 Function = Callable[..., Any]
@@ -312,15 +315,25 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def collected_at_end() -> Iterator[Callable[[], object]]:
-    """Let Python's collector of reference cycles run when it is called only, so that a trace is the same every time.
+def collected_at_end() -> Iterator[Callable[[bool], None]]:
+    """Let Python's collector of reference cycles run when told to only, so that a trace is the same every time.
 
-    What a step leaves in cycles is still there in the next: Python looks for it after some hundred new objects.
+    What is given is called after the setup and after each step, and told whether that was the last. What a step leaves
+    in cycles is still there in the next: Python looks for it after some hundred new objects. It does so sooner where
+    much was imported, which leaves the frames that asked for it in cycles (`torch.fx.wrap`).
     """
-    gc.freeze()  # what exists already need not be searched again after every step
+    num_modules = len(sys.modules)
+
+    def collect(is_last: bool) -> None:
+        nonlocal num_modules
+        if is_last or len(sys.modules) > num_modules + _MANY_MODULES:
+            gc.collect()
+        num_modules = len(sys.modules)
+
+    gc.freeze()  # what exists already need not be searched again
     try:
         with uncollected():
-            yield gc.collect
+            yield collect
     finally:
         gc.unfreeze()
 
@@ -344,13 +357,13 @@ def trace_program(
             recorder = Recorder(ledger, simulated().workspaces)
             with observed(recorder):
                 program.setup()
+                collect(False)
                 recorder.roles.note_setup(program)
                 recorder.note_modules(getattr(program, "model", None))
                 for step in range(num_steps):
                     recorder.begin_step()
                     program.step()
-                    if step == num_steps - 1:
-                        collect()
+                    collect(step == num_steps - 1)
                     recorder.roles.note_state(program)
                     if after_step is not None:
                         after_step(step)

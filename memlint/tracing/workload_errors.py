@@ -31,9 +31,10 @@ def storages_of_workload(program: Program, device: Device, allocator: AllocatorS
     def run() -> Storages:
         with collected_at_end() as collect, virtual_device(device, allocator) as ledger:
             program.setup()
-            for _ in range(2):
+            collect(False)
+            for is_last in (False, True):
                 program.step()
-            collect()
+                collect(is_last)
             ledger.freeze()
             return Storages(
                 sizes=tuple(birth.nbytes for birth in ledger.births),
