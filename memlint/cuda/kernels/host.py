@@ -108,7 +108,7 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> list[Entry]:
         if each.dim() >= 2 and not has_fastest_dimension(each)
     ]
     if a.dtype in (torch.bfloat16, torch.float16) and b.dim() >= 2:
-        held.append(half_product(a.dtype, *a.shape[-2:], b.shape[-1]))
+        held.append(half_product(a.dtype, a.shape[-2], a.shape[-1], b.shape[-1]))
     return held
 
 

@@ -38,7 +38,7 @@ SCRATCHPAD_OF_3_7 = 384
 def takes(x: Tensor) -> bool:
     """Whether oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is made of cells."""
     dtypes = (torch.float32, torch.bfloat16, *(() if torch.is_grad_enabled() else (torch.float16,)))
-    return torch.backends.mkldnn.enabled and x.dtype in dtypes and x.numel() != 0
+    return bool(torch.backends.mkldnn.enabled) and x.dtype in dtypes and x.numel() != 0
 
 
 def lstm(
