@@ -9,15 +9,21 @@ import pytest
 from memlint.commands.check.targets import CheckOptions
 from memlint.commands.exit_status import exit_status
 from memlint.commands.run.command import run
+from memlint.lint import rule
 from memlint.script.spec import Script
 from tests.script.running import write
 
-SLOW_RULE = """
+HEADINGS = "\n\n".join(f"    ## {heading}\n\n    It says so." for heading in rule.HEADINGS)
+
+SLOW_RULE = f"""
 import time
 from memlint.lint.rule import TraceRule, Severity
 
 class Early(TraceRule):
-    \"\"\"Says something at once.\"\"\"
+    \"\"\"Says something at once.
+
+{HEADINGS}
+    \"\"\"
     code = "USR100"
     name = "early"
     severity = Severity.INFO
@@ -26,7 +32,10 @@ class Early(TraceRule):
         yield self.finding(context, None, "seen", nbytes=0, peak_change=0, fix="")
 
 class Slow(TraceRule):
-    \"\"\"Takes for ever.\"\"\"
+    \"\"\"Takes for ever.
+
+{HEADINGS}
+    \"\"\"
     code = "USR200"
     name = "slow"
     severity = Severity.INFO
