@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ from memlint.tracing.updates import with_updates
 
 Tensor = torch.Tensor
 _ALLOCATES = ("aten.empty", "aten.new_empty")
+_MANY_MODULES = 100
+"""So many are imported by one that makes as many objects as start a collection, and not by a step of its own."""
 _WORTH_SAYING = 1 << 20
 """Bytes of what one line made."""
 _SHARDED = ("FSDPModule", "ReplicateModule")
@@ -338,15 +341,24 @@ def observed(recorder: Recorder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[Callable[[], None]]:
     """Let Python not look for reference cycles meanwhile: it seldom does in a few steps, and never at the same moment.
 
-    A collection that memlint asks for looks at objects that are made in the block alone.
+    Where much was imported it does, and frees frames that an import has left in cycles (`torch.fx.wrap`): yield what is
+    called after the setup and after each step for that. A collection looks at objects made in the block alone.
     """
+    num_modules = len(sys.modules)
+
+    def collect_after_imports() -> None:
+        nonlocal num_modules
+        if len(sys.modules) > num_modules + _MANY_MODULES:
+            gc.collect()
+        num_modules = len(sys.modules)
+
     gc.freeze()
     try:
         with uncollected():
-            yield
+            yield collect_after_imports
     finally:
         gc.unfreeze()
 
@@ -366,15 +378,17 @@ def trace_program(
     """
 
     def run() -> Recorded:
-        with without_collector(), virtual_device(device, allocator) as ledger:
+        with without_collector() as collect_after_imports, virtual_device(device, allocator) as ledger:
             recorder = Recorder(ledger, simulated().workspaces)
             with observed(recorder):
                 program.setup()
+                collect_after_imports()
                 recorder.roles.note_setup(program)
                 recorder.note_modules(getattr(program, "model", None))
                 for step in range(num_steps):
                     recorder.begin_step()
                     program.step()
+                    collect_after_imports()
                     recorder.roles.note_state(program)
                     if after_step is not None:
                         after_step(step)
