@@ -117,3 +117,38 @@ def test_a_rule_that_kills_its_process_is_an_error(tmp_path: Path, body: str, ho
     done = checked(tmp_path, "", body)
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: the project's own rules ended their process {how}")
+
+
+MODEL = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x):
+        return self.layer(x)
+"""
+ENDLESS = RULE.replace("SourceRule", "TraceRule").replace("source", "context")
+
+
+@pytest.mark.slow  # waits for two time limits
+def test_a_verdict_outlives_rules_that_never_return(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.memlint]\nrule-paths = ["rules"]\nselect = ["ACM"]\n')
+    (tmp_path / "rules").mkdir()
+    rule = ENDLESS.format(top="", body="import time; time.sleep(1000)")
+    (tmp_path / "rules" / "acm001.py").write_text(rule)
+    (tmp_path / "net.py").write_text(MODEL)
+    ran = subprocess.run(
+        [sys.executable, "-m", "memlint", "check", "--timeout", "30", "net.py"],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "fits" in ran.stdout
+    assert "its rules were not finished when it was stopped: findings are missing" in ran.stdout
+    assert "--timeout" in ran.stdout

@@ -20,14 +20,14 @@ from memlint.config import Settings
 from memlint.cuda.devices import device_named
 from memlint.libraries import installation
 from memlint.lint.registry import project_rules
-from memlint.lint.rule import MANY_NODES, Finding, Rule, Severity
+from memlint.lint.rule import Finding, Rule, Severity
 from memlint.lint.runner import trace_findings
 from memlint.report import model as report
 from memlint.report.from_rules import error_of, finding_of
 from memlint.report.from_trace import graph_of, timeline_of
 from memlint.report.model import RunFinding
 from memlint.whatif.flops import node_flops
-from memlint.worker.child import write_partial
+from memlint.worker.child import rules_begin, write_partial
 from memlint.worker.protocol import LEFT, Request, Result
 from memlint.workloads import availability, stand_ins, torchvision_schemas, user_errors
 from memlint.workloads.discover import Discovery, LeftOut, find_workloads
@@ -75,8 +75,9 @@ def analyse(request: Request) -> Result:
             workloads.append(report.Workload(**identity(workload, budget), error=failure))
             declarations += _skeletons(request, root, [(workload, error)])
             continue
-        if len(analysis.trace.nodes) > MANY_NODES:
-            write_partial(_without_findings(result(), described(analysis, budget), requested.workloads[number + 1 :]))
+        known = described(analysis, budget).model_copy(update=details(analysis, request))
+        write_partial(_without_findings(result(), known, requested.workloads[number + 1 :]))
+        rules_begin()
         parts = described_with_findings(analysis, rules, request, position=len(workloads))
         workloads.append(parts.workload)
         findings += parts.findings
