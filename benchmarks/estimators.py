@@ -1,4 +1,4 @@
-"""What else people estimate memory with, beside memlint, on training runs that somebody measured.
+"""Holds other tools that estimate memory beside memlint, on training runs that somebody measured.
 
 Three rows of the page "Efficient Training on a Single GPU" of Transformers 4.21 (fixtures/published/measurements.json):
 BERT-large as a classifier, 512 tokens, AdamW, on a V100; measured by NVML after training. Each tool gets what it asks

@@ -1,4 +1,4 @@
-"""What small random training programs take on the CPU, for real and as predicted.
+"""Compares what small random training programs take on the CPU with what is predicted.
 
     python benchmarks/programs.py
     python benchmarks/programs.py --first 5000 --count 100

@@ -204,7 +204,7 @@ def main(half: str | None, source: str | None) -> None:
 
 
 def is_same_as_one(row: Compared, others: Iterable[Compared]) -> bool:
-    """Whether one of `others` is the same measurement."""
+    """Say whether one of `others` is the same measurement."""
     return any(row[:6] == other[:6] for other in others)
 
 

@@ -48,12 +48,12 @@ class Compared(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Of the interval, as a share of what was measured."""
+        """Width of the interval, as a share of what was measured."""
         return (self.predicted.high - self.predicted.low) / self.measured
 
     @property
     def is_inside(self) -> bool:
-        """Whether what was measured lies in the interval."""
+        """True if what was measured lies in the interval."""
         return self.predicted.low <= self.measured <= self.predicted.high
 
 

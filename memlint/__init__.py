@@ -93,5 +93,5 @@ def op(
 
 
 def __dir__() -> list[str]:
-    """What is public, and none of what this module imports."""
+    """Give what is public, and none of what this module imports."""
     return sorted(__all__)

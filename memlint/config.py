@@ -100,7 +100,7 @@ class Settings(_Table):
     optimizer: str | None = None
     gpu: str | None = None
     gpu_prices: dict[str, Annotated[float, Field(ge=0)]] = {}
-    """What GPUs cost, by name, in whatever unit: the cheapest that a step fits into is named first."""
+    """Prices of GPUs by name, in any one unit: the cheapest that a step fits into is named first."""
     torch: str | None = None
     context: Context | None = None
     """Bytes that a process has on the GPU beside PyTorch's memory, where they were measured."""

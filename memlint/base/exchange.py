@@ -17,7 +17,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 MOST_NBYTES = 2**29
-"""Of a message: many times what a Report with its timeline takes."""
+"""The largest message: many times what a Report with its timeline takes."""
 _RENEWED_NBYTES = 2**26
 """A file of several messages begins anew beyond that: the last one counts."""
 _FIRST_HANDLE = 512
@@ -78,7 +78,7 @@ class Exchange:
         return b"".join(parts)
 
     def is_said(self, name: str) -> bool:
-        """Whether there is a whole message, and nothing half behind it."""
+        """Say whether there is a whole message, and nothing half behind it."""
         handle = self._handle(name)
         nbytes = _fstat(handle).st_size
         if not nbytes:

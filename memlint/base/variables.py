@@ -12,9 +12,9 @@ from typing import Any
 
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _PLACE = {(3, 11): 3 * _POINTER, (3, 12): 5 * _POINTER}.get(sys.version_info[:2])
-"""Of `f_locals` in CPython's `_PyInterpreterFrame` (Include/internal/pycore_frame.h); later versions keep nothing."""
+"""Offset of `f_locals` in CPython's `_PyInterpreterFrame` (pycore_frame.h); later versions keep nothing."""
 _FRAME = object.__basicsize__ + _POINTER
-"""Of the pointer to it in a frame object, after `f_back`."""
+"""Offset of the pointer to it in a frame object, after `f_back`."""
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:

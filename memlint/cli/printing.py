@@ -122,7 +122,7 @@ def show_progress(text: str, end: str = "") -> None:
 
 
 def print_outputs(outputs: Iterable[tuple[str, str, str]]) -> None:
-    """What the code of each target wrote: name of the target, stdout and stderr, with nothing that a terminal obeys."""
+    """Print what the code of each target wrote: its name, stdout and stderr, with nothing that a terminal obeys."""
     for target, stdout, stderr in outputs:
         for name, text in (("stdout", stdout), ("stderr", stderr)):
             if text:

@@ -77,7 +77,7 @@ def file_name(sources: Sequence[str], suffix: str) -> str:
 
 
 def _is_report(source: str) -> bool:
-    """Whether it is no target: stdin, or a file other than Python's and a model's config.
+    """Say whether it is no target: stdin, or a file other than Python's and a model's config.
 
     The name decides what may be run, not what somebody else has written into the file: a config is called so.
     """

@@ -148,7 +148,7 @@ class WorkloadChange(Record):
 
     @property
     def may_hide_findings(self) -> bool:
-        """Whether what base alone found may be there still: beside a higher peak, or in another step, it is less."""
+        """True if what base alone found may be there still: beside a higher peak, or in another step, it is less."""
         return bool(self.notes) or (self.change or 0) > 0
 
     @property

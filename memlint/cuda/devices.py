@@ -67,7 +67,7 @@ class Device:
     torch: tuple[int, int] | None = None
     """Major and minor version of PyTorch there; None is the one that runs here."""
     context_is_measured: bool = False
-    """Whether the context was measured there."""
+    """True if the context was measured there."""
 
     @property
     def is_cuda(self) -> bool:

@@ -373,7 +373,7 @@ def is_notable(peak_change: int, peak: int) -> bool:
 
 
 def _is_worth_a_change(peak_change: int, peak: int, context: Context) -> bool:
-    """Whether a fall of `peak` bytes is notable, and the step takes more than the CUDA context does.
+    """Say whether a fall of `peak` bytes is notable, and the step takes more than the CUDA context does.
 
     Whatever takes less fits wherever PyTorch starts at all.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 Cause: TypeAlias = Literal["context", "cache", "workspaces"]
-"""The CUDA context; segments that hold nothing, which hang on all that ran before; memory that libraries take."""
+"""The CUDA context; segments that hold nothing, which depend on all that ran before; memory that libraries take."""
 _Most: TypeAlias = tuple[int, int, int]
 """Requested, allocated and reserved bytes."""
 
@@ -193,7 +193,7 @@ def peaks(
 
 
 def _doubtful(shown: Interval, device: Device, of_sizes: tuple[int, int]) -> tuple[Doubtful, ...]:
-    """What makes `shown` an interval; `of_sizes`: by how much sizes in doubt may lower and raise it."""
+    """Give what makes `shown` an interval; `of_sizes`: by how much sizes in doubt may lower and raise it."""
     context = device.context_nbytes - device.context_low, device.context_high - device.context_nbytes
     ways = shown.estimate - shown.low, shown.high - shown.estimate
     left = [max(0, way - own) for way, own in zip(ways, context, strict=True)]
@@ -205,7 +205,7 @@ def _doubtful(shown: Interval, device: Device, of_sizes: tuple[int, int]) -> tup
 
 
 def _apart(doubts: Collection[Doubt], device: Device) -> tuple[dict[int, int], list[Doubt], list[Doubt]]:
-    """What only takes free memory, apart from the other doubts: its `high` is above the device's memory by so much.
+    """Part doubts that only take free memory from the others: their `high` is above the device's memory by so much.
 
     First Buffers that leave no cache, by the most that they ask for; then those that stay in the cache, whose `high` is
     above twice the device's memory; last the others.

@@ -28,7 +28,7 @@ class Folded(NamedTuple):
 
 
 class _Event(NamedTuple):
-    """What happens at a place: an event as in Timeline; None closes the next Buffer that the step before has left."""
+    """An event of Timeline at a place; None closes the next Buffer that the step before has left."""
 
     place: _Place | None
     event: int | None
@@ -61,7 +61,7 @@ class Steps:
         for_good = {each.event for each in self._steps[0] if each.event is not None and each.event >= 0}
         closed = {~event for step in self._steps[:2] for _, event in step if event is not None and event < 0}
         self._for_good = for_good - closed - set(self._left[0])
-        """What the first step opens for all: workspaces and optimizer state."""
+        """Buffers that the first step opens for all: workspaces and optimizer state."""
 
     @property
     def nbytes(self) -> list[int]:
@@ -107,7 +107,7 @@ class Steps:
         self._owners |= dict.fromkeys(inputs, 0)
 
     def _find_left(self) -> list[list[int]]:
-        """What each step leaves for the next to close, in the order in which it does; notes where that is."""
+        """Give what each step leaves for the next to close, in the order in which it does; notes where that is."""
         left: list[list[int]] = []
         for number, step in enumerate(self._steps):
             foreign = [~e for _, e in step if e is not None and e < 0 and self._owners.get(~e) != number]
@@ -125,7 +125,7 @@ class Steps:
         return left
 
     def _left_by_last(self, kinds: Sequence[_Kind]) -> list[int]:
-        """What the last step leaves, of these kinds; it may close them itself where the program's function ends."""
+        """Find what the last step leaves of these kinds; it may close them itself where the program's function ends."""
         last = self._steps[-1]
         opens = [position for position, (_, event) in enumerate(last) if event is not None and event >= 0]
         closed = {~event for _, event in last[: opens[-1]] if event is not None and event < 0} if opens else set()
@@ -188,7 +188,7 @@ def _places(nodes: Sequence[Node], ends: Sequence[int]) -> Iterator[tuple[int, _
 
 
 def _is_at(wanted: _Place | None, place: _Place, step: Sequence[_Event]) -> bool:
-    """Whether what is opened at a place of the first step is opened here in another, or else when its phase begins."""
+    """Say whether another step opens here what the first opens at a place, or else where its phase begins."""
     if wanted is None or wanted == place:
         return True
     return wanted[1] is place[1] and all(each.place != wanted for each in step)

@@ -24,7 +24,7 @@ CategoryName = Literal[
     "other",
 ]
 NOT_BY_LINE: tuple[CategoryName, ...] = ("parameter", "buffer", "optimizer_state", "gradient", "workspace")
-"""What lives because the model, its training and the libraries need it, whatever line was the first to."""
+"""Categories that live because the model, its training and the libraries need them, not for a line of code."""
 PhaseName = Literal["forward", "backward", "optimizer", "evaluation", "generation", "saving", "other"]
 Severity = Literal["error", "warning", "info", "note"]
 Confidence = Literal["exact-retrace", "exact-lifetime", "modelled", "analytic", "heuristic"]
@@ -210,7 +210,7 @@ class Doubtful(Record):
     below: NonNegativeInt
     above: NonNegativeInt
     why: str
-    """What it hangs on, and how to know it."""
+    """Names what it depends on, and how to know it."""
 
 
 class PeakMoment(Located):
@@ -525,7 +525,7 @@ class Program(Record):
     command: str
     """As a shell takes it."""
     is_offline: bool
-    """Whether the kernel kept it from speaking with other machines."""
+    """True if the kernel kept it from speaking with other machines."""
     path: str | None = None
     """With `line` and `library` the line that first did it."""
     line: NonNegativeInt | None = None
@@ -556,7 +556,7 @@ class Script(Record):
     connections: Several[Connection] = []
     programs: Several[Program] = []
     not_guarded: Several[str] = []
-    """What the kernel of this machine keeps neither code that is not Python's from, nor programs that were started."""
+    """Names what the kernel of this machine does not refuse to code that is not Python's and to started programs."""
 
 
 class FittingGpu(Record):

@@ -95,7 +95,7 @@ def program_text(program: Program) -> str:
 
 
 def not_guarded_text(script: Script) -> str:
-    """What nothing but Python kept the script from; empty if nothing."""
+    """Give what nothing but Python kept the script from; empty if nothing."""
     names = "; ".join(script.not_guarded)
     return f"not guarded by this system, but in Python's own calls: {names}" if names else ""
 
@@ -174,7 +174,7 @@ def bounds(interval: Interval) -> str:
 
 
 def is_wide(interval: Interval) -> bool:
-    """Whether one would ask why it is that wide."""
+    """Say whether one would ask why it is that wide."""
     return interval.high - interval.low >= _WIDE * interval.estimate > 0
 
 
@@ -216,5 +216,5 @@ def saving(peak_change: int | None) -> str:
 
 
 def of_peak(measure: Measure) -> str:
-    """What a fix saves something of, by the measure of its Finding."""
+    """Give what a fix saves something of, by the measure of its Finding."""
     return "of the peak" if measure == "requested" else f"of {measure} memory"

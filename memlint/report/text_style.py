@@ -24,7 +24,7 @@ class TextStyle:
     width: int = 100
     """Columns; lines of tables are cut to it."""
     is_terminal: bool = False
-    """Whether other lines are broken between words, so that the width holds them; what programs read is not."""
+    """True if other lines are broken between words, so that the width holds them; what programs read is not."""
     blocks: bool = True
     """Whether the terminal can show block characters."""
     verbosity: int = 0

@@ -116,7 +116,7 @@ class End:
 
 
 def exits(end: End, reason_to_end: Callable[[], str], postponing: Callable[[Handler], Handler]) -> list[Patch]:
-    """What turns the ways to end a process into calls of `end`.
+    """Give what turns the ways to end a process into calls of `end`.
 
     `reason_to_end` gives that of `END_SIGNAL`: the reason of an Ending, and on another line its hint, if any. The
     script's own handlers of signals become what `postponing` makes of them.

@@ -396,7 +396,7 @@ class FileSystem:
 
 
 def _lets_write(status: os.stat_result) -> bool:
-    """Whether this user might write to a file of the machine's, were it not for memlint's guards."""
+    """Say whether this user might write to a file of the machine's, were it not for memlint's guards."""
     if os.geteuid() == 0:
         return True
     if status.st_uid == os.geteuid():

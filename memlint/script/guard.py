@@ -82,7 +82,7 @@ class Guard:
         """`may_write` says of an absolute path without links whether it may be changed; None lets every path be."""
         self.active = False
         self.reaches_itself = True
-        """Whether the kernel lets the script speak with itself by TCP and UDP."""
+        """True if the kernel lets the script speak with itself by TCP and UDP."""
         self.hosts: dict[str, Frame | None] = {}
         """The line that first wanted to speak with each other machine."""
         self.commands: dict[tuple[str, ...], Frame | None] = {}
@@ -226,7 +226,7 @@ class Guard:
 
 
 def _path_of(handle: int) -> str | None:
-    """Where the file lies that is open as `handle`, if it has a path."""
+    """Find where the file lies that is open as `handle`, if it has a path."""
     with suppress(OSError):
         path = os.readlink(f"/proc/self/fd/{handle}")  # noqa: PTH115
         return path if path.startswith(os.sep) else None

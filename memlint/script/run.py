@@ -62,7 +62,7 @@ class ScriptRun:
     programs: tuple[Program, ...]
     """That it started."""
     confinement: Confinement
-    """What the kernel kept it from."""
+    """Names what the kernel kept it from."""
     reruns: Reruns
     """Answers what its Trace would be with Changes."""
 

@@ -196,7 +196,7 @@ def assembled(wanted: Filter, architecture: int, column: int, process: int) -> b
 
 
 def _blocks(wanted: Filter, process: int) -> Iterable[tuple[str, list[bytes]]]:
-    """What is done at each call: every block ends with an answer."""
+    """Give what is done at each call: every block ends with an answer."""
     yield "io_uring_setup", [_refuse(errno.ENOSYS)]  # by which other calls are made that no filter sees
     yield from ((name, [_refuse(errno.EPERM)]) for name in (*_OF_ADMINISTRATORS, *_OF_KEYS, *_OF_DEBUGGERS))
     yield "socket", _socket(wanted.network)

@@ -64,7 +64,7 @@ class Writes:
         """Without `files` the script writes where it wants to, and nobody knows what."""
         self._scratch, self._free, self._guard, self._files = os.path.realpath(scratch), free, guard, files
         self.confinement = confinement
-        """What the kernel keeps writers that are not Python's, and other processes, from."""
+        """Names what the kernel refuses to writers that are not Python's, and to other processes."""
 
     def records(self) -> tuple[Write, ...]:
         """The files, by their paths."""
@@ -176,7 +176,7 @@ def _redirected(replacing: Replacing, overlay: Overlay, free: Sequence[Path], co
 
 
 def _is_open(path: str) -> bool:
-    """Whether `path`, links followed, is a descriptor of a process for a pipe or the like, or for memory."""
+    """Say whether `path`, links followed, is a descriptor of a process for a pipe or the like, or for memory."""
     is_descriptor = path.startswith("/proc/") and os.path.basename(os.path.dirname(path)) == "fd"  # noqa: PTH119, PTH120
     return is_descriptor or path.startswith("/memfd:")
 

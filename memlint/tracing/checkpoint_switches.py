@@ -16,7 +16,7 @@ _NAMES = frozenset(
     for what in ("gradient_", "grad_", "activation_", "")
     for done in ("checkpoint", "checkpoints", "checkpointing")
 ) | {"with_cp", "use_cp", "checkpoint_activations", "checkpoint_blocks", "recompute_activations"}
-"""What such arguments and attributes are called."""
+"""Names of such arguments and attributes."""
 
 
 def switch_of(model: nn.Module) -> str:

@@ -127,7 +127,7 @@ class Buffer(NamedTuple):
     nonzeros: int | None
     """Upper bound on elements that are not zero, where the program's operations give one below numel."""
     is_in_cycle: bool = False
-    """Whether it is alive after the last step for objects that refer to each other alone."""
+    """True if it is alive after the last step for objects that refer to each other alone."""
 
 
 class Assumption(NamedTuple):
@@ -225,7 +225,7 @@ class Trace:
     world: World | None = None
     """None where the program joined none."""
     trained: tuple[frozenset[int], ...] = ()
-    """Of each optimizer the Buffers of parameters that it was given and that require a gradient."""
+    """For each optimizer the Buffers of parameters that it was given and that require a gradient."""
     switches: tuple[tuple[str, str], ...] = ()
     """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
 
@@ -239,12 +239,12 @@ class Trace:
 
 
 def has_parameters(trace: Trace) -> bool:
-    """Whether a parameter lies on the GPU or on the host."""
+    """Say whether a parameter lies on the GPU or on the host."""
     return any(buffer.category is Category.PARAMETER for buffer in trace.buffers)
 
 
 def computes_on_gpu(trace: Trace) -> bool:
-    """Whether a kernel makes something of what lies on the GPU: more than filling a new tensor."""
+    """Say whether a kernel makes something of what lies on the GPU: more than filling a new tensor."""
     on_gpu = {event for event in trace.events if event >= 0}
     return any(
         geometry.buffer in on_gpu and all(geometry.buffer != written.buffer for written in node.outputs)

@@ -29,7 +29,7 @@ _UPDATED_AFTER = (Phase.BACKWARD, Phase.OPTIMIZER)
 
 
 def _is_update(node: Node, buffers: Sequence[Buffer]) -> bool:
-    """Whether a kernel outside of a backward reads or writes a gradient, or writes a parameter that was there."""
+    """Say whether a kernel outside of a backward reads or writes a gradient, or writes a parameter that was there."""
     used = (geometry.buffer for geometry in (*node.inputs, *node.outputs))
     if any(number >= 0 and buffers[number].category is Category.GRADIENT for number in used):
         return True

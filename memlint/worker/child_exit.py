@@ -168,7 +168,7 @@ def _place(exchange: Exchange) -> str:
 
 
 def _last_line(exchange: Exchange) -> str:
-    """What to type instead of the step that was begun last, empty if there is none."""
+    """Give what to type instead of the step that was begun last, empty if there is none."""
     return _text(exchange, SMALLER).rstrip("\n").rpartition("\n")[2]
 
 

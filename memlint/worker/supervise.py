@@ -163,7 +163,7 @@ def _watch(
 
 
 def _wider(limits: Limits, broken: Limit) -> Limits:
-    """What a script may take that is to end and has broken one of its limits: to say what was seen takes some, too."""
+    """Widen the limit that a script has broken which is to end: to say what was seen takes some, too."""
     return limits if broken == "seconds" else replace(limits, **{broken: 2 * getattr(limits, broken)})
 
 

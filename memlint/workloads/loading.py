@@ -81,7 +81,7 @@ def load_object(target: Target, root: Path | None = None) -> object:
 
 
 def _instead(holder: object, name: str) -> str:
-    """What may have been meant by a `name` that a module or class does not have; else what a file itself defines."""
+    """Suggest what was meant by a `name` that a module or class does not have; else what a file itself defines."""
     close = get_close_matches(name, [each for each in dir(holder) if not each.startswith("_")], n=1)
     if close:
         return f"Did you mean {close[0]}?"

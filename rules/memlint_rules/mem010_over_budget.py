@@ -77,7 +77,7 @@ _FOR_EVERY_BATCH = frozenset({Category.PARAMETER, Category.BUFFER, Category.GRAD
 
 
 def _fix(context: Context, limit: int) -> str:
-    """What can bring the step below `limit`: no other batch can where what every batch needs is beyond it."""
+    """Give what can bring the step below `limit`: no other batch can where what every batch needs is beyond it."""
     kept = sum(nbytes for category, nbytes in context.estimate.categories.items() if category in _FOR_EVERY_BATCH)
     if kept <= limit:
         smaller = "Lower the batch size, follow" if context.workload.batch > 1 else "Follow"

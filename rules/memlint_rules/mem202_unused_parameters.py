@@ -96,7 +96,7 @@ class UnusedParameters(TraceRule):
 
 
 def _place(parameter: Buffer) -> tuple[str, int]:
-    """Where all siblings have the parameter; one without a name has no siblings."""
+    """Find where all siblings have the parameter; one without a name has no siblings."""
     return of_all_siblings(parameter.name), -1 if parameter.name else parameter.id
 
 

@@ -3,7 +3,7 @@ from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Seve
 from memlint.tracing.records import Buffer, Category, Phase
 
 MIN_SHARE = 0.5
-"""Of the bytes that an optimizer was given: what few parts of a model go without may be meant."""
+"""Least share of the bytes that an optimizer was given: a few parts of a model may go without on purpose."""
 
 
 class ParametersWithoutGradient(TraceRule):

@@ -5,7 +5,7 @@ from memlint.whatif.changes import AutocastTraining
 from memlint_rules.flow import HALF
 
 _OF_STEP = frozenset({Category.ACTIVATION, Category.TEMPORARY})
-"""Of which autocast can halve what is float32: parameters, gradients and optimizer state stay float32."""
+"""Autocast can halve float32 Buffers of these: parameters, gradients and optimizer state stay float32."""
 
 
 class Fp32Training(TraceRule):

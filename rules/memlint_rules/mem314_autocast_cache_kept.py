@@ -84,7 +84,7 @@ with torch.no_grad(), torch.autocast("cuda", dtype=torch.bfloat16):
 
 
 def _is_cast_without_backward(context: Context, buffer: Buffer) -> bool:
-    """Whether it is the cast of a whole parameter in a forward that autograd does not follow."""
+    """Say whether it is the cast of a whole parameter in a forward that autograd does not follow."""
     nodes, buffers = context.trace.nodes, context.trace.buffers
     if buffer.dtype not in HALF or buffer.node < 0:
         return False

@@ -86,7 +86,7 @@ def encoder():
 
 
 def _is_said_of_a_loop(context: Context) -> bool:
-    """Whether MEM404 finds a loop of evaluation in the text of a script that has run."""
+    """Say whether MEM404 finds a loop of evaluation in the text of a script that has run."""
     if context.workload.origin != "script":
         return False
     paths = {node.frame.of_project.path for node in context.trace.nodes if node.frame is not None}

@@ -85,12 +85,12 @@ class UnreducedGradients(TraceRule):
 
 
 def _is_sharded(context: Context) -> bool:
-    """Whether gradients are reduced to parts of them."""
+    """Say whether gradients are reduced to parts of them."""
     return any(each.kind == "reduce_scatter" for each in context.trace.collectives)
 
 
 def _accumulates(context: Context) -> bool:
-    """Whether a forward follows a backward in the same step."""
+    """Say whether a forward follows a backward in the same step."""
     last = (-1, Phase.OTHER)
     for node in context.trace.nodes:
         if node.phase is Phase.FORWARD and last == (node.step, Phase.BACKWARD):

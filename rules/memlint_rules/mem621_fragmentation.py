@@ -113,7 +113,7 @@ def layers():
 
 
 class _Remedy(NamedTuple):
-    """What else helps, and how much is reserved with it."""
+    """Another remedy, and how much is reserved with it."""
 
     text: str
     nbytes: int

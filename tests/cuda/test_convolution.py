@@ -132,7 +132,7 @@ def trials(trace, device=V100):
 
 
 def benchmarked(layer, x, device=A100):
-    """What a layer and its gradients take with `cudnn.benchmark`."""
+    """Give what a layer and its gradients take with `cudnn.benchmark`."""
 
     class Program(Convolution):
         def setup(self):

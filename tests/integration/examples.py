@@ -68,7 +68,7 @@ def _commands(block: str) -> list[tuple[str, list[str]]]:
 
 @contextmanager
 def place(page: Path) -> Iterator[Path]:
-    """Where the commands of a page run: a folder with the files that the page gives, or the repository.
+    """Find where the commands of a page run: a folder with the files that the page gives, or the repository.
 
     What they write there goes again, as far as the page names it.
     """
@@ -122,7 +122,7 @@ def printed(command: str, directory: Path) -> list[str]:
 
 
 def difference(shown: list[str], lines: list[str]) -> str:
-    """What of `shown` is not in what was printed, in its order; empty where all is."""
+    """Give what of `shown` is not in what was printed, in its order; empty where all is."""
     position, loose = 0, shown[:1] == [LEFT_OUT]
     for segment, is_last in _segments(shown):
         starts = range(position, len(lines) - len(segment) + 1) if loose else [position]

@@ -1,4 +1,4 @@
-"""What the pages of the documentation show is what happens."""
+"""Pages of the documentation show the output that commands give."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _HOOKED = ("forward hook", "backward hook", "pre-hook", "keeps output")
 
 
 class Wrapper:
-    """What is around the layers of one program: some of the ways above, with a layer's hooks among them."""
+    """The ways around the layers of one program, with a layer's hooks among them."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self.kinds = kinds
@@ -423,7 +423,7 @@ class Answer(NamedTuple):
 
 
 def answer(seed: int) -> Answer | None:
-    """What the program of this seed takes really and as predicted; None where it does not run for real."""
+    """Give what the program of this seed takes really and as predicted; None where it does not run for real."""
     try:
         _run(program := RandomProgram(seed))  # what is taken once for a process belongs to no program
     except (RuntimeError, ValueError, TypeError):  # layers that do not go with each other

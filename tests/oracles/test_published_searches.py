@@ -1,4 +1,4 @@
-"""What others measured with `cudnn.benchmark` lies in the interval, where the CUDA context of their machine is given."""
+"""Measurements by others with `cudnn.benchmark` lie in the interval, where the CUDA context of their machine is given."""
 
 import importlib.util
 

@@ -27,7 +27,7 @@ of_2_13 = pytest.mark.skipif(
 )
 NUM_SEEDS = 250
 FEW = (5, 7, 12, 21, 23, 34, 39, 46, 109, 135)
-"""Of checkpoints, layouts, LSTM and GRU, cycles, Adamax after a reload, and autocast in torch.func."""
+"""Programs with checkpoints, layouts, LSTM and GRU, cycles, Adamax after a reload, and autocast in torch.func."""
 
 
 @of_2_13

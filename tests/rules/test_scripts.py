@@ -1,4 +1,4 @@
-"""What rules say of scripts that are run, held against the same scripts with the fix made by hand."""
+"""Findings about scripts that are run, held against the same scripts with the fix made by hand."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ for _ in range(3):
 """
 OUTPUT = 4 * 2048 * 16384
 TABLE = 4 * 2
-"""Of the parameters that took part, which the reducer keeps for the search alone."""
+"""Tables of the parameters that took part, which the reducer keeps for the search alone."""
 
 
 def test_outputs_that_ddp_clones_are_counted(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class MLP(nn.Module):
 
 
 def severities(tmp_path, width: int) -> dict[int, Severity]:
-    """Of the findings of MEM204, by the MiB that each saves, rounded."""
+    """Severities of the findings of MEM204, by the MiB that each saves, rounded."""
     findings = analysed(tmp_path / "model.py", RULE, Case(source=MLP.format(width=width))).findings
     return {round(-finding.peak_change / 2**20): finding.severity for finding in findings}
 

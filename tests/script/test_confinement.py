@@ -72,7 +72,7 @@ GUARD_OF = {
 """Ways, and what is said not to be guarded where one leads out."""
 HELD_BY_PYTHON = {"/proc/self/root", "through a link of its own", "shared_memory"}
 HELD_BY_RIGHTS = {"a device", "chmod of Python", "chown", "renice", "sched_setaffinity", "ptrace"}
-"""What a user may do or not, by settings of the kernel."""
+"""Rights that a user has or lacks, by settings of the kernel."""
 LACKING = {
     "all guards": set(),
     "no namespaces": {_CALLED, _SOCKETS, _LEFT, _TERMINALS},
@@ -81,7 +81,7 @@ LACKING = {
     "Landlock alone": {_MODES, _OTHERS, _CALLED, _SOCKETS, _LEFT, _SEGMENTS, _TERMINALS, _PROCESSES},
     "none": {_FILES, _MODES, _NETWORK, _SOCKETS, _LEFT, _SEGMENTS, _TERMINALS, _SIGNALS, _PROCESSES, _MEMORY},
 }
-"""What is said of a system with Linux 6.12 or later that lacks no other guard."""
+"""The report about a system with Linux 6.12 or later that lacks no other guard."""
 WORK = {
     **dict.fromkeys(("a socket of its own", "a pair of sockets", "itself by TCP", "a queue", "a manager"), "here"),
     **dict.fromkeys(("modes of its own files", "a terminal"), "here"),
@@ -95,19 +95,19 @@ REFUSED = {
     "Landlock alone": {"itself by TCP"},
     "filter alone": {"itself by TCP", "a free port"},
 }
-"""What does not work: Landlock tells ports, and no addresses; the filter tells neither."""
+"""Uses that do not work: Landlock tells ports, and no addresses; the filter tells neither."""
 TOLD = ("sched_setaffinity", "signal to memlint", "ptrace", "ioctl", "a device")
 """Ways that led out if the call gave no error."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a script that tries all ways."""
+    """The outcome of a script that tries all ways."""
 
     reached: frozenset[str]
     """The ways that led out."""
     works: dict[str, str]
-    """What came of what has to work."""
+    """The outcome of uses that have to work."""
     ran: Ran
 
 
@@ -152,7 +152,7 @@ class Listeners:
 
 
 def tried(folder: Path, name: str, without: tuple[str, ...]) -> Outcome:
-    """What the script reaches on a system that lacks these guards."""
+    """Give what the script reaches on a system that lacks these guards."""
     files = {way: folder / "files" / way.replace("/", "-") for way in FILES}
     (folder / "files").mkdir()
     for file in files.values():
@@ -207,7 +207,7 @@ def tried(folder: Path, name: str, without: tuple[str, ...]) -> Outcome:
 
 
 def _has_queue(name: str) -> bool:
-    """Whether there is a queue of POSIX of this name, which is removed."""
+    """Say whether there is a queue of POSIX of this name, which is removed."""
     return ctypes.CDLL(None).mq_unlink(f"/{name}".encode()) == 0
 
 
@@ -220,7 +220,7 @@ def _state(file: Path) -> tuple[Any, ...]:
 
 @functools.cache
 def outcome_on(system: str) -> Outcome:
-    """What comes of the script on one of `SYSTEMS`."""
+    """Give what comes of the script on one of `SYSTEMS`."""
     with TemporaryDirectory(prefix="ways-") as folder:  # shorter than pytest's: paths of sockets are
         return tried(Path(folder), f"ways-{os.getpid()}-{list(SYSTEMS).index(system)}", SYSTEMS[system])
 

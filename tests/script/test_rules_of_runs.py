@@ -1,4 +1,4 @@
-"""What rules say of a script saves what the script saves when it is changed by hand, to the byte."""
+"""Savings that rules give for a script are those of the script changed by hand, to the byte."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ LENGTHS = """
 
 
 def both(folder: Path, code: str, text: str, bad: str, good: str, **fields: Any) -> tuple[Any, Peak, Peak]:
-    """What the rule finds with the one text, and the peaks with both."""
+    """Give what the rule finds with the one text, and the peaks with both."""
     word = next(word for word in ("GUARD", "RESET", "WHEN", "ORDER") if word in text)
     peaks = []
     findings = []

@@ -375,7 +375,7 @@ def test_the_time_limit_gives_what_was_seen_and_where_it_was(tmp_path: Path, han
 
 
 def has_descendant(process: int, name: str) -> bool:
-    """Whether a program of this name runs that the process or one of its children has started."""
+    """Say whether a program of this name runs that the process or one of its children has started."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return any(child.name() == name for child in psutil.Process(process).children(recursive=True))
     return False

@@ -1,4 +1,4 @@
-"""What user code does to the files of the exchange, which are not its to shape: one clear answer, and nobody waits."""
+"""User code shapes the files of the exchange, which are not its own: one clear answer, and nobody waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an error says that user code raised."""
+"""Messages for errors that user code raised."""
 
 from importlib.metadata import PackageNotFoundError
 
@@ -7,7 +7,7 @@ import pytest
 from memlint.workloads.user_errors import missing_package, what_to_do
 
 SENTENCE = "The 'requests' distribution was not found and is required by this application. \nTry: pip install x -U"
-"""What transformers raises in the place of a name, in `utils/versions.py`."""
+"""The error that transformers raises in the place of a name, in `utils/versions.py`."""
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def described_with_findings(
     position: int = 0,
     so_far: Callable[[list[RunFinding]], None] = lambda _findings: None,
 ) -> Described:
-    """What `request` asks of a Workload, which stands at `position` in the Result.
+    """Give what `request` asks of a Workload, which stands at `position` in the Result.
 
     `so_far` is called now and then with the findings that there are, while rules go on.
     """

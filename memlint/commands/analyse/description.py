@@ -148,7 +148,7 @@ def _why_of_context(device: Device) -> str:
 
 _WHY: dict[Cause, Callable[[Device], str]] = {
     "context": _why_of_context,
-    "cache": lambda _device: "what PyTorch keeps hangs on all that ran before the step",
+    "cache": lambda _device: "what PyTorch keeps cached depends on all that ran before the step",
     "workspaces": lambda _device: "cuDNN and others choose an algorithm when it runs",
 }
 

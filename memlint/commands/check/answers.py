@@ -135,7 +135,7 @@ def answers_of_workers(
 
 
 def _is_text(request: Request) -> bool:
-    """Whether its names are UTF-8: no child can be told of others, and no Report could name them."""
+    """Say whether its names are UTF-8: no child can be told of others, and no Report could name them."""
     names = (request.target, request.path or "", request.root, *_names_of(request.script))
     return not any("\ud800" <= character <= "\udfff" for name in names for character in name)
 
@@ -145,7 +145,7 @@ def _names_of(script: Script | None) -> tuple[str, ...]:
 
 
 def _unspeakable(request: Request) -> Workload:
-    """What stands for a target with such a name."""
+    """Give what stands for a target with such a name."""
     place = request.path or request.root
     hint = "Rename the file or folder, or write that argument in UTF-8."
     error = TargetError(f"the name {place!r} is not UTF-8", hint)

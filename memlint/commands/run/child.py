@@ -73,7 +73,7 @@ def analyse(request: Request) -> NoReturn:
         return described.model_copy(update=fields)
 
     def known(run: ScriptRun, analysis: Analysis) -> report.Workload:
-        """What there is without rules."""
+        """Give what there is without rules."""
         return workload_of(run, analysis, described(analysis, settings.budget_of(analysis.workload.name)))
 
     def keep_in_copy(run: ScriptRun) -> None:

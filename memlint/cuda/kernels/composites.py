@@ -220,7 +220,7 @@ _functorch: Any = torch._C._functorch
 
 
 class _GroupNormOfHost(torch.autograd.Function):
-    """Of images with channels last, which PyTorch keeps so for backward on the host alone (derivatives.yaml)."""
+    """Takes images with channels last, which PyTorch keeps so for backward on the host alone (derivatives.yaml)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:

@@ -87,7 +87,7 @@ class Problem(NamedTuple):
 
     @property
     def is_dense(self) -> bool:
-        """Whether kernels are larger than one element, and read all channels."""
+        """True if kernels are larger than one element, and read all channels."""
         return set(self.weight[2:]) != {1} and self.groups == 1
 
     def nbytes(self) -> tuple[int, int, int]:
@@ -160,7 +160,7 @@ def _largest_winograd(problem: Problem) -> int:
 
 
 def _layout(x: Tensor, weight: Tensor) -> torch.memory_format:
-    """What cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
+    """Give what cuDNN works in: channels_last as soon as the input or the weight is (not in float64)."""
     if x.dtype is torch.float64:
         return torch.contiguous_format
     layout = suggested_format(x)
@@ -206,7 +206,7 @@ def _columns_of_batch(problem: Problem) -> int:
 
 
 def _transforms(problem: Problem) -> int:
-    """What FFT takes: complex numbers of half of a square for each channel and kernel, twice; else nothing."""
+    """Give what FFT takes: complex numbers of half of a square for each channel and kernel, twice; else nothing."""
     if {*problem.stride, *problem.dilation} != {1}:
         return 0
     side = max(_power_of_two(n + k - 1) for n, k in zip(problem.out[2:], problem.weight[2:], strict=True))
@@ -223,7 +223,7 @@ def _power_of_two(n: int) -> int:
 
 
 def _columns(problem: Problem) -> int:
-    """What a product of matrices unfolds one image into; nothing where it is one already."""
+    """Give what a product of matrices unfolds one image into; nothing where it is one already."""
     if problem.is_product:
         return 0
     values = problem.x[1] // problem.groups * math.prod(problem.weight[2:]) * math.prod(problem.out[2:])

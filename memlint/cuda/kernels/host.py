@@ -113,7 +113,7 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> list[Entry]:
 
 
 def half_product(dtype: torch.dtype, rows: int, inner: int, columns: int) -> Entry:
-    """What oneDNN takes for the product of two matrices of halves: nothing where it leaves them to others."""
+    """Give what oneDNN takes for the product of two matrices of halves: nothing where it leaves them to others."""
 
     def blocks(*sizes: int) -> int:
         m, k, n = sizes

@@ -11,9 +11,9 @@ from torch.nn.functional import linear
 
 Tensor = torch.Tensor
 Hidden = Any
-"""What passes from step to step: a tensor, or two of an LSTM."""
+"""The state that passes from step to step: a tensor, or two of an LSTM."""
 Weights = Sequence[Tensor | None]
-"""Of input and hidden state, their biases, and of a projection."""
+"""Weights of input and hidden state, their biases, and that of a projection."""
 Cell = Callable[[Tensor, Hidden, Weights], Hidden]
 
 

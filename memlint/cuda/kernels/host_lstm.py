@@ -28,7 +28,7 @@ ALIASING = 256
 SCRATCHPAD = 4664
 """Bytes beside what grows with sizes."""
 HALF_SCRATCHPAD = 17_224
-"""Of bfloat16 and small sizes; measured up to twice that."""
+"""Bytes for bfloat16 and small sizes; up to twice that was measured."""
 WIDE = 4
 """Bytes of a float32."""
 SCRATCHPAD_OF_3_7 = 384
@@ -36,7 +36,7 @@ SCRATCHPAD_OF_3_7 = 384
 
 
 def takes(x: Tensor) -> bool:
-    """Whether oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is made of cells."""
+    """Say whether oneDNN runs an LSTM of this input (`use_mkldnn` of RNN.cpp); else it is made of cells."""
     dtypes = (torch.float32, torch.bfloat16, *(() if torch.is_grad_enabled() else (torch.float16,)))
     return bool(torch.backends.mkldnn.enabled) and x.dtype in dtypes and x.numel() != 0
 

@@ -46,22 +46,22 @@ class Call(NamedTuple):
     groups: int
     dtype: torch.dtype
     channels_last: bool
-    """Whether cuDNN would work in that layout."""
+    """True if cuDNN would work in that layout."""
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether each channel has its own kernels, and PyTorch kernels for that."""
+        """True if each channel has its own kernels, and PyTorch kernels for that."""
         channels = self.x[1]
         return not self.transposed and self.groups == channels > 1 and self.weight[0] % channels == 0
 
     @property
     def is_dilated(self) -> bool:
-        """Whether kernels have gaps."""
+        """True if kernels have gaps."""
         return any(step != 1 for step in self.dilation)
 
     @property
     def is_product(self) -> bool:
-        """Whether its columns are the input itself."""
+        """True if its columns are the input itself."""
         return not any(self.padding) and {*self.weight[2:], *self.stride, *self.dilation} == {1}
 
     @property
@@ -75,7 +75,7 @@ class Reason(NamedTuple):
     """Why cuDNN is not used: its version, or else what the program asks for."""
 
     is_certain: bool = True
-    """Whether cuDNN is left out by all that the simulated PyTorch may be."""
+    """True if cuDNN is left out by all that the simulated PyTorch may be."""
 
 
 def why_native(call: Call) -> Reason | None:
@@ -90,7 +90,7 @@ def why_native(call: Call) -> Reason | None:
 
 
 def _by_version(call: Call) -> Reason | None:
-    """Where PyTorch leaves out the cuDNN that its wheels have."""
+    """Find where PyTorch leaves out the cuDNN that its wheels have."""
     is_large = any(math.prod(image) > LARGEST for image in (call.x[1:], call.out[1:]))
     is_half_3d = call.dtype in HALF and len(call.weight) == 5 and set(call.weight[2:]) != {1}
     is_broken = is_half_3d and not call.channels_last and torch_version() >= (2, 9)

@@ -79,7 +79,7 @@ def _recurrent(mode: str, x: Tensor, hx: Any, params: Sequence[Tensor], has_bias
 
 
 def _num_weights(has_biases: bool, num_layers: int, _dropout: float, _train: bool, bidirectional: bool, *_: Any) -> int:
-    """Of layers without projections."""
+    """Runs layers without projections."""
     return num_layers * (4 if has_biases else 2) * (2 if bidirectional else 1)
 
 

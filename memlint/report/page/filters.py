@@ -88,7 +88,7 @@ class ByLineRow(NamedTuple):
 
     line: LineBytes | None
     number: int
-    """Of the line in the Report; of the other rows in their own order."""
+    """Position of the line in the Report; other rows count on in their own order."""
     nbytes: int
     categories: Mapping[CategoryName, int]
     module: str = ""

@@ -13,7 +13,7 @@ class ReshardRoot(Change):
     """Free the gathered parameters of outermost units after their forward too."""
 
     only_frozen: bool = False
-    """Whether to leave models alone of which anything is trained."""
+    """True to leave models alone of which anything is trained."""
     effect: ClassVar[Effect] = Effect.EXACT
 
     def describe(self, _names: Names) -> str:

@@ -18,7 +18,7 @@ _STEP, _OPTIMIZERS = "training_step", "configure_optimizers"
 
 
 def calls_training_step(model: nn.Module) -> bool:
-    """Whether a call of `model` is its training step, which this makes it where its class has that and no `forward`."""
+    """Make a call of `model` its training step, where its class has that and no `forward`; say whether it is."""
     kind = type(model)
     if hasattr(kind.forward, _STEP):
         return True
