@@ -21,6 +21,8 @@ class Roles:
         self.names: dict[int, str] = {}
         self.trained: dict[int, set[int]] = {}
         """By identity of each optimizer the Buffers of parameters that it was given and that require a gradient."""
+        self.with_gradient: set[int] = set()
+        """Buffers of parameters that had a gradient at one of the looks."""
         self._parameters: dict[str, list[tuple[str, weakref.ref[Tensor]]]] = {}
         """Of each model at the last look: what the program lets go of is not kept alive."""
 
@@ -51,7 +53,10 @@ class Roles:
 
     def note_gradients(self) -> None:
         """Before each step of an optimizer, of which there may be one for every parameter, and at the end of a step."""
-        self._note(((n, p.grad) for n, p in self._alive() if p.grad is not None), Category.GRADIENT)
+        for name, parameter in self._alive():
+            if parameter.grad is not None:
+                self.with_gradient.update(_numbered(parameter))
+                self._note(((name, parameter.grad),), Category.GRADIENT)
 
     def note_state(self, program: Any) -> None:
         """At the end of a step: what the optimizer keeps, and gradients that were left."""

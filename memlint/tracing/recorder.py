@@ -219,6 +219,7 @@ class Recorder:
             collectives=tuple(simulated().collectives),
             world=simulated().world,
             trained=tuple(map(frozenset, self.roles.trained.values())),
+            with_gradient=frozenset(self.roles.with_gradient),
             switches=tuple(self.switches.items()),
         )
         return Recorded(trace, tuple(call[0].op for call in self.calls))

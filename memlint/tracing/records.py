@@ -226,6 +226,8 @@ class Trace:
     """None where the program joined none."""
     trained: tuple[frozenset[int], ...] = ()
     """For each optimizer the Buffers of parameters that it was given and that require a gradient."""
+    with_gradient: frozenset[int] = frozenset()
+    """Buffers of parameters that have had a gradient, which may lie in one Buffer with others."""
     switches: tuple[tuple[str, str], ...] = ()
     """Path of each model that can checkpoint its activations and does not, and the switch as it is written."""
 

@@ -1,6 +1,6 @@
 from memlint.base.units import format_nbytes
 from memlint.lint.rule import Case, Confidence, Context, Finding, Findings, Severity, TraceRule, place_of
-from memlint.tracing.records import Buffer, Category, Phase
+from memlint.tracing.records import Buffer, Phase
 
 MIN_SHARE = 0.5
 """Least share of the bytes that an optimizer was given: a few parts of a model may go without on purpose."""
@@ -64,13 +64,13 @@ class Model(nn.Module):
         trace = context.trace
         if "loss" in context.assumed:
             return
-        with_gradient = {b.name.rpartition(" of ")[2] for b in trace.buffers if b.category is Category.GRADIENT}
         reading = (node for node in trace.nodes if node.step >= 0 and node.phase is Phase.FORWARD)
         read = {geometry.buffer for node in reading for geometry in node.inputs}
         for group in trace.trained:
             trained = [trace.buffers[number] for number in sorted(group) if trace.buffers[number].name]
-            without = [each for each in trained if each.name not in with_gradient and each.id in read]
-            if any(each.name in with_gradient for each in trained) and _nbytes(without) >= MIN_SHARE * _nbytes(trained):
+            without = [each for each in trained if each.id in read - trace.with_gradient]
+            is_any_trained = not trace.with_gradient.isdisjoint(each.id for each in trained)
+            if is_any_trained and _nbytes(without) >= MIN_SHARE * _nbytes(trained):
                 yield self._report(context, without, len(trained))
 
     def _report(self, context: Context, without: list[Buffer], num_trained: int) -> Finding:

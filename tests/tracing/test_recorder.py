@@ -301,3 +301,28 @@ def test_programs_need_no_model() -> None:
     check(trace)
     assert trace.modules == ()
     assert {b.category for b in trace.buffers if b.step == 0} == {Category.TEMPORARY}
+
+
+class FlatGradients:
+    """Keeps all gradients in one tensor, as FSDP's reduction and DDP's buckets do."""
+
+    def setup(self) -> None:
+        self.model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16)).cuda()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        parameters = list(self.model.parameters())
+        flat = torch.zeros(sum(each.numel() for each in parameters), device="cuda")
+        for parameter, part in zip(parameters, flat.split([each.numel() for each in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+    def step(self) -> None:
+        self.model(torch.zeros(4, 16, device="cuda")).sum().backward()
+        self.optimizer.step()
+
+
+def test_parameters_whose_gradients_share_one_buffer_all_have_a_gradient() -> None:
+    trace = trace_program(FlatGradients(), A100).trace
+    parameters = {b.id for b in trace.buffers if b.category is Category.PARAMETER}
+    assert len([b for b in trace.buffers if b.category is Category.GRADIENT]) == 1
+    assert len(parameters) == 4
+    assert trace.trained == (parameters,)
+    assert trace.with_gradient == parameters
