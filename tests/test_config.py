@@ -173,7 +173,7 @@ def test_a_context_is_a_size_or_a_line_of_nvidia_smi(text, nbytes, tmp_path):
     [
         ("python", "names no size"),
         (f"{ROW_OF_NVIDIA_SMI}\n{ROW_OF_NVIDIA_SMI}", "names several sizes"),
-        ("412", "412 B is no CUDA context"),
+        ("412", "'412' has no unit"),
         ("30GiB", "30.0 GiB is no CUDA context"),
     ],
 )

@@ -69,13 +69,14 @@ def parse_context(text: str) -> int:
     Raises UsageError for text with no size or several, and for more than any context takes.
     """
     sizes = _SIZE_IN_LINE.findall(re.sub(r"/\s*\d+\s?[KMGT]i?B", "", text)) if _SIZE.fullmatch(text) is None else [text]
+    hint = "Give a size such as 512MiB, or the line of one process from nvidia-smi."
     if len(sizes) != 1:
         problem = "names no size" if not sizes else "names several sizes"
-        raise UsageError(
-            f"the context {text.strip()!r} {problem}",
-            "Give a size such as 512MiB, or the line of one process from nvidia-smi.",
-        )
-    nbytes = parse_nbytes(sizes[0])
+        raise UsageError(f"the context {text.strip()!r} {problem}", hint)
+    try:
+        nbytes = parse_nbytes(sizes[0])
+    except UsageError:
+        raise UsageError(f"the context {text.strip()!r} has no unit", hint) from None
     if nbytes not in _CONTEXTS:
         raise UsageError(
             f"{format_nbytes(nbytes)} is no CUDA context",

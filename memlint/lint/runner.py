@@ -6,7 +6,7 @@ other rules run.
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from memlint.lint.cache import Cache
 from memlint.lint.diagnostics import BrokenRule, UnreadableFile
@@ -85,7 +85,7 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]
     for rule, check in checks:
         for finding in _run(rule, check, context, context.workload.path):
             setting = getattr(rule, "rests_on", "")
-            if setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
+            if setting and setting in context.assumed and finding.code == rule.code and finding.peak_change is not None:
                 guesses.setdefault(setting, []).append(finding)
             else:
                 yield finding
@@ -93,7 +93,7 @@ def trace_findings(context: Context, rules: Iterable[Rule]) -> Iterator[Finding]
         yield replace(min(alternatives, key=lambda finding: finding.peak_change or 0), severity=Severity.NOTE)
 
 
-def looks_at_steps(rule: Rule) -> bool:
+def looks_at_steps(rule: Rule) -> TypeGuard[SourceRule]:
     """Whether a SourceRule also looks at traced steps."""
     return isinstance(rule, SourceRule) and type(rule).check_steps is not SourceRule.check_steps
 

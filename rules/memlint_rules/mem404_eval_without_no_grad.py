@@ -88,6 +88,7 @@ class EvalWithoutNoGrad(SourceRule):
     """
 
     code, name, severity = "MEM404", "eval-without-no-grad", Severity.WARNING
+    text_decides = True
     example = """\
 import torch
 

@@ -37,7 +37,7 @@ class ChosenRules:
     @property
     def of_both(self) -> frozenset[str]:
         """Codes of the rules that look at the text and at traced steps."""
-        return frozenset(rule.code for rule in self.rules if looks_at_steps(rule))
+        return frozenset(rule.code for rule in self.rules if looks_at_steps(rule) and not rule.text_decides)
 
     def unignored(self, findings: Iterable[F]) -> list[F]:
         """The findings that `per-file-ignores` lets through."""
