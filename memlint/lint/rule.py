@@ -263,7 +263,7 @@ class SourceRule(Rule):
     traced_as: ClassVar[str] = ""
     """Code of the rule that says the same of traced steps: of a script that was run, that one's word counts."""
     text_decides: ClassVar[bool] = False
-    """True if traced steps only add figures to what the text shows: comments that the text does not need have no use."""
+    """True if traced steps only add figures to findings of the text: comments that it does not need have no use."""
     saving = "It is not: the rule reads source text and runs nothing."
 
     def check(self, source: Source) -> Findings:
