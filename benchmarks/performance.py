@@ -64,10 +64,12 @@ RUN = (
     Benchmark("histories", "Recorded allocation histories", repeats=False),
 )
 NAMED = (
+    Benchmark("estimators", "what other tools estimate for training runs that somebody measured"),
     Benchmark("first_answer", "what a newcomer gets in public repositories with nothing declared", ("FOLDER",)),
     Benchmark("library_tests", "what the stand-in of a library does in that library's tests", ("CHECKOUT/tests",)),
     Benchmark("ops", "how far single ops and chains of them are from real runs on the CPU"),
     Benchmark("precision", "what the source rules say about published code, to be read"),
+    Benchmark("programs", "how far random training programs are from real runs on the CPU"),
     Benchmark("published", "how far estimates are from training runs that others published"),
     Benchmark("published_libraries", "how far estimates are from what libraries for GPUs published"),
     Benchmark("zoo", "which published models analyse", ("--sample", "70", "--shallow")),

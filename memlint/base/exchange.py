@@ -26,6 +26,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_C
 _BY_NAME = _FLAGS | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _open, _close, _fstat, _dup = os.open, os.close, os.fstat, os.dup
 _lseek, _read, _write, _truncate = os.lseek, os.read, os.write, os.ftruncate
+_pread = getattr(os, "pread", None)
 """Not what a script makes of them."""
 
 
@@ -70,11 +71,11 @@ class Exchange:
     def beginning(self, name: str, most: int) -> bytes:
         """Read not more than the first `most` bytes."""
         handle = self._handle(name)
-        _lseek(handle, 0, os.SEEK_SET)
         parts: list[bytes] = []
-        while most > 0 and (part := _read(handle, min(most, 2**20))):
+        position = 0
+        while position < most and (part := _read_at(handle, min(most - position, 2**20), position)):
             parts.append(part)
-            most -= len(part)
+            position += len(part)
         return b"".join(parts)
 
     def is_said(self, name: str) -> bool:
@@ -83,8 +84,7 @@ class Exchange:
         nbytes = _fstat(handle).st_size
         if not nbytes:
             return False
-        _lseek(handle, nbytes - 1, os.SEEK_SET)
-        return _read(handle, 1) == b"\n"
+        return _read_at(handle, 1, nbytes - 1) == b"\n"
 
     def last(self, name: str) -> bytes | None:
         """Read the last whole message, None if there is none. Raises ValueError if the file is far too large."""
@@ -117,6 +117,14 @@ class Exchange:
             raise FileNotFoundError(f"{name} was replaced")
         self._handles[name] = handle
         return handle
+
+
+def _read_at(handle: int, nbytes: int, position: int) -> bytes:
+    """Read from a place in a file. A child that writes there may have the same offset, which this leaves alone."""
+    if _pread is not None:
+        return _pread(handle, nbytes, position)
+    _lseek(handle, position, os.SEEK_SET)  # Windows
+    return _read(handle, nbytes)
 
 
 def _identity(handle: int) -> tuple[int, int]:

@@ -107,8 +107,10 @@ class Sizes:
                 self.scaled = other.scaled.resharded(point, own)
             if self.scaled is None:
                 return False
-            largest = (self.search(batches).number or batches[0],)
-            if self._traced(largest) == self._computed(largest):
+            proof = (self.search(batches).number or batches[0],)
+            if proof == point:  # which proves nothing
+                proof = (max(1, point[0] // 2),)
+            if self._traced(proof) == self._computed(proof):
                 return True
         except (WorkloadError, NotScalableError):
             pass

@@ -92,6 +92,8 @@ class Node(NamedTuple):
     """Tensors returned or written, new ones and those written in place."""
     event: int
     """Position in `Trace.events` before which this kernel started."""
+    is_by_hand: bool = False
+    """True if the program itself runs it around its optimizer or in its place, as to clip gradients."""
 
 
 NO_NODE = Node(-1, "", Phase.OTHER, -1, None, "", (), (), 0)

@@ -20,7 +20,7 @@ def with_updates(nodes: Iterable[Node], buffers: Sequence[Buffer]) -> tuple[Node
         elif node.phase is not Phase.FORWARD or node.module:
             first = None
         elif first is not None and _is_update(node, buffers):
-            result[first:] = [each._replace(phase=Phase.OPTIMIZER) for each in result[first:]]
+            result[first:] = [each._replace(phase=Phase.OPTIMIZER, is_by_hand=True) for each in result[first:]]
             first = len(result)
     return tuple(result)
 

@@ -26,7 +26,7 @@ def gradients_read_by_loop(trace: Trace) -> set[str]:
     return {
         trace.buffers[g.buffer].name
         for node in trace.nodes
-        if node.phase is Phase.FORWARD and node.step >= 0
+        if node.is_by_hand
         for g in node.inputs
         if g.buffer >= 0 and trace.buffers[g.buffer].category is Category.GRADIENT
     }

@@ -50,7 +50,7 @@ def main() -> None:
         def keep(_run: Any) -> None:
             pass
 
-        run_script(script, DEVICE, AllocatorSettings(), exchange, keep, answer, fail)
+        run_script(script, DEVICE, AllocatorSettings(), exchange, keep, answer, fail, lambda: "")
     with (
         without_collector(),
         virtual_device(DEVICE, AllocatorSettings()) as ledger,

@@ -135,7 +135,8 @@ class Listeners:
         while True:
             try:
                 if listening.type == socket.SOCK_DGRAM:
-                    self.words.add(listening.recv(100).decode())
+                    if word := listening.recv(100).decode():  # nothing comes as it is closed
+                        self.words.add(word)
                 else:
                     with listening.accept()[0] as accepted:
                         accepted.settimeout(5)

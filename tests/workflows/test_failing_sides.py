@@ -29,8 +29,8 @@ SIDES = {
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    for folder in ("base", "head", "artifact"):
-        (tmp_path / folder).mkdir()
+    for folder in ("base", "head", "runner/reports"):
+        (tmp_path / folder).mkdir(parents=True)
     return tmp_path
 
 
@@ -66,14 +66,15 @@ def of_github(workspace: Path) -> tuple[list[str], str]:
         if step.get("uses", "").startswith("actions/upload-artifact"):
             for name in step["with"]["path"].split():
                 if (workspace / name).exists():
-                    shutil.copy(workspace / name, workspace / "artifact")
+                    shutil.copy(workspace / name, workspace / "runner" / "reports")
         if is_memlint(step):
             done = script(step["run"], workspace / step.get("working-directory", "."))
             if done.returncode and not step.get("continue-on-error"):
                 failed.append(step["run"])
     assert "always()" in jobs["comment"]["if"]
     (comment,) = filter(is_memlint, jobs["comment"]["steps"])
-    done = script(comment["run"], workspace / "artifact", "--dry-run")
+    assert comment["working-directory"] == "${{ runner.temp }}"
+    done = script(comment["run"], workspace / "runner", "--dry-run")
     assert done.returncode == 0, done.stderr
     return failed, done.stdout
 
@@ -81,7 +82,7 @@ def of_github(workspace: Path) -> tuple[list[str], str]:
 def of_gitlab(workspace: Path) -> tuple[int, str]:
     """The exit status of the first job, and the note of the second."""
     jobs = yaml.safe_load(GITLAB)
-    lines = [line for line in jobs["memlint"]["script"] if not line.startswith(("python -m pip", "git worktree"))]
+    lines = [line for line in jobs["memlint"]["script"] if not line.startswith(("python -P -m pip", "git worktree"))]
     places = {"/tmp/base": str(workspace / "base"), "$CI_PROJECT_DIR": str(workspace / "head")}
     text = "\n".join(lines)
     for place, here in places.items():
@@ -90,9 +91,10 @@ def of_gitlab(workspace: Path) -> tuple[int, str]:
     assert jobs["memlint"]["artifacts"]["when"] == "always"
     for name in jobs["memlint"]["artifacts"]["paths"]:
         if (workspace / "head" / name).exists():
-            shutil.copy(workspace / "head" / name, workspace / "artifact")
-    lines = [line for line in jobs["memlint-note"]["script"] if not line.startswith("python -m pip")]
-    note = script("\n".join(lines), workspace / "artifact", "--dry-run")
+            shutil.copy(workspace / "head" / name, workspace / "runner" / "reports")
+    job = jobs["memlint-note"]
+    lines = [*job["before_script"], *(line for line in job["script"] if not line.startswith("python -I -m pip"))]
+    note = script("\n".join(lines), workspace / "runner" / "reports", "--dry-run")
     assert note.returncode == 0, note.stderr
     return done.returncode, note.stdout
 
