@@ -64,7 +64,7 @@ RUN = (
     Benchmark("histories", "Recorded allocation histories", repeats=False),
 )
 NAMED = (
-    Benchmark("estimators", "what other tools estimate for training runs that somebody measured"),
+    Benchmark("estimators", "what other tools estimate for training runs that others published"),
     Benchmark("first_answer", "what a newcomer gets in public repositories with nothing declared", ("FOLDER",)),
     Benchmark("library_tests", "what the stand-in of a library does in that library's tests", ("CHECKOUT/tests",)),
     Benchmark("ops", "how far single ops and chains of them are from real runs on the CPU"),
