@@ -6,7 +6,7 @@ what is read is still what was opened, which nobody waits for. What it writes in
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -26,7 +26,7 @@ _FLAGS = os.O_RDWR | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_C
 _BY_NAME = _FLAGS | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _open, _close, _fstat, _dup = os.open, os.close, os.fstat, os.dup
 _lseek, _read, _write, _truncate = os.lseek, os.read, os.write, os.ftruncate
-_pread = getattr(os, "pread", None)
+_pread: Callable[[int, int, int], bytes] | None = getattr(os, "pread", None)
 """Not what a script makes of them."""
 
 
